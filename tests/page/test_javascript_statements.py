@@ -1,0 +1,209 @@
+"""Receipts and revocation lists in JavaScript: read, refused and judged as in Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import UNSET
+
+from issuer.errors import FormatError
+from issuer.formats import jcs, jose
+from issuer.verify import receipts, revocations
+from issuer.verify.revocations import Revocations
+from tests.support import make
+from tests.support.javascript import Calls, Failed
+
+pytestmark = pytest.mark.needs_tool("node")
+
+OTHERS: list[Any] = [..., None, "", "x", "x" * 513, 0, 1, -1, 2**33, 2**33 + 1, 1.5, True, [], {}, ["a", "a"], [1]]
+DIGEST = "sha256:" + "0" * 64
+SUBJECT = {
+    "repo": make.REPO,
+    "path": make.PATH,
+    "token": DIGEST,
+    "jti": make.JTI,
+    "content_digest": DIGEST,
+    "kid": make.KID,
+}
+CHECKS = {str(number): "pass" for number in range(1, 12)}
+RECEIPT = {"ver": 1, **SUBJECT, "at": make.NOW, "trust": DIGEST, "checks": CHECKS, "iat": make.NOW + 1}
+INTERVALS = [{"sub": "inspect-ai", "from": 5, "until": 9}, {"sub": "inspect-ai", "from": make.NOW}]
+LIST = {
+    "ver": 1, "iss": make.ISSUER, "iat": make.NOW, "number": 7, "jti": [make.JTI, "b"], "sub": INTERVALS,
+    "next_update": make.NOW + 86_400,
+}  # fmt: skip
+
+
+def altered(good: dict[str, Any], at: random.Random) -> dict[str, Any]:
+    """Change a member or two, or a part of one."""
+    members = {**good}
+    for _ in range(at.choice([0, 1, 1, 2])):
+        name = at.choice([*good, "more"])
+        within = members.get(name)
+        if isinstance(within, dict) and at.random() < 0.8:
+            other = at.choice([..., "fail", "skip", "good", 1])
+            members[name] = make.without_dots({**within, at.choice(["1", "10", "12"]): other})
+        elif isinstance(within, list) and at.random() < 0.8:
+            one = {**at.choice(INTERVALS), at.choice(["sub", "from", "until", "more"]): at.choice(OTHERS)}
+            members[name] = [*within, make.without_dots(one) if name == "sub" else at.choice(OTHERS[1:])]
+        else:
+            members[name] = at.choice(
+                [*OTHERS, make.NOW - 9, make.NOW + 59, make.NOW + 70, make.NOW + 8 * 86_400, "other"]
+            )
+    return make.without_dots(members)
+
+
+def signed(payload: dict[str, Any], typ: str, key: Ed25519PrivateKey, at: random.Random) -> bytes:
+    """Sign a payload, mostly as it should be."""
+    header: dict[str, Any] = make.statement_header(typ, key)
+    if at.random() < 0.1:
+        header[at.choice(["alg", "kid", "typ", "crit"])] = at.choice(["EdDSA", "Ed25519", "none", "ES256", make.KID, 1])
+    signing_input = jose.signing_input(header, jcs.canonical(payload))
+    by = key if at.random() < 0.95 else make.STRANGER
+    raw = jose.compact(signing_input, jose.sign(by, signing_input)).encode()
+    if at.random() < 0.1:
+        place = at.randrange(len(raw))
+        raw = raw[:place] + at.choice([b"", b"A", b".", b"=", b"\n", b"\xff"]) + raw[place + 1 :]
+    return at.choice([b"", b"", b"\n", b"\r\n"]) + raw + at.choice([b"", b"\n", b"\r\n\n"])
+
+
+def said(work: Callable[[], Any]) -> Any:
+    """Return what a call of Python's comes to: of a refusal the code and the place."""
+    try:
+        return work()
+    except FormatError as error:
+        return "error", error.code, error.pointer
+
+
+def heard(answer: Any) -> Any:
+    return ("error", answer.code, answer.pointer) if isinstance(answer, Failed) else answer
+
+
+def is_refusal(wanted: Any) -> bool:
+    return bool(wanted[:1] == ("error",))
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------------
+
+
+def shown(found: Revocations | None) -> Any:
+    if found is None:
+        return None
+    spans = {sub: [(each.from_, each.until) for each in had] for sub, had in found.intervals.items()}
+    return {*found.jtis}, spans, found.iat, found.number, found.next_update, found.kid, found.held
+
+
+def shown_of(found: dict[str, Any] | None) -> Any:
+    if found is None:
+        return None
+    spans = {
+        sub: list(dict.fromkeys((each["from"], each.get("until", UNSET)) for each in had))
+        for sub, had in found["intervals"].items()
+    }
+    return found["jtis"], spans, found["iat"], found["number"], found["nextUpdate"], found["kid"], found["held"]
+
+
+def compare_lists(count: int) -> tuple[int, int]:
+    """Read lists on both sides, and ask the good ones about tokens; return how many were good and bad."""
+    at, calls = random.Random(8), Calls()
+    keys = calls.add("keys.js", "parseKeySet", make.jwks(make.REVOCATION_KEY))
+    lists, asked = [], []
+    for _ in range(count):
+        raw = signed(altered(LIST, at), revocations.REVOCATIONS_TYPE, make.REVOCATION_KEY, at)
+        wanted = said(lambda raw=raw: make.parse_list(raw))  # type: ignore[misc]
+        lists.append((place := calls.add("revocation.js", "parseRevocations", raw, make.ISSUER, keys), wanted))
+        if isinstance(wanted, Revocations):
+            token = (
+                at.choice([make.JTI, "c", "d"]),
+                at.choice(["inspect-ai", "other"]),
+                at.choice([4, 5, 9, 10, make.NOW]),
+            )
+            asked.append((calls.add("revocation.js", "revokedReason", place, *token), wanted.revoked(*token)))
+    answers = calls.run()
+    for place, wanted in lists:
+        answer = heard(answers[place.number])
+        assert (shown_of(answer) if isinstance(answer, dict) else answer) == (
+            shown(wanted) if isinstance(wanted, Revocations) else wanted
+        )
+    assert [answers[place.number] for place, _ in asked] == [reason for _, reason in asked]
+    return len(asked), count - len(asked)
+
+
+def test_a_revocation_list_is_read_as_in_python() -> None:
+    good, bad = compare_lists(40)
+    assert min(good, bad) > 8
+
+
+@pytest.mark.long
+def test_many_revocation_lists_are_read_as_in_python() -> None:
+    good, bad = compare_lists(3000)
+    assert min(good, bad) > 600
+
+
+@pytest.mark.long
+def test_the_list_that_counts_is_the_one_that_counts_in_python() -> None:
+    at, calls, wanted, places = random.Random(9), Calls(), [], []
+    keys = calls.add("keys.js", "parseKeySet", make.jwks(make.REVOCATION_KEY))
+    kept = []
+    for _ in range(60):
+        payload: dict[str, Any] = {
+            "number": at.choice([7, 7, 8]), "iat": make.NOW + at.choice([0, 0, 1, 90]), "jti": at.choice([[], ["a"], ["a", "b"]]),
+            "sub": at.choice([[], INTERVALS[:1], INTERVALS, INTERVALS + INTERVALS]),
+        }  # fmt: skip
+        raw = make.revocation_list(**payload)
+        kept.append((calls.add("revocation.js", "parseRevocations", raw, make.ISSUER, keys), make.parse_list(raw)))
+    for _ in range(1500):
+        found = at.choice([*kept, (None, None)])
+        seen = at.sample(kept, at.randrange(3))
+        reason = revocations.newest(found[1], [each for _, each in seen], make.NOW)
+        wanted.append((shown(reason[0]), reason[1]))
+        places.append(calls.add("revocation.js", "newest", found[0], [place for place, _ in seen], make.NOW))
+    answers = calls.run()
+    heard_of = [answers[place.number] for place in places]
+    assert [(shown_of(one["list"]), one["refused"]) for one in heard_of] == wanted
+    assert len({reason[:12] for _, reason in wanted}) >= 5
+
+
+# -- receipts ------------------------------------------------------------------------------------------------------------
+
+
+def compare_receipts(count: int) -> tuple[int, int]:
+    """Read receipts on both sides, and what speaks against them; return how many serve and do not."""
+    at, calls, places, wanted = random.Random(6), Calls(), [], []
+    keys = calls.add("keys.js", "parseKeySet", make.jwks(make.RECEIPT_KEY))
+    for _ in range(count):
+        text = signed(altered(RECEIPT, at), receipts.RECEIPT_TYPE, make.RECEIPT_KEY, at).decode("latin-1")
+        subject = {**SUBJECT, **({at.choice([*SUBJECT]): "other"} if at.random() < 0.1 else {})}
+        place = calls.add("receipt.js", "readReceipt", text, keys)
+        read = said(lambda text=text: receipts.read_receipt(text, make.key_set(make.RECEIPT_KEY)))  # type: ignore[misc]
+        if isinstance(read, receipts.Receipt):
+            place = calls.add("receipt.js", "receiptObjection", place, subject, make.NOW)
+            read = receipts.objection(read, receipts.Subject(**subject), make.NOW)
+        places.append(place)
+        wanted.append(read)
+    answers = calls.run()
+    assert [heard(answers[place.number]) for place in places] == wanted
+    return wanted.count(""), count - wanted.count("")
+
+
+def test_a_receipt_serves_as_in_python() -> None:
+    serving, not_serving = compare_receipts(40)
+    assert min(serving, not_serving) > 8
+
+
+@pytest.mark.long
+def test_many_receipts_serve_as_in_python() -> None:
+    serving, not_serving = compare_receipts(3000)
+    assert min(serving, not_serving) > 500
+
+
+@pytest.mark.long
+def test_the_digest_of_a_token_is_that_of_python() -> None:
+    calls = Calls()
+    for text in ("", "a.b.c", "é"):
+        calls.add("receipt.js", "tokenDigest", text)
+    assert calls.run() == [receipts.token_digest(text) for text in ("", "a.b.c", "é")]
