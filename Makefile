@@ -91,6 +91,7 @@ bench: $(VENV)/check.done
 	$(BIN)/python -m tests.bench.many_policies
 	$(BIN)/python -m tests.bench.log
 	$(BIN)/python -m tests.bench.submit
+	$(BIN)/python -m tests.bench.browser
 
 bench-instructions: $(VENV)/dev.done
 	$(BIN)/python -m tests.bench.instructions
