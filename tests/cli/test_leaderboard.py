@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import make
-from tests.support.boards import unsigned, write_hub
+from tests.support.boards import unsigned
 from tests.support.in_process import Done, run
 from tests.support.tree import entry_text, write_result, write_trust
 
@@ -97,15 +97,3 @@ def test_a_file_with_line_ends_of_other_kinds_in_its_texts_is_one_row(hub: Path)
     write_result(hub, "acme/two", "gsm8k.yaml", unsigned(details, model_repo="acme/two"))
     assert build(hub).code == 0
     assert details["benchmark_subset"] in {table["subject"]["subset"] for table in document(hub)["tables"]}
-
-
-@pytest.mark.long
-def test_two_thousand_repositories_of_every_kind(tmp_path: Path) -> None:
-    write_trust(tmp_path)
-    write_hub(tmp_path, 2000)
-    done = build(tmp_path / "hub", "--benchmarks", tmp_path / "benchmarks")
-    assert done.code == 3, done
-    made = document(tmp_path / "hub")
-    # Of ten results five are good, one is of another repository, one unsigned, one both; two values are 0 and stay good.
-    assert made["by_tier"] == {"verified": 1202, "self-reported": 400, "undecided": 200, "refuted": 398}
-    assert (len(made["tables"]), len(made["unread"]), len(made["refuted"])) == (5, 200, 398)

@@ -1,0 +1,315 @@
+"""A hub with results of every kind, and what each of them is: every tier, every way to be refuted, and files that nobody
+can read. Real claims and signatures, by two issuers of which one publishes no list of what it took back.
+
+Repositories take the kinds in turn, so how many there are of each is known from their number.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from issuer.formats import jcs, jose
+from issuer.formats.strict_json import JSON
+from issuer.results.entry import Submission, write_entry
+from issuer.verify.check_log import sidecar_name
+from issuer.verify.report import Tier
+from tests.support import make
+from tests.support.tree import write_result
+from tests.support.witnessed import ORIGIN, TestLog, leaf_of, policy_text
+
+SILENT = "https://silent.example"  # an issuer whose list is long past its time
+TASKS = 5
+BENCHMARK_REVISION = str(make.claims()["benchmark_revision"])
+Place = tuple[str, str, str]  # repository, file name, pointer
+Entry = tuple[str, Tier]
+
+
+class WholeHub:
+    """Writes repositories below `folder/hub`, judged at `now` (Unix seconds), with a trust file and definitions beside.
+
+    `tiers` has the tier of each entry that can be read; `unread` how many things cannot; `refuted_by` which check
+    refutes an entry, and `doubled` which entries have the jti of another.
+    """
+
+    def __init__(self, folder: Path, repositories: int, now: int) -> None:
+        self.folder, self.now = folder, now
+        self.tiers: dict[Place, Tier] = {}
+        self.refuted_by: dict[Place, int] = {}
+        self.doubled: set[Place] = set()
+        self.unread = 0
+        self.number = 0
+        self._logged: list[tuple[Path, str]] = []
+        self._revoked: list[JSON] = []
+        for number in range(repositories):
+            KINDS[number % len(KINDS)](self, f"owner{number % 7}/model{number}")
+        self._write_proofs()
+        self._write_trust()
+        for task in range(TASKS):
+            path = folder / "benchmarks" / f"bench/task-{task}" / BENCHMARK_REVISION / "eval.yaml"
+            path.parent.mkdir(parents=True)
+            path.write_text(make.BENCHMARK_TEXT)
+
+    # -- entries --------------------------------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> int:
+        """The number of the benchmark whose turn it is."""
+        return self.number % TASKS
+
+    def run(self, repo: str, details: Mapping[str, JSON] | None = None, **claims: Any) -> Submission:
+        """Return a run of a model with a value of its own, on the benchmark of its turn."""
+        said: dict[str, Any] = {
+            "model_repo": repo, "benchmark_repo": f"bench/task-{self.task}",
+            "metrics": [{"metric_id": "accuracy", "value": self.number % 97 / 100}],
+        }  # fmt: skip
+        return make.submission(details, **{**said, **claims})
+
+    def token(self, item: Submission, key: Ed25519PrivateKey = make.KEY, **terms: Any) -> str:
+        """Sign a token for a run, now, with a jti of its own and an owner of its own."""
+        self.number += 1
+        owner = {"provider": "github", "issuer": "https://ci.example", "repository_owner_id": "1"}
+        good = {
+            "iat": self.now, "nbf": self.now, "exp": self.now + 3600, "caller": owner,
+            "jti": jose.base64url_encode(self.number.to_bytes(16, "big")),
+        }  # fmt: skip
+        header = {**make.HEADER, "kid": str(jose.public_jwk(key.public_key())["kid"])}
+        payload = make.payload_of(item, **{**good, **terms})
+        signing_input = jose.signing_input(header, jcs.canonical(payload))
+        return jose.compact(signing_input, jose.sign(key, signing_input))
+
+    def put(self, repo: str, *entries: Entry, task: int | None = None, refuted_by: int = 0) -> Path:
+        """Write the one file of a repository, and remember what its entries are."""
+        name = f"task_{self.task if task is None else task}.yaml"
+        for number, (_, tier) in enumerate(entries):
+            self.tiers[repo, name, f"/{number}"] = tier
+            if tier == "refuted":
+                self.refuted_by[repo, name, f"/{number}"] = refuted_by
+        return write_result(self.folder / "hub", repo, name, "".join(text for text, _ in entries))
+
+    def signed(self, repo: str, tier: Tier, *, refuted_by: int = 0, shown: Any = None, **terms: Any) -> Path:
+        """Write a repository with one entry whose token has these terms; `shown` makes what the file says of the run."""
+        item, task = self.run(repo), self.task
+        token = self.token(item, **terms)
+        form = (shown or (lambda run: run.form))(item)
+        return self.put(repo, (write_entry(form, token), tier), task=task, refuted_by=refuted_by)
+
+    def log(self, path: Path, token: str) -> None:
+        """Have the log hold a token of this file."""
+        self._logged.append((path, token))
+
+    def revoke(self, jti: str) -> None:
+        """Have the issuer take a token back."""
+        self._revoked.append(jti)
+
+    def lose(self, repo: str, text: bytes, name: str = "task_0.yaml") -> None:
+        """Write a file that cannot be read."""
+        write_result(self.folder / "hub", repo, name, text)
+        self.unread += 1
+
+    # -- what they are judged by ------------------------------------------------------------------------------------------
+
+    def _write_proofs(self) -> None:
+        log = TestLog(*(token for _, token in self._logged))
+        note = log.note({0: self.now, 1: self.now})
+        for path, token in self._logged:
+            path.with_name(sidecar_name(path.name, leaf_of(token).token)).write_bytes(log.proof(token, note=note))
+
+    def _write_trust(self) -> None:
+        def terms(issuer: str, **more: Any) -> bytes:
+            return make.revocation_list(iss=issuer, **{"iat": self.now - 60, "next_update": self.now + 86_400, **more})
+
+        sub = [{"sub": "stolen", "from": 0}]
+        (self.folder / "revoked.jwt").write_bytes(terms(make.ISSUER, jti=self._revoked, sub=sub))
+        old = {"iat": self.now - 9 * 86_400, "next_update": self.now - 5 * 86_400}
+        (self.folder / "old.jwt").write_bytes(terms(SILENT, **old))
+        (self.folder / "keys.json").write_bytes(make.jwks())
+        (self.folder / "silent.json").write_bytes(make.jwks(make.STRANGER))
+        (self.folder / "lists.json").write_bytes(make.jwks(make.REVOCATION_KEY))
+        (self.folder / "policy").write_text(policy_text(2))
+        own = 'frameworks: ["inspect-ai", "lm-eval"]'
+        (self.folder / "trust.yaml").write_text(
+            f'version: 1\naudience: "{make.AUDIENCE}"\nrevocation_keys: {{file: lists.json}}\nissuers:\n'
+            f'  - {{issuer: "{make.ISSUER}", keys: {{file: keys.json}}, revocations: {{file: revoked.jwt}},'
+            f" log: {{policy: {{file: policy}}}}, {own}}}\n"
+            f'  - {{issuer: "{SILENT}", keys: {{file: silent.json}}, revocations: {{file: old.jwt}}, {own}}}\n'
+        )
+
+
+# -- the kinds ------------------------------------------------------------------------------------------------------------
+
+
+def verified(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "verified")
+
+
+def logged(hub: WholeHub, repo: str) -> None:
+    item, task = hub.run(repo), hub.task
+    token = hub.token(item, log=ORIGIN)
+    hub.log(hub.put(repo, (write_entry(item.form, token), "logged"), task=task), token)
+
+
+def in_no_log(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "verified", log=ORIGIN)
+
+
+def reproduced(hub: WholeHub, repo: str) -> None:
+    _twice(hub, repo, "reproduced", sub="lm-eval", caller=_owner("2"))
+
+
+def reproduced_by_itself(hub: WholeHub, repo: str) -> None:
+    _twice(hub, repo, "verified", caller=_owner("2"))
+
+
+def reproduced_for_the_same_owner(hub: WholeHub, repo: str) -> None:
+    _twice(hub, repo, "verified", sub="lm-eval")
+
+
+def _owner(number: str) -> dict[str, JSON]:
+    return {"provider": "github", "issuer": "https://ci.example", "repository_owner_id": number}
+
+
+def _twice(hub: WholeHub, repo: str, first: Tier, **terms: Any) -> None:
+    item, task = hub.run(repo), hub.task
+    again = hub.run(repo, {"run": {"reproduces": item.content_digest}}, framework={"name": "lm-eval", "version": "0.4"})
+    entries = write_entry(item.form, hub.token(item)), write_entry(again.form, _later(hub, again, terms))
+    hub.put(repo, (entries[0], first), (entries[1], "verified"), task=task)
+
+
+def _later(hub: WholeHub, item: Submission, terms: Mapping[str, Any]) -> str:
+    return hub.token(item, **{"iat": hub.now + 1, "nbf": hub.now + 1, **terms})
+
+
+def by_an_issuer_that_says_nothing_of_revocations(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "signed", key=make.STRANGER, iss=SILENT)
+
+
+def without_a_token(hub: WholeHub, repo: str) -> None:
+    hub.put(repo, (write_entry(hub.run(repo).form), "self-reported"))
+
+
+def in_the_hub_s_own_form(hub: WholeHub, repo: str) -> None:
+    hub.put(repo, ('- {dataset: {id: "bench/task-1", task_id: "gsm8k"}, value: 20.9}\n', "self-reported"), task=1)
+
+
+def beside_one_without_a_token(hub: WholeHub, repo: str) -> None:
+    item, task = hub.run(repo), hub.task
+    form = write_entry(item.form, hub.token(item))
+    hub.put(repo, (write_entry(item.form), "self-reported"), (form, "verified"), task=task)
+
+
+def by_nobody_we_trust(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "undecided", iss="https://other.example")
+
+
+def for_another_audience(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "undecided", aud="https://other.example")
+
+
+def too_late(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "undecided", iat=hub.now - 7200, nbf=hub.now - 7200, exp=hub.now - 3600)
+
+
+def in_a_file_of_another_name(hub: WholeHub, repo: str) -> None:
+    item, task = hub.run(repo), hub.task
+    hub.put(repo, (write_entry(item.form, hub.token(item)), "undecided"), task=(task + 1) % TASKS)
+
+
+def with_a_bad_signature(hub: WholeHub, repo: str) -> None:
+    item, task = hub.run(repo), hub.task
+    head, body, _ = hub.token(item).split(".")
+    forged = ".".join((head, body, jose.base64url_encode(bytes(64))))
+    hub.put(repo, (write_entry(item.form, forged), "refuted"), task=task, refuted_by=3)
+
+
+def with_another_field(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "refuted", refuted_by=7, shown=lambda run: {**run.form, "model_revision": "a" * 40})
+
+
+def with_a_better_number(hub: WholeHub, repo: str) -> None:
+    better = [{"metric_id": "accuracy", "value": 0.99}]
+    hub.signed(repo, "refuted", refuted_by=8, shown=lambda run: {**run.form, "metrics": better})
+
+
+def with_a_note_that_nobody_signed(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "refuted", refuted_by=9, shown=lambda run: {**run.form, "notes": "no tools"})
+
+
+def of_another_model(hub: WholeHub, repo: str) -> None:
+    item, task = hub.run("acme/other"), hub.task
+    hub.put(repo, (write_entry(item.form, hub.token(item)), "refuted"), task=task, refuted_by=9)
+
+
+def taken_back(hub: WholeHub, repo: str) -> None:
+    jti = jose.base64url_encode(b"revoked." + hub.number.to_bytes(8, "big"))
+    hub.revoke(jti)
+    hub.signed(repo, "refuted", refuted_by=5, jti=jti)
+
+
+def signed_by_a_thief(hub: WholeHub, repo: str) -> None:
+    hub.signed(repo, "refuted", refuted_by=5, sub="stolen")
+
+
+def with_a_jti_that_another_repository_has(hub: WholeHub, repo: str) -> None:
+    jti = jose.base64url_encode(b"doubled." + hub.number.to_bytes(8, "big"))
+    for each in (repo, f"{repo}-too"):
+        path = hub.signed(each, "refuted", refuted_by=5, jti=jti)
+        hub.doubled.add((each, path.name, "/0"))
+
+
+def with_one_jti_twice(hub: WholeHub, repo: str) -> None:
+    jti = jose.base64url_encode(b"onefile." + hub.number.to_bytes(8, "big"))
+    first, second, task = hub.run(repo), hub.run(repo, {"notes": "again"}), hub.task
+    each: list[Entry] = [(write_entry(item.form, hub.token(item, jti=jti)), "refuted") for item in (first, second)]
+    path = hub.put(repo, *each, task=task, refuted_by=5)
+    hub.doubled |= {(repo, path.name, pointer) for pointer in ("/0", "/1")}
+
+
+def that_stands_there_twice(hub: WholeHub, repo: str) -> None:
+    item, task = hub.run(repo), hub.task
+    text = write_entry(item.form, hub.token(item))
+    hub.put(repo, (text, "verified"), (text, "verified"), task=task)
+
+
+def that_cannot_be_read(hub: WholeHub, repo: str) -> None:
+    hub.lose(repo, b"- [")
+    hub.lose(repo, b"\xff\xfe", "a<b>|`x`.yaml")
+    hub.lose(repo, b"", "empty.yaml")
+    hub.lose(repo, b"[" * 100_000, "deep.yaml")
+    hub.lose(repo, b"- {}\n", "nothing.yaml")
+    hub.lose(repo, b"- {}\n" * 1001, "many.yaml")
+    hub.lose(repo, b"- {dataset: {id: a/b}, value: 1, value: 2}\n", "twice.yaml")
+    hub.lose(repo, b"- &a {value: 1}\n- *a\n", "alias.yaml")
+    with open(os.fsencode(hub.folder / "hub" / repo / ".eval_results") + b"/\xff\x1b[2J.yaml", "wb"):
+        hub.unread += 1
+
+
+def that_is_huge(hub: WholeHub, repo: str) -> None:
+    hub.lose(repo, b"x" * 1_100_000)
+
+
+def that_leads_out(hub: WholeHub, repo: str) -> None:
+    place = hub.folder / "hub" / repo
+    (place / ".eval_results").mkdir(parents=True)
+    (place / ".eval_results" / "link.yaml").symlink_to("/etc/passwd")
+    (hub.folder / "hub" / f"{repo}-too").mkdir()
+    (hub.folder / "hub" / f"{repo}-too" / ".eval_results").symlink_to("/etc")
+    hub.unread += 2
+
+
+def without_results(hub: WholeHub, repo: str) -> None:
+    write_result(hub.folder / "hub", repo, "README.md", "# Nothing")
+
+
+KINDS: tuple[Callable[[WholeHub, str], None], ...] = (
+    verified, logged, in_no_log, reproduced, reproduced_by_itself, reproduced_for_the_same_owner,
+    by_an_issuer_that_says_nothing_of_revocations, without_a_token, in_the_hub_s_own_form, beside_one_without_a_token,
+    by_nobody_we_trust, for_another_audience, too_late, in_a_file_of_another_name, with_a_bad_signature,
+    with_another_field, with_a_better_number, with_a_note_that_nobody_signed, of_another_model, taken_back,
+    signed_by_a_thief, with_a_jti_that_another_repository_has, with_one_jti_twice, that_stands_there_twice,
+    that_cannot_be_read, that_is_huge, that_leads_out, without_results,
+)  # fmt: skip
