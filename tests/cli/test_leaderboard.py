@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import make
-from tests.support.boards import unsigned
+from tests.support.boards import unsigned, write_bad
 from tests.support.in_process import Done, run
 from tests.support.tree import entry_text, write_result, write_trust
 
@@ -97,3 +98,21 @@ def test_a_file_with_line_ends_of_other_kinds_in_its_texts_is_one_row(hub: Path)
     write_result(hub, "acme/two", "gsm8k.yaml", unsigned(details, model_repo="acme/two"))
     assert build(hub).code == 0
     assert details["benchmark_subset"] in {table["subject"]["subset"] for table in document(hub)["tables"]}
+
+
+@pytest.mark.long
+def test_bad_files_by_the_thousand_are_rows_with_their_reasons_and_the_good_one_is_ranked(hub: Path) -> None:
+    """Broken, huge, doubled, linked out of the tree, no plain files, with hostile names: 6,000 in all."""
+    expected = write_bad(hub, 100)
+    done = build(hub, "--metric", "accuracy=higher")
+    assert done.code == 3, done.err[-500:]
+    made = document(hub)
+    assert Counter(one["code"] for one in made["unread"]) == expected
+    assert len({one["file"] for one in made["unread"]}) == 6_000
+    assert all(one["reason"] for one in made["unread"])
+    assert [row["rank"] for row in made["tables"][0]["rows"]] == [1]
+    page = (hub.parent / "site/index.html").read_text("utf-8")
+    assert page.count("<tr><td") == 6_000
+    assert not {
+        sign for sign in page + (hub.parent / "site/LEADERBOARD.md").read_text("utf-8") if not sign.isprintable()
+    } - {"\n"}

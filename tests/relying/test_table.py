@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +20,7 @@ from issuer.relying.verifier import Judged, Verifier
 from issuer.verify import Context
 from issuer.verify.report import Report
 from issuer.verify.summary import Summary
+from tests.support.boards import write_bad
 from tests.support.cluster import cluster
 from tests.support.command import issuer
 from tests.support.in_process import run
@@ -177,6 +179,22 @@ def test_what_cannot_be_read_is_a_row_with_its_reason(mixed: Path, tmp_path: Pat
     }  # fmt: skip
     assert all(row["finding_detail"] and row["verdict"] is None for row in found)
     assert [row["line"] for row in found if row["finding"] == "file.syntax"] == [1]
+
+
+@pytest.mark.long
+def test_bad_files_by_the_thousand_are_rows_and_the_run_ends(tmp_path: Path) -> None:
+    """Broken, huge, doubled, linked out of the tree, no plain files, with hostile names: 6,000 in all."""
+    expected = write_bad(tmp_path / "tree", 100)
+    write_result(tmp_path / "tree", "acme/one", "task_0.yaml", entry_text("acme/one", 0))
+    write_trust(tmp_path)
+    to = tmp_path / "results.parquet"
+    done = run(["verify", "tree", "--trust", "trust.yaml", "--at", str(NOW), "--to", str(to), "--jobs", "2"], tmp_path)
+    assert done.code == 3, done.err[-500:]
+    rows = read(to)
+    assert Counter(row["finding"] for row in rows if row["finding"]) == expected
+    assert len(rows) == len({row["file"] for row in rows}) == 6_001
+    assert all(row["finding_detail"] for row in rows if row["finding"])
+    assert [row["verdict"] for row in rows if row["finding"] is None] == ["verified"]
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,27 @@ def _write_broken(root: Path, number: int) -> None:
     else:
         write_result(root, repo, "a.txt", "")
         (root / repo / ".eval_results" / "link.yaml").symlink_to("/etc/passwd")
+
+
+_NAMES = (
+    b"\xff\x1b[2J", b"a\nb", b"-rf", "\u202egpj".encode(), b"=cmd()", b"'\"<img src=x>", b"x" * 250, b" ", b"%s{}", b"\\..",
+)  # fmt: skip
+
+
+def write_bad(root: Path, tens: int) -> dict[str, int]:
+    """Write so many times ten repositories with six bad files each; return how many findings of each code they are."""
+    broken = ("- [", b"\xff\xfe", b"[" * 100_000, "- {}\n", "x: 1")
+    for number in range(10 * tens):
+        path = write_result(root, f"bad/r{number}", "broken.yaml", broken[number % 5])
+        with path.with_name("huge.yaml").open("wb") as file:
+            file.truncate(2**40 if number % 2 else 2**20 + 1)  # of no bytes on the disk
+        path.with_name("doubled.yaml").write_text("- dataset: {id: a/b}\n  dataset: {id: a/b}\n  value: 1\n")
+        path.with_name("link.yaml").symlink_to(("/etc/passwd", "/dev/zero", "link.yaml", "..", "/nowhere")[number % 5])
+        os.mkfifo(path.with_name("pipe.yaml"))
+        with open(os.fsencode(path.parent) + b"/" + _NAMES[number % 10] + b".yaml", "wb") as file:
+            file.write(b"- [")
+    each = {"duplicate_key": 10, "encoding": 2, "schema": 4, "syntax": 11, "too_large": 12, "unreadable": 21}
+    return {f"file.{code}": tens * count for code, count in each.items()}
 
 
 def hostile(payload: str) -> Board:

@@ -48,7 +48,7 @@ def as_html(board: Board, hub: str) -> str:
         '<meta name="referrer" content="no-referrer">'
         f"<title>Leaderboard</title><style>{STYLE}</style></head>\n<body>"
         f'<svg class="defs" aria-hidden="true">{symbols()}</svg><main><h1>Leaderboard</h1>'
-        f"{_basis(board)}<p>{shown.MEANING}</p>{_choose(board)}{_contents(board)}{tables}{_refuted(board)}{_unread(board)}"
+        f"{_basis(board)}<p>{shown.meaning_of(board)}</p>{_choose(board)}{_contents(board)}{tables}{_refuted(board)}{_unread(board)}"
         f"</main><script>{SCRIPT}</script></body></html>\n"
     )
 
@@ -121,7 +121,7 @@ def _section(board: Board, table: Table, number: int, hub: str) -> str:
     title = f" ({_said(table.title)})" if table.title else ""
     notes = "".join(f"<p>{note.text} {_code(note.said)}</p>" for note in shown.notes_of(table, board))
     several = len(table.settings) > 1
-    head = "".join(f'<th scope="col">{name}</th>' for name in _head(table, several=several))
+    head = "".join(_heading(name) for name in _head(table, several=several))
     rows = "".join(f"{_row(table, row, hub, several=several)}\n" for row in table.rows)
     return (
         f'<section aria-labelledby="{heading}"><h2 id="{heading}">{_said(shown.title_of(table.subject))}{title}</h2>'
@@ -139,6 +139,14 @@ def _settings(table: Table) -> str:
         for number, one in enumerate(table.settings)
     )
     return f"<ul>{''.join(listed)}</ul>"
+
+
+_NUMBERS = ("Rank", "Score", "Chosen")
+
+
+def _heading(name: str) -> str:
+    number = ' class="number"' if name.startswith(_NUMBERS) else ""
+    return f'<th scope="col"{number}>{name}</th>'
 
 
 def _head(table: Table, *, several: bool) -> Iterator[str]:
@@ -162,11 +170,11 @@ def _row(table: Table, row: Row, hub: str, *, several: bool) -> str:
     date = (
         ""
         if entry.when is None
-        else f"{show_time(entry.when)[:10]}{'' if entry.issued_at is not None else ' (as it says)'}"
+        else f"{show_time(entry.when)[:10]}{'' if entry.issued_at is not None else '<br>(as it says)'}"
     )
     cells += [
         _cell(_said(shown.framework_text(entry)), shown.framework_text(entry), "said"),
-        _cell(_issuer(entry), entry.issuer, "said"), _cell(_attempt(entry), f"{entry.attempt or ''}"),
+        _cell(_issuer(entry), entry.issuer, "said"), _cell(_attempt(entry), f"{entry.attempt or ''}", "short"),
         _number(row.chosen_from), _cell(date, "" if entry.when is None else f"{entry.when}", "short"),
         _cell(_links(entry, hub), ""),
     ]  # fmt: skip
@@ -215,7 +223,7 @@ def _issuer(entry: Listed) -> str:
 
 
 def _attempt(entry: Listed) -> str:
-    since = "" if entry.attempts_since is None else f" since {show_time(entry.attempts_since)[:10]}"
+    since = "" if entry.attempts_since is None else f"<br>since {show_time(entry.attempts_since)[:10]}"
     return f"{shown.attempt_text(entry)}{since}"
 
 
@@ -265,7 +273,8 @@ def _unread(board: Board) -> str:
 
 def _apart(name: str, title: str, rule: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     heads = "".join(f'<th scope="col">{one}</th>' for one in head)
-    body = "".join(f"<tr>{''.join(f'<td>{_said(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
+    cells = ("".join(f'<td class="text">{_said(cell)}</td>' for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>\n" for row in cells)
     return (
         f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2><p>{rule}</p>'
         f'<div class="wide" role="region" tabindex="0" aria-labelledby="{name}"><table>'

@@ -26,7 +26,7 @@ SHAPES: dict[Tier, str] = {
 }
 _HOLLOW: frozenset[Tier] = frozenset({"self-reported", "undecided", "refuted"})
 _WIDTH, _HEIGHT = 480, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 464, 16, 180
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 464, 16, 180
 
 
 def symbols() -> str:
@@ -75,7 +75,7 @@ class _Axis:
 def _frame(across: _Axis, up: _Axis) -> str:
     days = (show_time(int(moment))[:10] for moment in (across.least, across.greatest))
     first, last = map(escape, days)
-    lower, upper = (number_text(float(f"{value:.6g}")) for value in (up.least, up.greatest))
+    lower, upper = (number_text(float(f"{value:.4g}")) for value in (up.least, up.greatest))
     labels = [
         (_LEFT - 12, _BOTTOM + 4, "end", lower), (_LEFT - 12, _TOP + 4, "end", upper if upper != lower else ""),
         (_LEFT, _BOTTOM + 28, "start", first), (_RIGHT, _BOTTOM + 28, "end", last if last != first else ""),

@@ -15,6 +15,7 @@ from issuer.formats.times import show_time
 from issuer.relying.leaderboard.listed import Listed, Score, commit_path
 from issuer.relying.leaderboard.ranking import NOT_NAMED, Board, Setting, Subject, Table
 from issuer.verify.report import TIERS, AtFrom
+from issuer.verify.tiers import RANKS
 from issuer.verify_token import MAX_ATTEMPTS
 
 RECEIVED: dict[AtFrom, str] = {
@@ -24,7 +25,13 @@ RECEIVED: dict[AtFrom, str] = {
     "log": "by the witnesses of the issuer's log",
     "unknown": "their tokens had not ended",
 }
-MEANING = "Anybody may put a result without a token into a repository: such rows are marked, and have no rank."
+
+
+def meaning_of(board: Board) -> str:
+    """Say what rows are that nobody vouches for."""
+    ranked = RANKS[board.rank_from] <= RANKS["self-reported"]
+    rule = "such rows are marked, and ranked all the same" if ranked else "such rows are marked, and have no rank"
+    return f"Anybody may put a result without a token into a repository: {rule}."
 
 
 def title_of(subject: Subject) -> str:

@@ -91,7 +91,7 @@ _SIGNS: dict[Tier, str] = {
 
 def as_markdown(board: Board, hub: str) -> str:
     """Write the tables, and below them what is refuted and what could not be read."""
-    parts = ["# Leaderboard", _basis(board), shown.MEANING]
+    parts = ["# Leaderboard", _basis(board), shown.meaning_of(board)]
     for table in board.tables:
         parts += [f"## {code(shown.title_of(table.subject))}", *map(_note, shown.notes_of(table, board))]
         parts += [_settings(table), _table(table, hub)]

@@ -34,6 +34,7 @@ def test_a_leaderboard_is_sorted_chosen_and_read_in_both_themes_and_at_two_width
     )  # fmt: skip
     found = seen(folder, as_html(made, "https://hub.example"))
     assert found["said"] == []
+    assert found["still"] == {"rows": 4, "points": 4, "controls": 0}, "without JavaScript"
     assert len(found["looks"]) == 4  # type: ignore[arg-type]
     for one in found["looks"]:  # type: ignore[attr-defined]
         assert one["rows"] == ["a/a", "c/c", "e/e", "b/b"]

@@ -17,7 +17,7 @@ from issuer.relying.leaderboard.page import as_html
 from issuer.relying.leaderboard.ranking import Board
 from issuer.relying.leaderboard.written import as_csv, as_json, as_markdown
 from tests.support import make
-from tests.support.boards import MODEL_REVISION, PAYLOADS, board, entry, hostile
+from tests.support.boards import MODEL_REVISION, PAYLOADS, board, entry, hostile, only
 
 HUB = "https://hub.example"
 RUN = "https://github.com/acme/evals/actions/runs/1"
@@ -61,7 +61,7 @@ def test_the_page_says_by_what_it_was_judged_and_when_and_how_the_time_is_known(
 
 def test_a_row_says_tier_framework_issuer_attempt_run_and_commit() -> None:
     page = as_html(example(), HUB)
-    for said in ("inspect-ai 0.3.285", f"{make.ISSUER} for inspect-ai", "3 since 2026-11-17", "received in time"):
+    for said in ("inspect-ai 0.3.285", f"{make.ISSUER} for inspect-ai", "3<br>since 2026-11-17", "received in time"):
         assert said in page
     links = [attributes["href"] for tag, attributes in Markup(page).tags if tag == "a" and "rel" in attributes]
     assert links == [f"{HUB}/b/b/commit/{MODEL_REVISION}", RUN, f"{HUB}/a/a/commit/{MODEL_REVISION}"]
@@ -103,6 +103,20 @@ def test_rows_of_several_settings_and_what_was_chosen_are_said_in_the_page_and_i
     for written in (as_html(made, HUB), as_markdown(made, HUB)):
         assert "Rows of 2 settings are in this table, which compare with care" in written
         assert "the best result was chosen" in written
+
+
+def test_whether_what_nobody_vouches_for_has_a_rank_is_said_as_it_is() -> None:
+    rows = entry("a/a", 2), entry("b/b", 1, tier="self-reported")
+    for tier, said in (
+        ("verified", "have no rank"),
+        ("signed", "have no rank"),
+        ("self-reported", "ranked all the same"),
+    ):
+        made = board(*rows, rank_from=tier)
+        assert [row.rank for row in only(made).rows] == [1, 2 if tier == "self-reported" else None]
+        assert all(
+            f"such rows are marked, and {said}." in text for text in (as_html(made, HUB), as_markdown(made, HUB))
+        )
 
 
 def test_the_page_lets_its_own_style_and_script_run_and_nothing_else() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from issuer.relying.leaderboard.listed import Score, moment_of
 from issuer.relying.leaderboard.ranking import major_of
+from issuer.relying.leaderboard.shown import notes_of
 from issuer.verify.reproduction import Tolerance
 from tests.support import make
 from tests.support.boards import DEFINITIONS, REVISION, board, entry, only, ranks, stated_definition
@@ -142,6 +143,17 @@ def test_other_settings_share_a_table_with_marks_and_ranks_of_their_own() -> Non
     assert [row.rank for row in table.rows] == [1, 2, 3, 4, 5, 6]
     assert [row.rank_in_setting for row in table.rows] == [1, 1, 1, 1, 1, 2]
     assert [table.settings[row.setting].framework for row in table.rows][1] == "lm-eval"
+
+
+def test_rows_of_several_commits_of_the_benchmark_share_a_table_that_says_so() -> None:
+    other = "a" * 40
+    both = {**DEFINITIONS, (make.BENCHMARK, other): DEFINITIONS[make.BENCHMARK, REVISION]}
+    made = board(entry("a/a", 2), entry("b/b", 1, benchmark_revision=other), definitions=both)
+    assert only(made).benchmark_revisions == (REVISION, other)
+    said = [note.text for note in notes_of(only(made), made)]
+    assert "Rows are of 2 commits of the benchmark." in said
+    one = board(entry("a/a", 2), entry("b/b", 1))
+    assert not any("commits" in note.text for note in notes_of(only(one), one))
 
 
 def test_a_run_of_another_setting_replaces_none() -> None:

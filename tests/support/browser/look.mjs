@@ -39,5 +39,13 @@ for (const theme of ["light", "dark"]) {
     await page.close();
   }
 }
+// Without JavaScript: what is there to be read, and no control that would do nothing.
+const still = await (await browser.newContext({ javaScriptEnabled: false })).newPage();
+await still.goto(`file://${file}`);
+seen.still = {
+  rows: await still.locator("table.board tbody tr:visible").count(),
+  points: await still.locator("use[data-tier]:visible").count(),
+  controls: await still.locator("button:visible, select:visible, input:visible").count(),
+};
 await browser.close();
 console.log(JSON.stringify(seen));
