@@ -35,3 +35,7 @@ sync -f "$target/data.next"
 rm -rf "$target/data.before"
 if [ -e "$target/data" ]; then mv "$target/data" "$target/data.before"; fi
 mv "$target/data.next" "$target/data"
+# How old this copy is, is what `issuer doctor --server` and the alert IssuerBackupOld judge. Whoever ran this, the next one
+# may replace the file.
+: > "$data/.backed-up.next"
+mv "$data/.backed-up.next" "$data/backed-up"

@@ -448,3 +448,5 @@ LOADING_S = 60
 # admission waits for it, at least once.
 DOCTOR_ANSWER_S = 5.0
 DOCTOR_SLOW_MS = 10
+# A backup is due every ten minutes (deploy/systemd): from when on three have failed.
+BACKUP_OLD_S = 1800

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import socketserver
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, write_policies
 from issuer.diagnosis import Line, surviving
 from issuer.service.audit import FileAudit
-from issuer.service.bounds import DOCTOR_SLOW_MS, LIST_GOOD_S
+from issuer.service.bounds import BACKUP_OLD_S, DOCTOR_SLOW_MS, LIST_GOOD_S
 from issuer.service.doctor.examine import examine_server
 from issuer.service.log.setup import sequencer_of, turn
 from issuer.service.read_settings import read_settings
@@ -32,6 +33,7 @@ from tests.support.in_process import run
 from tests.support.running import running, within
 from tests.support.sequencing import tokens
 from tests.support.settings import by_name, settings_text
+from tests.support.shared import ROOT
 from tests.support.stores import Store
 
 URL = "http://127.0.0.1:8000"
@@ -76,11 +78,11 @@ def test_a_fresh_folder_is_well_but_for_what_a_machine_of_one_s_own_lacks(home: 
     code, lines, _ = examine(home)
     assert (code, bad(lines)) == (0, {})
     assert set(lines) == {
-        "settings", "policies folder", "keys folder", "data folder", "disk of data", "keys", "key schedule",
+        "settings", "policies folder", "keys folder", "data folder", "disk of data", "backup", "keys", "key schedule",
         "revocations", "policies", "log", "audit", "store", "provider github-actions", "time", "address", "proxy",
     }  # fmt: skip
     warned = {name for name, line in lines.items() if line["verdict"] == "warning"}
-    assert warned - {"time", "disk of data"} == {"store"}
+    assert warned - {"time", "disk of data"} == {"backup", "store"}
     assert all(line["next"] for line in lines.values() if line["verdict"] != "pass")
     after = {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in home.rglob("*")}
     assert after == before, "nothing is changed"
@@ -434,7 +436,7 @@ def test_a_database_that_does_not_answer_is_a_fault_without_its_password(home: P
     assert "127.0.0.1" in lines["log"]["detail"]
 
 
-# -- the disk -----------------------------------------------------------------------------------------------------------
+# -- disk and backup -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -446,3 +448,22 @@ def test_a_full_disk_is_a_fault(home: Path, tmp_path: Path) -> None:
         code, lines, _ = examine(home, ISSUER_LOG_RECORDS=str(disk))
     assert (code, lines["disk of log records"]["code"]) == (6, "machine.failed")
     assert "df -h" in lines["disk of log records"]["next"]
+
+
+@pytest.mark.long
+def test_a_backup_is_judged_by_its_age(home: Path, tmp_path: Path) -> None:
+    assert examine(home)[1]["backup"]["verdict"] == "warning", "there never was one"
+    backup = ["sh", str(ROOT / "deploy" / "backup.sh"), str(home / "data"), str(tmp_path / "backup")]
+    subprocess.run(backup, check=True, timeout=60)
+    assert examine(home)[1]["backup"]["verdict"] == "pass"
+    made = home / "data" / "backed-up"
+    os.utime(made, (0, made.stat().st_mtime - BACKUP_OLD_S - 60))
+    code, lines, _ = examine(home)
+    assert (lines["backup"]["verdict"], code) == ("warning", 0)
+    assert "31 min ago" in lines["backup"]["detail"]
+    assert "systemctl status issuer-backup.timer" in lines["backup"]["next"]
+    (tmp_path / "backup").chmod(0o700)
+    shutil.rmtree(tmp_path / "backup")
+    (tmp_path / "backup").write_text("in its place")
+    assert subprocess.run(backup, check=False, capture_output=True, timeout=60).returncode
+    assert examine(home)[1]["backup"]["verdict"] == "warning", "one that fails says nothing"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,12 +12,11 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.tlog.leaf import read_leaf
-from tests.support.command import install_issuer, issuer
+from tests.support.backing_up import BACKUP, backup
+from tests.support.command import issuer
 from tests.support.logged import Begun, demand_logged, leaf_of, leaves_in, log_status
 from tests.support.running import Running, body, eventually
 from tests.support.shared import ROOT
-
-BACKUP = ROOT / "deploy" / "backup.sh"
 
 
 def run(service: Running, *words: str, code: int = 0, **more: str) -> str:
@@ -26,21 +24,6 @@ def run(service: Running, *words: str, code: int = 0, **more: str) -> str:
     done = issuer(*words, env=environment(service.settings) | more)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def backup(service: Running, target: Path, path: Path) -> None:
-    """Run the script, as its timer does, while the service runs."""
-    starter = install_issuer(path)
-    environ = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [BACKUP, service.settings.data, target],
-        env=environ,
-        pass_fds=[starter],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_each_event_is_saved_once_whatever_became_of_its_file(tmp_path: Path) -> None:

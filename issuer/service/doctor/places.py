@@ -12,8 +12,10 @@ from issuer import files
 from issuer.codes import Code
 from issuer.diagnosis import Line, failed, looked, surviving
 from issuer.errors import SetupError, reading
+from issuer.formats.times import show_span
 from issuer.service.admission.secret_file import read_secret
-from issuer.service.bounds import MAX_TRUST_BYTES
+from issuer.service.backed_up import backed_up_at
+from issuer.service.bounds import BACKUP_OLD_S, MAX_TRUST_BYTES
 from issuer.service.settings import Settings
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES, parse_policy
 from issuer.verify.trust import read_trust_file
@@ -56,6 +58,18 @@ def _look_at_room(name: str, folder: Path) -> Line:
     if free < FEW_FREE_BYTES:
         return Line(name, "warning", detail, f"Make room before the audit cannot be written: `df -h {folder}`.")
     return Line(name, "pass", detail)
+
+
+def look_at_backup(settings: Settings, now: int) -> Iterator[Line]:
+    """Yield how old the last copy is of what must not be lost, at `now` in Unix seconds."""
+    at, step = backed_up_at(Path(settings.data)), "Run deploy/backup.sh by its timer, as deploy/STATE.md says."
+    if at is None:
+        yield Line("backup", "warning", f"{settings.data} was never copied by deploy/backup.sh", step)
+    elif now - at > BACKUP_OLD_S:
+        step = "Look why it does not run: `systemctl status issuer-backup.timer issuer-backup.service`."
+        yield Line("backup", "warning", f"{settings.data} was last copied {show_span(now - at)} ago", step)
+    else:
+        yield Line("backup", "pass", f"{settings.data} was copied {show_span(max(0, now - at))} ago")
 
 
 def _guarded(folder: Path, *, group: bool) -> str:

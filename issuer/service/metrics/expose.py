@@ -118,6 +118,9 @@ def _of_workers(states: Sequence[WorkerState], now: float) -> Iterator[Metric]:
                           max(state.audit_fails for state in states))  # fmt: skip
         yield from _gauge("data_free_bytes", "Room on the disk of the folder of data.",
                           min(state.data_free_bytes for state in states))  # fmt: skip
+        copied = [state.backed_up_at for state in states if state.backed_up_at is not None]
+        yield from _gauge("backup_timestamp_seconds", "When deploy/backup.sh last ended well.",
+                          min(copied, default=None))  # fmt: skip
 
 
 def _policies(states: Sequence[WorkerState]) -> Iterator[Metric]:

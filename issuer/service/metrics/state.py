@@ -19,6 +19,7 @@ from issuer.errors import Undecided
 from issuer.service.admission.client import Bearing, Memory
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.audit import FileAudit
+from issuer.service.backed_up import backed_up_at
 from issuer.service.bounds import METRIC_LOG_S
 from issuer.service.log.announced import AnnouncingLog
 from issuer.service.log.status import LogStatus
@@ -80,6 +81,7 @@ class WorkerState(Struct, frozen=True):
     log: LogState | None
     audit_fails: bool
     data_free_bytes: int
+    backed_up_at: int | None
     resident_bytes: int
 
 
@@ -151,6 +153,7 @@ class Teller:
             log=self._log_state,
             audit_fails=watched.audit.is_failing,
             data_free_bytes=_free_bytes(watched.data),
+            backed_up_at=backed_up_at(watched.data),
             resident_bytes=_resident_bytes(),
         )
 

@@ -8,6 +8,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
+from tests.support.backing_up import backup
 from tests.support.running import Running, eventually, listening, running, serve
 from tests.support.scraping import until_scraped
 
@@ -18,4 +19,5 @@ def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     with running(folder, provider, command=serve(2), metrics_port=free_port()) as service:
         eventually(lambda: listening(service) == 2)
         until_scraped(service, "issuer_workers", 2)
+        backup(service, folder / "backup", folder / "bin")
         yield service

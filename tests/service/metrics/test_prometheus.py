@@ -19,9 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
+from tests.support.backing_up import backup
 from tests.support.in_process import run
 from tests.support.logged import Begun
 from tests.support.running import Running, eventually, listening, numbered, serve
+from tests.support.scraping import scraped, total, until_scraped
 from tests.support.shared import ROOT
 from tests.support.witnessing import witnessing
 
@@ -40,6 +42,8 @@ def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
         port = free_port()
         with begun.witnessed(provider, command=serve(2), metrics_port=port) as service:
             eventually(lambda: listening(service) == 2)
+            backup(service, begun.folder / "backup", begun.folder / "bin")
+            until_scraped(service, "issuer_workers", 2)
             yield service
 
 
@@ -111,6 +115,7 @@ def test_every_query_of_the_dashboard_and_every_rule_has_an_answer(live: Running
 
 
 def test_what_is_scraped_is_well_formed(live: Running) -> None:
+    eventually(lambda: total(scraped(live), "issuer_backup_timestamp_seconds") > 0)
     text = httpx.get(f"http://127.0.0.1:{live.settings.metrics.port}/metrics").text
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

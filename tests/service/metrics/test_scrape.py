@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import pytest
 
 from tests.support.http_load import drive, request
-from tests.support.running import Running, singles
+from tests.support.running import Running, eventually, singles
 from tests.support.scraping import scraped, total
 
 pytestmark = pytest.mark.long
@@ -56,6 +58,7 @@ def test_how_the_service_is(live: Running) -> None:
     assert total(found, "issuer_provider_fetches_total", provider="github-actions", outcome="answered") >= 1
     assert total(found, "issuer_event_loop_lag_seconds_count") > 1
     assert total(found, "issuer_data_free_bytes") > 1_000_000
+    eventually(lambda: time.time() - total(scraped(live), "issuer_backup_timestamp_seconds") < 600)
     assert not total(found, "issuer_audit_fails")
     assert not total(found, "issuer_policies_stale")
 
