@@ -1,7 +1,7 @@
 """A service's folder, made at once: settings that explain themselves, the first key, a sample policy, and what runs it.
 
-All of it is made in a draft beside its place, and takes that in one step: a command that is killed leaves a draft, and
-nothing that looks like a service's folder. Nothing is ever replaced.
+All of it is made in a draft beside its place, and takes that in one step: a command that is killed leaves a draft,
+which the next one names, and nothing that looks like a service's folder. Nothing is ever replaced.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import pwd
+import shlex
 import shutil
 import sys
 import textwrap
@@ -62,13 +63,14 @@ class Wish(Struct, frozen=True):
 def begin(folder: Path, wish: Wish, now: int) -> None:
     """Make the folder, at `now` in Unix seconds. Root's belongs to whom it did, or the folder that it lies in.
 
-    Raises SetupError where something is in its place already, and OSError.
+    Raises SetupError where something is in its place already, or a unit cannot name it, and OSError.
     """
     folder = Path(os.path.abspath(folder))
     demand_free(folder)
     files.make_folder(folder.parent, mode=0o755)
     owner = os.stat(folder if folder.exists() else folder.parent)
-    draft = folder.parent / f".{os.urandom(8).hex()}.draft"
+    draft = folder.parent / f".{folder.name}.draft"
+    _begin_draft(draft)
     try:
         _fill(draft, folder, wish, owner.st_uid, now)
         if os.geteuid() == 0:
@@ -95,6 +97,18 @@ def demand_free(folder: Path) -> None:
         raise SetupError(Code.MACHINE_FAILED, detail)
 
 
+def _begin_draft(draft: Path) -> None:
+    """Make the draft's folder. One that is there may be that of a command that still runs: it is not removed here."""
+    try:
+        os.mkdir(draft, 0o700)
+    except FileExistsError:
+        detail = (
+            f"{draft} is left of an `issuer init` that was killed, with a private key that nothing has used: "
+            f"if none runs, remove it and try again: rm -r {shlex.quote(str(draft))}"
+        )
+        raise SetupError(Code.MACHINE_FAILED, detail) from None
+
+
 def _take_place(draft: Path, folder: Path) -> None:
     try:
         files.put_folder(draft, folder)
@@ -105,7 +119,6 @@ def _take_place(draft: Path, folder: Path) -> None:
 
 
 def _fill(draft: Path, folder: Path, wish: Wish, user: int, now: int) -> None:
-    files.make_folder(draft)
     for name, mode in (("policies", 0o755), ("keys", 0o700), ("data", 0o700)):
         files.make_folder(draft / name)
         (draft / name).chmod(mode)
@@ -144,14 +157,29 @@ def sample_policy() -> str:
 def unit_text(folder: Path, user: int) -> str:
     """Return the unit for a service in this folder; `user` is its owner's number."""
     _, mark, text = _of_deploy("systemd/issuer.service").partition("[Unit]\n")
+    program, settings = (_in_unit(path) for path in (Path(sys.executable).parent / "issuer", folder / SETTINGS))
+    run = f"ExecStart={program} serve --config {settings}\n".replace("$", "$$")  # no variable of its environment
+    writes = f"ReadWritePaths={_in_unit(folder / 'keys')} {_in_unit(folder / 'data')}\n"
     for said, own in (
-        (_STATE, f"WorkingDirectory={folder}\nReadWritePaths={folder / 'keys'} {folder / 'data'}\n"),
-        ("/opt/issuer/bin/issuer", str(Path(sys.executable).parent / "issuer")),
-        ("/etc/issuer/settings.yaml", str(folder / SETTINGS)),
+        (_STATE, f"WorkingDirectory={str(folder).replace('%', '%%')}\n{writes}"),  # which knows no quotes
+        ("ExecStart=/opt/issuer/bin/issuer serve --config /etc/issuer/settings.yaml\n", run),
         ("User=issuer\nGroup=issuer\n", f"User={_name_of(user)}\n"),
     ):
         text = text.replace(said, own)
     return _UNIT_HEAD + mark + text
+
+
+def _in_unit(path: Path) -> str:
+    """Write a path as a word of a unit, in which `%` begins a specifier and blanks part words (systemd.unit(5)).
+
+    Raises SetupError for what would have to be escaped differently in each of its lines, and is in no sane path.
+    """
+    text = str(path)
+    if not text.isprintable() or set(text) & set("\\\"'") or any(part.endswith(" ") for part in path.parts):
+        detail = "a unit of systemd cannot name it: no quotes, backslashes, control characters, or blanks at the end"
+        raise SetupError(Code.MACHINE_FAILED, f"{text!r}: {detail}")
+    text = text.replace("%", "%%")
+    return f'"{text}"' if " " in text else text
 
 
 def _name_of(user: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -113,6 +115,33 @@ def test_the_unit_is_that_of_deploy_with_the_folder_s_paths(tmp_path: Path) -> N
     assert (made / "compose.yaml").read_bytes() == (ROOT / "deploy" / "compose.yaml").read_bytes()
 
 
+@pytest.mark.needs_tool("systemd-analyze")
+@pytest.mark.parametrize("name", ["two words", "100%h", "$HOME", "a %% $$ b", "plain"])
+def test_a_unit_names_the_very_folder_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+    """As systemd reads it, which tells what it does not understand and ignores."""
+    folder = tmp_path / name
+    assert run(["init", name, "--url", URL], tmp_path).code == 0
+    text = (folder / "issuer.service").read_text()
+    own = dict(line.split("=", 1) for line in text.splitlines() if str(tmp_path) in line)
+    assert own["WorkingDirectory"].replace("%%", "%") == str(folder)
+    (*_, config) = shlex.split(own["ExecStart"].replace("%%", "%").replace("$$", "$"))
+    assert config == str(folder / "settings.yaml")
+    assert shlex.split(own["ReadWritePaths"].replace("%%", "%")) == [str(folder / "keys"), str(folder / "data")]
+    unit = tmp_path / "issuer.service"
+    unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.M))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ['a"b', "a'b", "a\\b", "a\nb", "end "])
+def test_a_folder_that_no_unit_can_name_is_refused_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+    done = run(["init", name, "--url", URL], tmp_path)
+    assert (done.code, "a unit of systemd cannot name" in done.err) == (6, True)
+    assert not list(tmp_path.iterdir())
+
+
 # -- nothing is replaced, and nothing is left half ----------------------------------------------------------------------
 
 
@@ -186,8 +215,43 @@ def test_a_killed_one_leaves_no_folder_or_a_whole_one(tmp_path: Path, after_ms: 
     time.sleep(after_ms / 1000)
     child.send_signal(signal.SIGKILL)
     child.wait(60)
-    if (tmp_path / "made").exists():
-        assert run(["config", "check", "--config", "made/settings.yaml"], tmp_path).code == 0
-        assert run(["keys", "list", "--config", "made/settings.yaml"], tmp_path).out.count("active") == 1
+    if not (tmp_path / "made").exists():
+        follow_what_is_said(tmp_path)
+    assert run(["config", "check", "--config", "made/settings.yaml"], tmp_path).code == 0
+    assert run(["keys", "list", "--config", "made/settings.yaml"], tmp_path).out.count("active") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def follow_what_is_said(folder: Path) -> None:
+    """Make the folder anew, as the command says where it finds what a killed one has left."""
+    again = begin(folder)
+    if again.code:
+        assert "left of an `issuer init` that was killed" in again.err, again
+        (command,) = re.findall(r"rm -r \S+$", again.err, re.MULTILINE)
+        subprocess.run(shlex.split(command), cwd=folder, check=True)
+        assert begin(folder).code == 0
+
+
+@pytest.mark.long
+def test_what_a_killed_one_leaves_is_named_with_its_key_and_the_way_on(tmp_path: Path) -> None:
+    """Killed as soon as the key is in the draft: beside it others find the key, who know nothing of it."""
+    keys = tmp_path / ".made.draft" / "keys" / "active"
+    for _ in range(20):
+        child = subprocess.Popen([sys.executable, "-m", "issuer", "init", "made", "--url", URL], cwd=tmp_path)
+        while child.poll() is None and not list(keys.glob("*.pem")):
+            pass
+        child.send_signal(signal.SIGKILL)
+        child.wait(60)
+        if list(keys.glob("*.pem")):
+            break
+        shutil.rmtree(tmp_path / "made", ignore_errors=True)  # it was faster than we are
     else:
-        assert begin(tmp_path).code == 0
+        pytest.fail("it was never killed between the key and the end")
+    before = sorted(tmp_path.rglob("*"))
+    refused = begin(tmp_path)
+    assert (refused.code, refused.out) == (6, "")
+    assert str(tmp_path / ".made.draft") in refused.err
+    assert "a private key that nothing has used" in refused.err
+    assert sorted(tmp_path.rglob("*")) == before, "it may be that of one that still runs"
+    follow_what_is_said(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
