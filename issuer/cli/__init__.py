@@ -43,6 +43,7 @@ _COMMANDS = {
     "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
     "leaderboard": ("issuer.cli.leaderboard", "leaderboard", "Rank results, and show what stands behind each."),
     "log": ("issuer.cli.log", "log", "Verify, follow, begin and mend a transparency log."),
+    "page": ("issuer.cli.page", "page", "Write the page that verifies a result in a browser."),
     "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Write, check, test, explain and compare policies."),
     "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),

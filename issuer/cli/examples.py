@@ -16,6 +16,7 @@ class Shown(Struct, frozen=True):
 _POLICIES, _KEYS, _OPERATIONS = "policies/README.md", "keys/README.md", "deploy/README.md"
 _CLIENT, _READER, _ADAPTERS = "issuer/client/README.md", "issuer/relying/README.md", "issuer/adapters/README.md"
 _RESULTS, _LOG, _BOARD = "issuer/results/README.md", "issuer/relying/LOG.md", "issuer/relying/LEADERBOARD.md"
+_PAGE = "issuer/page/README.md"
 _ROOT = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _FROM = "2026-11-21T09:00:00Z"
 
@@ -82,6 +83,8 @@ SHOWN = {
     ),
     "log restore": Shown(_OPERATIONS, ("log restore copy --config settings.yaml",)),
     "log verify": Shown(_LOG, ("log verify https://issuer.example/log --policy policy.txt",)),
+    "page": Shown(_PAGE, ("page export site",)),
+    "page export": Shown(_PAGE, ("page export site",)),
     "pat": Shown(_OPERATIONS, ("pat list",)),
     "pat create": Shown(_OPERATIONS, ("pat create --account nightly --expires 30",)),
     "pat list": Shown(_OPERATIONS, ("pat list --json",)),

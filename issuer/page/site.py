@@ -2,7 +2,8 @@
 
 Markup has no script and no style of its own, and nothing comes from elsewhere: each page says so in its policy (CSP 3),
 with what it may connect to. Scripts and the style lie under a digest of all of them, so that a cache may keep them for
-ever and no page loads two versions at once. The policy stands in the markup, too.
+ever and no page loads two versions at once. A page may also be a folder on somebody else's host, where no header is
+ours: so the policy stands in the markup, too.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class _Page(Struct, frozen=True):
     about: str
     script: str = ""
     connect: str = ""
+    workers: bool = False
 
     @property
     def policy(self) -> str:
@@ -55,12 +57,22 @@ class _Page(Struct, frozen=True):
         parts = ["default-src 'none'", "style-src 'self'", "img-src 'self'"]
         parts += ["script-src 'self'"] if self.script else []
         parts += [f"connect-src {self.connect}"] if self.connect else []
-        parts += ["trusted-types 'none'"]
+        parts += ["worker-src 'self'", "trusted-types checking"] if self.workers else ["trusted-types 'none'"]
         return "; ".join([*parts, "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"])
 
 
+_VERIFY = _Page(
+    "verify",
+    "Verify a result",
+    "Check a score in this browser: who ran what, on which commit, and who vouches for it.",
+    "verifying.js",
+    # The keys of any issuer that the person names; plain http is for a machine of one's own.
+    "'self' https: http://127.0.0.1:* http://localhost:*",
+    workers=True,
+)
 PAGES = (
     _Page("", "Look at results", "Check a score, or find out why a job was refused."),
+    _VERIFY,
     _Page(
         "refused",
         "Why was I refused?",
@@ -80,6 +92,21 @@ def site(issuer_url: str) -> dict[str, File]:
         headers = {"Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'", **_COMMON}
         made[path] = File(_markup(page, f"{below}static/{version}", below, issuer_url), HTML_TYPE, FRESH, headers)
     return made
+
+
+# What the page says of itself in its markup counts, but for these.
+HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
+_OF_OTHERS = {"ui/refused.js", "ui/problem.js"}
+
+
+def export() -> dict[str, bytes]:
+    """Return the verify page as a folder, by relative path: it names no issuer, and any host may serve it.
+
+    The page is the last: what it loads is there before it.
+    """
+    version, static = _static()
+    made = {f"static/{version}/{name}": file.body for name, file in static.items() if name not in _OF_OTHERS}
+    return {**made, "index.html": _markup(_VERIFY, f"static/{version}", None, "")}
 
 
 def _static() -> tuple[str, dict[str, File]]:
@@ -124,11 +151,11 @@ $body</main>
 """)
 
 
-def _markup(page: _Page, static: str, below: str, issuer: str) -> bytes:
-    """Write a page. `below` leads from it to what is below `/ui`."""
-    links = _links(page, below)
+def _markup(page: _Page, static: str, below: str | None, issuer: str) -> bytes:
+    """Write a page. `below` leads from it to what is below `/ui`; None: it stands alone."""
+    links = "" if below is None else _links(page, below)
     script = f'<script type="module" src="{static}/ui/{page.script}"></script>\n' if page.script else ""
-    body = (_HERE / "ui" / f"{page.name or 'index'}.html").read_text("utf-8").replace("{below}", below)
+    body = (_HERE / "ui" / f"{page.name or 'index'}.html").read_text("utf-8").replace("{below}", below or "")
     return _WHOLE.substitute(
         policy=escape(page.policy), about=escape(page.about), title=escape(page.title), static=static, script=script,
         issuer=escape(issuer), links=links, body=body,

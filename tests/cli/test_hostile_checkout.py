@@ -97,6 +97,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "cache": (*BOARDLESS, "--issuer", "{issuer}", "--audience", "x", "--cache", HERE),
         "state": (*BOARDLESS, "--issuer", "{issuer}", "--audience", "x", "--state", HERE),
     },
+    "page export": {"folder": ("page", "export", HERE)},
     "keys list": {
         "config": ("keys", "list", "--config", HERE),
         "folder": ("keys", "list", "--json", "--dir", HERE, "--data", "{made}/data"),
@@ -321,6 +322,7 @@ WRITE = {
     "leaderboard build out",
     "log export folder",
     "log monitor state",
+    "page export folder",
     "log proof out",
     "keys rotate folder",
     "policy fmt files",

@@ -73,7 +73,8 @@ export function link(url, text) {
  */
 export function table(caption, heads, rows) {
   const row = { role: "row" };
-  const head = el("thead", { role: "rowgroup" }, el("tr", row, ...heads.map((name) => el("th", { scope: "col", role: "columnheader" }, name))));
+  const named = heads.map((name, index) => el(rows[0]?.[index]?.classList.contains("number") ? "th.number" : "th", { scope: "col", role: "columnheader" }, name));
+  const head = el("thead", { role: "rowgroup" }, el("tr", row, ...named));
   const body = el("tbody", { role: "rowgroup" }, ...rows.map((cells) => el("tr", row, ...cells)));
   for (const cell of body.querySelectorAll("th, td")) cell.setAttribute("role", cell.tagName === "TH" ? "rowheader" : "cell");
   return el("div.wide", el("table", { role: "table" }, el("caption", caption), head, body));
@@ -95,7 +96,7 @@ export function show(place, ...parts) {
 }
 
 /**
- * Take a file that is dropped on an element.
+ * Take the files that are dropped on an element, or chosen by an input.
  * @param {Element} place @param {(files: File[]) => void} take
  */
 export function onDrop(place, take) {

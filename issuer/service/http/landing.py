@@ -32,7 +32,7 @@ class Landing(Struct, frozen=True):
         cls, url: str, providers: Iterable[Provider], metadata: bytes, *, verifies: bool, log_url: str, ui: bool
     ) -> Landing:
         """Write both. `metadata` is the body of /.well-known/eval-token-issuer."""
-        verifying, asking = _verifying(url, verifies=verifies), _asking(url, providers, ui=ui)
+        verifying, asking = _verifying(url, verifies=verifies, ui=ui), _asking(url, providers, ui=ui)
         body = _introduction(url) + verifying + asking + _published(log_url)
         return cls(
             page(url, body, cache=_CACHE, Vary="Accept"),
@@ -66,14 +66,15 @@ def _introduction(url: str) -> str:
     )
 
 
-def _verifying(url: str, *, verifies: bool) -> str:
+def _verifying(url: str, *, verifies: bool, ui: bool) -> str:
+    page = '<p><a href="ui/verify">Verify a result in this browser</a>, or on your machine:</p>' if ui else ""
     over_http = (
         "<p>Without the program: send the entry to <code>POST /verify</code>; a web page may do so, too.</p>"
         if verifies
         else ""
     )
     return (
-        "<h2>Check a result</h2>"
+        f"<h2>Check a result</h2>{page}"
         f"<pre>issuer verify .eval_results/BENCHMARK.yaml --repo OWNER/MODEL \\\n"
         f"    --issuer {escape(url)} --audience AUDIENCE</pre>"
         "<p><code>AUDIENCE</code> is the site that the token was made for, for example "

@@ -21,13 +21,28 @@ def look(page: Path, folder: Path) -> Any:
 
 
 def drive(
-    steps: Sequence[Sequence[object]], folder: Path, *, themes: Sequence[str] = THEMES, widths: Sequence[int] = WIDTHS
+    steps: Sequence[object], folder: Path, *, themes: Sequence[str] = THEMES, widths: Sequence[int] = WIDTHS
 ) -> Any:
     """Do these steps at each theme and width, each in a browser that has seen nothing; return what each visit saw."""
     _install(folder)
     plan = folder / "steps.json"
     plan.write_text(json.dumps({"themes": themes, "widths": widths, "steps": steps}), "utf-8")
     return json.loads(_run(["node", "drive.mjs", str(plan), str(folder)], folder))["visits"]
+
+
+def looks(visits: Sequence[dict[str, Any]], *origins: str) -> list[dict[str, Any]]:
+    """Return what was looked at, after what must hold of every visit: nothing was said, kept or asked elsewhere, axe
+    found nothing serious, and no page was wider than its window."""
+    for visit in visits:
+        assert visit["said"] == []
+        assert visit["cookies"] == []
+        assert [
+            url for _, url, _ in visit["requests"] if not url.startswith(tuple(f"{each}/" for each in origins))
+        ] == []
+        look = visit["look"]
+        assert [found for name, found in look.items() if name.startswith("axe") and found] == []
+        assert look.get("wider", 0) <= 0, "the page is wider than its window"
+    return [visit["look"] for visit in visits]
 
 
 def _install(folder: Path) -> None:

@@ -1,17 +1,16 @@
-"""The pages of a real service as Chromium shows them."""
+"""`/ui` and `/ui/refused` of a real service as Chromium shows them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from issuer.dev.provider import LocalProvider
 from tests.support.boards import PAYLOADS
-from tests.support.browser import drive
+from tests.support.browser import drive, looks
 from tests.support.running import BODY, Running, body, running
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
@@ -29,18 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("browser")
 
 
-def visited(visits: list[dict[str, Any]], live: Running) -> list[dict[str, Any]]:
-    """Return what was looked at, after what must hold of every visit: nothing was reported, kept or asked elsewhere."""
-    for visit in visits:
-        assert visit["said"] == []
-        assert visit["cookies"] == []
-        assert {url for _, url, _ in visit["requests"] if not url.startswith(f"{live.url}/")} == set()
-        look = visit["look"]
-        assert [found for name, found in look.items() if name.startswith("axe") and found] == []
-        assert look.get("wider", 0) <= 0, "the page is wider than its window"
-    return [visit["look"] for visit in visits]
-
-
 def refusal(live: Running) -> str:
     answer = live.post(live.token(ref="refs/heads/fork"), BODY)
     assert answer.status_code == 403
@@ -50,9 +37,9 @@ def refusal(live: Running) -> str:
 def test_the_first_view_of_each_page_is_small_and_leads_to_the_others(live: Running, folder: Path) -> None:
     steps = [["goto", f"{live.url}/ui"], ["axe", "axe"], ["shot", "index"], ["links", "links", ".cards a"]]
     found = drive(steps, folder)
-    for look in visited(found, live):
-        assert look["links"] == [f"{live.url}/ui/refused"]
-    for path in ("/ui", "/ui/refused"):
+    for look in looks(found, live.url):
+        assert look["links"] == [f"{live.url}/ui/verify", f"{live.url}/ui/refused"]
+    for path in ("/ui", "/ui/verify", "/ui/refused"):
         (visit,) = drive([["goto", f"{live.url}{path}"]], folder, themes=["light"], widths=[1280])
         assert 0 < visit["bytes"] < MOST_OF_A_FIRST_VIEW
 
@@ -65,7 +52,7 @@ def test_a_pasted_refusal_is_told_check_by_check_with_the_next_step(live: Runnin
         ["text", "verdict", "#answer .verdict"], ["texts", "rows", ".checks tbody tr"], ["text", "next", "#answer .note"],
         ["shot", "refused"], ["axe", "axe-answer"],
     ]  # fmt: skip
-    for look in visited(drive(steps, folder), live):
+    for look in looks(drive(steps, folder), live.url):
         assert look["verdict"].startswith("Refused: ")
         assert "identity.claim_mismatch" in look["verdict"]
         first, *others = look["rows"]
@@ -98,7 +85,7 @@ def test_the_issuer_s_own_evaluator_answers_with_a_credential_that_goes_nowhere_
             visit["said"] = [said for said in visit["said"] if "the server responded with a status of 4" not in said]
             shown = [(method, url) for method, url, given in visit["requests"] if given or token in url]
             assert shown == [("POST", f"{live.url}/tokens/explain")]
-        (look,) = visited(visits, live)
+        (look,) = looks(visits, live.url)
         assert look["verdict"].startswith(wanted)
         assert (look["left"], look["answers"]) == ("", 0)
 
@@ -121,7 +108,7 @@ def test_nothing_of_a_stranger_runs_on_the_page_of_refusals(live: Running, folde
             ["wait", "#answer table"], ["evaluate", "title", "document.title"], ["axe", "axe"],
             ["evaluate", "turned", "/[\\u202e\\u2028]/.test(document.getElementById('answer').textContent)"],
         ]  # fmt: skip
-        (look,) = visited(drive(steps, folder, themes=["light"], widths=[360]), live)
+        (look,) = looks(drive(steps, folder, themes=["light"], widths=[360]), live.url)
         assert (look["title"], look["turned"]) == ("Why was I refused?", False)
 
 
@@ -139,5 +126,5 @@ def test_what_is_no_answer_or_too_much_is_said(live: Running, folder: Path) -> N
             ["fill", "#problem", text],
             ["click", "#paste button[type=submit]"], ["wait", "#answer > *"], ["text", "answer", "#answer"],
         ]  # fmt: skip
-        (look,) = visited(drive(steps, folder, themes=["light"], widths=[1280]), live)
+        (look,) = looks(drive(steps, folder, themes=["light"], widths=[1280]), live.url)
         assert wanted in look["answer"]

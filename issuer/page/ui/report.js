@@ -1,0 +1,262 @@
+// What was found, drawn: the verdict in words, who ran what, how much stands behind it, and every check with its evidence.
+import { code, el, facts, link, moment, note, result, said, show, table } from "./dom.js";
+
+const AT_ONCE = 20; // entries drawn at first, and with each press for more
+const MOST_ROWS = 256;
+const HUB = "https://huggingface.co";
+const COMMIT = /^[0-9a-f]{40}([0-9a-f]{24})?$/;
+const REPO = /^[A-Za-z0-9._-]{1,96}\/[A-Za-z0-9._-]{1,96}$/;
+
+/** @type {Record<string, {word: string, kind: "good"|"bad"|"open"|"none", proves: string, not: string}>} */
+const VERDICTS = {
+  verified: {
+    word: "Verified", kind: "good",
+    proves: "The issuer's registered integration had exactly this run signed, for this repository.",
+    not: "That the benchmark is sound, or that the run was honest.",
+  },
+  failed: {
+    word: "Not verified", kind: "bad",
+    proves: "The file and the token do not belong together as they are, or the token does not count here.",
+    not: "That the result is false. Nothing signed says that it is true.",
+  },
+  undecided: {
+    word: "Undecided", kind: "open",
+    proves: "Nothing yet. Something that a check needs was not to be had, and nothing speaks against it.",
+    not: "That the result is good. Try again when what is missing is there.",
+  },
+  good_when_issued: {
+    word: "Good when issued", kind: "open",
+    proves: "The file says what the token says, and the token was good when it was issued.",
+    not: "That the file was there before the token ended. Who received it then may have kept a receipt.",
+  },
+  unverified: { word: "Unverified", kind: "open", proves: "Nothing. Nobody vouches for this result.", not: "That the result is false." },
+};
+const NOT_FRESH = {
+  proves: "The file says what the token says, but the token does not count at this time: see check 5.",
+  not: "That the result is false. Tokens are short-lived: a receipt from back then may serve.",
+};
+/** A token by itself is never more than good: no file was compared. */
+const TOKEN = {
+  proves: "What the issuer signed, where the first checks passed.",
+  not: "That any file says the same. Only a file with this token in it can be verified.",
+};
+
+/** From the most that stands behind a result to the least, and what would put it higher. @type {[string, string, string][]} */
+const TIERS = [
+  ["reproduced", "another signed run came to the same numbers", ""],
+  ["logged", "verified, and witnesses saw the token in the issuer's log", "A signed run of somebody else that reproduces it (run.reproduces)."],
+  ["verified", "every check that is due passed", "A proof that the token is in the issuer's log, seen by witnesses: a trust file that names the log, and receipt of the file in time."],
+  ["signed", "a good token binds it, and one thing is open", "A receipt of who took the file in while the token lived, or a proof of the issuer's log, would settle what is open."],
+  ["self-reported", "nobody vouches for it", "Have it signed: the job that ran it asks an issuer for a token."],
+  ["undecided", "what a check needs was not to be had", "Get what is missing, which the checks below name, and check again."],
+  ["refuted", "the token is no issuer's, or signs another result", "Nothing makes this pair good. Ask who published it for the file as it was signed."],
+];
+
+/** @type {Record<string, [("good"|"bad"|"open"|"none"), string]>} */
+const STATUS = { pass: ["good", "pass"], fail: ["bad", "FAIL"], unknown: ["open", "unknown"], skip: ["none", "skip"] };
+
+/** @typedef {{token: boolean, linked: {content: string} | null, trust: any, faults: any[], absent: any[]}} Around */
+
+/** @param {Element} place @param {any[]} reports @param {Around} around */
+export function drawReports(place, reports, around) {
+  const parts = [
+    drawLink(reports, around.linked),
+    drawFaults(around),
+    reports.length > 1 ? drawSummary(reports) : "",
+  ];
+  show(place, ...parts);
+  let shown = 0;
+  const more = el("button.second", { type: "button" });
+  const next = () => {
+    for (const report of reports.slice(shown, shown + AT_ONCE)) place.insertBefore(drawReport(report, around), more);
+    shown = Math.min(shown + AT_ONCE, reports.length);
+    more.textContent = `Show more (${(reports.length - shown).toLocaleString()} left)`;
+    more.hidden = shown === reports.length;
+  };
+  place.append(more);
+  more.addEventListener("click", next);
+  next();
+}
+
+/** @param {any[]} reports @param {{content: string} | null} linked */
+function drawLink(reports, linked) {
+  if (!linked) return "";
+  const found = reports.find((report) => report.content_digest === linked.content);
+  return found
+    ? note("", el("p", `Entry ${found.pointer.slice(1)} is the one that the link speaks of.`))
+    : note("open", el("p", "No entry of this file has a good token with the digest that the link names: it speaks of another result."));
+}
+
+/** @param {Around} around */
+function drawFaults({ faults, absent }) {
+  const rows = [
+    ...faults.map((one) => el("li", code(one.url), ": ", said(one.fault))),
+    ...absent.filter((one) => !faults.some((other) => other.pointer === one.pointer)).map((one) => el("li", code(one.pointer), ": ", said(one.reason))),
+  ];
+  return rows.length ? note("open", el("h3", "Not to be had"), el("ul", ...rows.slice(0, MOST_ROWS))) : "";
+}
+
+/** @param {any[]} reports */
+function drawSummary(reports) {
+  const counts = Object.entries(VERDICTS).map(([name, { word }]) => [word, reports.filter((report) => report.verdict === name).length]);
+  const rows = counts.filter(([, count]) => count).map(([word, count]) => [el("th", { scope: "row" }, word), el("td.number", count.toLocaleString())]);
+  return el("div", table(`${reports.length.toLocaleString()} entries`, ["Verdict", "Entries"], rows));
+}
+
+// -- one entry ----------------------------------------------------------------------------------------------------------
+
+/** @param {any} report @param {Around} around */
+function drawReport(report, around) {
+  const { word, kind } = VERDICTS[report.verdict];
+  const title = around.token ? tokenTitle(report) : word;
+  const signed = report.claims !== null;
+  return el(
+    "article",
+    el(`div.verdict.${around.token && report.verdict !== "failed" ? "open" : kind}`, el("h2", title), el("p", around.token ? "A token, without a file." : describe(report))),
+    el("h3", around.token ? "What it says" : "What the file says"),
+    drawSaid(around.token && signed ? { ...report, said: saidByToken(report.claims), repo: report.claims.model_repo } : report, around),
+    signed ? drawSigned(report) : el("p", around.token ? "Its signature was not found good: what it says counts for nothing." : "Nobody here vouches for it."),
+    around.token ? "" : drawTier(report),
+    drawChecks(report),
+    drawMeaning(report, around),
+    drawDigests(report, around),
+  );
+}
+
+/** @param {any} report */
+const tokenTitle = (report) => (report.verdict === "failed" ? "Not a good token here" : report.claims ? "A token of this issuer" : "Undecided");
+
+/** @param {any} claims */
+const saidByToken = (claims) => ({
+  dataset: { id: claims.benchmark_repo, task_id: claims.task_id, revision: claims.benchmark_revision },
+  metrics: claims.metrics, framework: claims.framework, model_revision: claims.model_revision, selection: {}, completeness: "",
+});
+
+/** @param {any} report */
+function describe({ verdict, reason, said: entry, repo, pointer, path, line }) {
+  const place = `${path}, entry ${pointer.slice(1)}${line ? ` (line ${line})` : ""}`;
+  const first = entry.metrics[0];
+  const score = first ? `${metricName(first)} ${first.value}${entry.metrics.length > 1 ? `, and ${entry.metrics.length - 1} more` : ""}` : "no metric";
+  const why = verdict === "good_when_issued" || verdict === "unverified" ? `. ${reason}` : "";
+  return said(`${repo} on ${entry.dataset.id}: ${score}. ${place}${why}`);
+}
+
+/** @param {any} metric */
+const metricName = (metric) => (metric.slice ? `${metric.metric_id} (${metric.slice})` : metric.metric_id);
+
+/** @param {any} report @param {Around} around */
+function drawSaid({ said: entry, repo }, { trust }) {
+  const revision = entry.model_revision ?? "";
+  const onHub = trust.audience === HUB && REPO.test(repo) && COMMIT.test(revision);
+  const commit = onHub ? link(`${HUB}/${repo}/commit/${revision}`, revision) : revision && code(revision);
+  const rows = entry.metrics.slice(0, MOST_ROWS).map((/** @type {any} */ metric) => [
+    el("th", { scope: "row" }, said(metricName(metric))),
+    el("td", said(entry.selection[metricName(metric)] ?? "")),
+    el("td.number", said(metric.value)),
+  ]);
+  return el(
+    "div",
+    rows.length ? table("Scores", ["Metric", "Chosen as", "Value"], rows) : el("p", entry.value === undefined ? "No metric." : `${entry.value}, of a metric without a name.`),
+    facts([
+      ["Model", repo], ["Model's commit", commit], ["Benchmark", entry.dataset.id], ["Task", entry.dataset.task_id ?? ""],
+      ["Benchmark's commit", entry.dataset.revision ? code(entry.dataset.revision) : ""],
+      ["Framework", [entry.framework.name, entry.framework.version].filter(Boolean).join(" ")],
+      ["Command", entry.framework.command ? code(entry.framework.command) : ""],
+      ["Part of the benchmark", entry.completeness === "partial" ? "a partial run" : ""],
+    ]),
+  );
+}
+
+/** @param {any} report */
+function drawSigned(report) {
+  const counts = report.verdict === "verified" || report.verdict === "good_when_issued";
+  const { caller } = report;
+  const ids = Object.entries(caller).filter(([name]) => !["provider", "issuer"].includes(name)).slice(0, 40);
+  const many = report.attempt?.number === 64 ? "64 or more" : report.attempt?.number;
+  return el(
+    "div",
+    el("h3", counts ? "Who ran it, and who vouches for it" : "What its token says"),
+    facts([
+      ["Run by", `${caller.provider ?? "an unnamed provider"}${caller.workflow_ref || caller.job_workflow_ref ? `, workflow ${caller.job_workflow_ref ?? caller.workflow_ref}` : ""}`],
+      ["The run", report.run_url ? link(report.run_url, report.run_url) : "its provider names no address of it"],
+      ["The run's commit", commitOfRun(report.run_url, caller)],
+      ["Signed by", said(report.issuer)], ["For its integration", report.integration],
+      ["Signed", moment(report.issued_at)], ["The token ended", moment(report.expires_at)],
+      ["Seen by witnesses", report.witnessed_at === null ? "" : moment(report.witnessed_at)],
+      ["Attempt", report.attempt ? el("span", `${many}, since `, moment(report.attempt.since)) : ""],
+    ]),
+    el("details", el("summary", "All that the issuer says of who asked"), facts(ids.map(([name, value]) => [name, code(value)]))),
+  );
+}
+
+/** The commit of the workflow's code, at its provider, where the address of the run says where that is. @param {string} url @param {any} caller */
+function commitOfRun(url, caller) {
+  const sha = typeof caller.sha === "string" ? caller.sha : typeof caller.workflow_sha === "string" ? caller.workflow_sha : "";
+  if (!COMMIT.test(sha)) return "";
+  const found = /^(https:\/\/[^?#]+?)(\/actions\/runs\/|\/-\/jobs\/)/.exec(url);
+  return found ? link(`${found[1]}${found[2].startsWith("/-") ? "/-" : ""}/commit/${sha}`, sha) : code(sha);
+}
+
+/** @param {any} report */
+function drawTier({ tier, tier_reason: reason, verdict }) {
+  const own = TIERS.find(([name]) => name === tier);
+  const ranks = TIERS.slice(0, 5).map(([name, what]) => el("li", name === tier ? { "aria-current": "true" } : "", `${name}: ${what}`));
+  const apart = own && TIERS.indexOf(own) > 4 ? el("p", el("strong", `${own[0]}: `), own[1]) : "";
+  return el(
+    `section.${VERDICTS[verdict].kind}`,
+    el("h3", "How much stands behind it"), apart,
+    el("ol.ladder", ...ranks),
+    el("p", el("strong", "Why: "), said(reason)),
+    own?.[2] ? el("p", el("strong", "What would make it stronger: "), own[2]) : "",
+  );
+}
+
+/** @param {any} report */
+function drawChecks({ checks }) {
+  const rows = checks.map((/** @type {any} */ check) => {
+    const [kind, word] = STATUS[check.status];
+    return [
+      result(kind, word),
+      el("th", { scope: "row" }, `${check.number}. ${check.name}`),
+      el("td", said(check.evidence), check.token || check.file ? facts([["In the token", code(check.token || "–")], ["Here", code(check.file || "–")]]) : ""),
+    ];
+  });
+  const counted = Object.entries(STATUS).map(([name, [, word]]) => [checks.filter((/** @type {any} */ check) => check.status === name).length, word]);
+  const caption = `All ${checks.length} checks: ${counted.filter(([count]) => count).map(([count, word]) => `${count} ${word}`).join(", ")}`;
+  return el("div.checks", table(caption, ["Result", "Check", "Evidence"], rows));
+}
+
+/** @param {any} report @param {Around} around */
+function drawMeaning(report, { token }) {
+  const failed = report.checks.filter((/** @type {any} */ check) => check.status === "fail").map((/** @type {any} */ check) => check.number);
+  const rest = report.checks.every((/** @type {any} */ check) => check.number === 5 || check.number > 9 || check.status === "pass");
+  const meaning = token ? TOKEN : failed.length === 1 && failed[0] === 5 && rest ? NOT_FRESH : VERDICTS[report.verdict];
+  return note("", facts([["This proves", el("span", meaning.proves)], ["It does not", el("span", meaning.not)]]));
+}
+
+/** @param {any} report @param {Around} around */
+function drawDigests(report, { token }) {
+  const digests = facts([
+    ["The token", report.token_digest ? code(report.token_digest) : ""], ["The content", report.content_digest ? code(report.content_digest) : ""],
+    ["jti", report.jti ? code(report.jti) : ""], ["Key", report.kid ? code(report.kid) : ""],
+  ]);
+  if (!digests) return "";
+  return el("details", el("summary", "Digests, and a link"), digests, token || !report.content_digest ? "" : copyLink(report));
+}
+
+/** A link that has digests and where the file sits, and no token. @param {any} report */
+function copyLink(report) {
+  const parts = new URLSearchParams({ repo: report.repo, path: report.path, content: report.content_digest });
+  const address = `${location.origin}${location.pathname}#${parts}`;
+  const said_ = el("span.quiet", { role: "status" });
+  const button = el("button.second", { type: "button" }, "Copy a link to this result");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(address);
+      said_.textContent = "Copied. It has digests, and no token.";
+    } catch {
+      said_.textContent = `Not copied; it is ${address}`;
+    }
+  });
+  return el("p.buttons", button, said_);
+}
