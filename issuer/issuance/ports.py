@@ -104,22 +104,23 @@ class Presented(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """One result as it is counted, in hashes: its run key and, "" where its values are too few or trivial, its twins'
-    key, both of this identity alone; its set of metric values, model repository, model owner, and evidence files."""
+    """One result as it is counted, in hashes: its run key and, empty where its values are too few or trivial, its
+    twins' key, both of this identity alone; its set of metric values, model repository, model owner, and evidence
+    files. Each is the base64url that the store keeps."""
 
-    run: str
-    twins: str
-    values: str
-    repo: str
-    owner: str
-    files: tuple[str, ...] = ()
+    run: bytes
+    twins: bytes
+    values: bytes
+    repo: bytes
+    owner: bytes
+    files: tuple[bytes, ...] = ()
 
 
 class Countable(Struct, frozen=True):
-    """What is to be counted of a request. `run` is the hash of its CI run, "" where there is none."""
+    """What is to be counted of a request. `run` is the hash of its CI run, empty where there is none."""
 
     items: tuple[Item, ...]
-    run: str = ""
+    run: bytes = b""
 
 
 class AdmissionRequest(Struct, frozen=True):

@@ -37,7 +37,7 @@ VALGRIND = shutil.which("valgrind")
 Call = tuple[object, ...]
 
 
-def calls(results: int, ci: str, twins: bool) -> Iterator[Call]:
+def calls(results: int, ci: bytes, twins: bool) -> Iterator[Call]:
     """Make calls for ever, in turn for each identity; the first of each is counted."""
     now = int(time.time())
     for number in itertools.count():
@@ -45,7 +45,7 @@ def calls(results: int, ci: str, twins: bool) -> Iterator[Call]:
             os.urandom(32).hex(), 1, "sha256:" + "a" * 64, now + 3600, "k" * 43, ("k" * 43,), now + 3600, now + 7200
         )
         items = [_item(twins) for _ in range(results or number < IDENTITIES)]
-        counted = Countable(tuple(items), ci and f"{ci}{number // 200:04}") if items else None
+        counted = Countable(tuple(items), ci and b"%b%04d" % (ci, number // 200)) if items else None
         payer = Payer("integration", f"identity {number % IDENTITIES}")
         asked = AdmissionRequest(payer, LIMITS, max(1, results), use, b"x" * 732, countable=counted)
         bill = bill_of(payer, LIMITS, asked.cost, refused=False)
@@ -55,11 +55,11 @@ def calls(results: int, ci: str, twins: bool) -> Iterator[Call]:
 
 
 def _item(twins: bool) -> Item:
-    run, values, twin, mark = (os.urandom(size).hex() for size in (8, 8, 8, 4))
-    return Item(run, twin if twins else "", values, mark, "an owner", (mark,))
+    run, values, twin, mark = (os.urandom(size).hex().encode() for size in (8, 8, 8, 4))
+    return Item(run, twin if twins else b"", values, mark, b"an owner", (mark,))
 
 
-def cost(count: int, results: int, ci: str, twins: bool) -> float:
+def cost(count: int, results: int, ci: bytes, twins: bool) -> float:
     """Return what a store of its own takes from its start through so many calls: instructions, or microseconds of CPU."""
     with tempfile.TemporaryDirectory() as folder:
         socket, profile = Path(folder, "s"), Path(folder, "profile")
@@ -81,7 +81,7 @@ def cost(count: int, results: int, ci: str, twins: bool) -> float:
         return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"]) * 1e6
 
 
-def per_call(results: int, ci: str = "", *, twins: bool = False) -> float:
+def per_call(results: int, ci: bytes = b"", *, twins: bool = False) -> float:
     """Return what one call costs, without the start of the store and the first call of each identity."""
     few, many = (FEW, MANY) if VALGRIND else (10 * FEW, 10 * MANY)
     return (cost(many, results, ci, twins) - cost(few, results, ci, twins)) / (many - few)
@@ -92,8 +92,8 @@ def main() -> None:
     print(f"\nadmission in the store: {'instructions' if VALGRIND else 'CPU, us'} of one call")
     nothing = per_call(0)
     rows = {
-        "nothing counted": nothing, "one result": per_call(1), "one result of a CI run": per_call(1, "ci"),
-        "one result of a CI run, with twins": per_call(1, "ci", twins=True),
+        "nothing counted": nothing, "one result": per_call(1), "one result of a CI run": per_call(1, b"ci"),
+        "one result of a CI run, with twins": per_call(1, b"ci", twins=True),
         "a batch of 25": per_call(25), "a batch of 100": per_call(100),
     }  # fmt: skip
     for name, spent in rows.items():

@@ -16,7 +16,7 @@ from itertools import islice
 
 from redis.asyncio import Redis
 
-from issuer.formats.jose import base64url_encode
+from issuer.formats.jose import segment
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
 from issuer.limits import Limits, Rate
@@ -37,8 +37,8 @@ HOUR, DAY = 1 / 24, 1.0
 LIVES = {"use": HOUR, "run": 30 * DAY, "twins": 7 * DAY}
 
 
-def _hash(size: int, *of: object) -> str:
-    return base64url_encode(hashlib.sha256(repr(of).encode()).digest())[:size]
+def _hash(size: int, *of: object) -> bytes:
+    return segment(hashlib.sha256(repr(of).encode()).digest())[:size]
 
 
 def _calls(now_s: int) -> Iterator[AdmissionRequest]:

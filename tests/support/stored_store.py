@@ -26,14 +26,14 @@ T = TypeVar("T")
 _SECRET = StoreSecret(b"k" * 32)
 _LIMITS = Limits(refusals=Rate(count=1, per_s=86_400, burst=1), quarantine_s=86_400)
 _RECORD, _SAME, _OTHER = "a" * 64, "b" * 64, "c" * 64
-_ITEM = Item("run0", "twin", "v" * 16, "r" * 8, "o" * 8, ("f" * 8,))
+_ITEM = Item(b"run0", b"twin", b"v" * 16, b"r" * 8, b"o" * 8, (b"f" * 8,))
 _SEALED = _SECRET.seal(_RECORD, _SAME, make.template().to_bytes())
 
 
 def _request(digest: str, candidate: bytes) -> AdmissionRequest:
     use = Use(_RECORD, 1, digest, make.NOW + 3600, make.KID, (make.KID,), make.NOW + 60, make.NOW + 7200)
     return AdmissionRequest(
-        Payer("inspect-ai", "main"), _LIMITS, 1, use, candidate, countable=Countable((_ITEM,), "c" * 8)
+        Payer("inspect-ai", "main"), _LIMITS, 1, use, candidate, countable=Countable((_ITEM,), b"c" * 8)
     )
 
 

@@ -1,4 +1,4 @@
-"""From the store's URL to a client with short deadlines, and an exchange over one of its connections.
+"""From the store's URL to a client with short deadlines, and exchanges over its connections.
 
 The URL names one server, or a master that Sentinels know:
 
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from hiredis import pack_command
 from msgspec import Struct
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
+from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -53,28 +53,46 @@ def connect(url: str, connections: int) -> Redis:
         raise SetupError(Code.SETTINGS_INVALID, detail) from cause
 
 
-async def exchange(client: Redis, commands: Sequence[Command]) -> list[object]:
-    """Send commands in one write, and return the answer of each, or the error in its place.
+class Connections:
+    """The open connections of a client, as many as there are exchanges at once.
 
-    redis-py's own pipeline packs in Python, and watches itself: 4 % of a whole request (`make bench-instructions`).
-    Raises what is no answer: RedisError and OSError.
+    redis-py's own pool and pipeline lock, pack and watch themselves in Python: that took as long as two exchanges, 8 %
+    of a whole request (`make bench-instructions`).
     """
-    packed = b"".join(map(_pack, commands))
-    pool: Any = client.connection_pool
-    connection: AbstractConnection = await pool.get_connection()
 
-    async def ask() -> list[object]:
-        await connection.send_packed_command(packed)
-        return [await _read_answer(connection) for _ in commands]
+    def __init__(self, client: Redis) -> None:
+        self._pool: Any = client.connection_pool
+        self._idle: list[Any] = []
 
-    try:
-        answers: list[object] = await connection.retry.call_with_retry(ask, lambda _: connection.disconnect())
-        return answers
-    finally:
-        await pool.release(connection)
+    async def exchange(self, commands: Sequence[Command]) -> list[object]:
+        """Send commands in one write, and return the answer of each, or the error in its place.
+
+        Raises what is no answer: RedisError and OSError.
+        """
+        packed = b"".join(map(_pack, commands))
+        connection: Any = self._idle.pop() if self._idle else self._pool.make_connection()
+
+        async def ask() -> list[object]:
+            await connection.send_packed_command(packed)
+            return [await _read_answer(connection) for _ in commands]
+
+        try:
+            if connection.is_connected and await connection.can_read():  # its end, or what nobody has asked for
+                await connection.disconnect()
+            if not connection.is_connected:
+                await connection.connect()
+            answers: list[object] = await connection.retry.call_with_retry(ask, lambda _: connection.disconnect())
+            return answers
+        finally:
+            self._idle.append(connection)
+
+    async def disconnect(self) -> None:
+        """Close every connection that has no exchange; the next exchange connects anew."""
+        for connection in self._idle:
+            await connection.disconnect()
 
 
-async def _read_answer(connection: AbstractConnection) -> object:
+async def _read_answer(connection: Any) -> object:
     try:
         return await connection.read_response()
     except ResponseError as error:  # of this command alone

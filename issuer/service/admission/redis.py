@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -22,10 +22,10 @@ from issuer.issuance.ports import AdmissionRequest, Admitted, Counted
 from issuer.service.admission.client import (
     Bearing,
     Command,
+    Connections,
     Memory,
     bearing_of,
     connect,
-    exchange,
     memory_of,
     place_of,
     why_of,
@@ -103,6 +103,7 @@ class RedisAdmission:
     ) -> None:
         self._place = place_of(url)
         self._client = connect(url, PIPELINES)
+        self._connections = Connections(self._client)
         self._looker = connect(url, 1)  # for `ready`, which must not wait for requests, nor they for it
         self._wait_replicas = wait_replicas
         self._leeway_s = leeway_s
@@ -177,6 +178,7 @@ class RedisAdmission:
             pipeline.cancel()
         await asyncio.gather(*pipelines, return_exceptions=True)
         self._send_queued()
+        await self._connections.disconnect()
         await self._client.aclose()
         await self._looker.aclose()
 
@@ -273,25 +275,30 @@ class RedisAdmission:
             self._queue = []
         while self._queue and len(self._pipelines) < PIPELINES:
             calls, self._queue = self._queue[:PIPELINE_CALLS], self._queue[PIPELINE_CALLS:]
-            pipeline = asyncio.get_running_loop().create_task(self._run_pipeline(calls))
+            loop = asyncio.get_running_loop()
+            pipeline = loop.create_task(self._run_pipeline(calls))
             self._pipelines.add(pipeline)
-            pipeline.add_done_callback(functools.partial(self._end_pipeline, calls))
+            # Twice, as each call: a loop that stood still hears first what was answered meanwhile.
+            late = loop.call_later(PIPELINE_S - HEARD_S, functools.partial(loop.call_later, HEARD_S, pipeline.cancel))
+            pipeline.add_done_callback(functools.partial(self._end_pipeline, calls, late))
 
-    def _end_pipeline(self, calls: Sequence[PendingCall], pipeline: asyncio.Task[None]) -> None:
+    def _end_pipeline(
+        self, calls: Sequence[PendingCall], late: asyncio.TimerHandle, pipeline: asyncio.Task[None]
+    ) -> None:
         """Settle the calls that the pipeline left open, however it ended, and let the next one start."""
+        late.cancel()
         self._pipelines.discard(pipeline)
-        _settle_all(calls, None if pipeline.cancelled() else pipeline.exception())
+        _settle_all(calls, TimeoutError() if pipeline.cancelled() else pipeline.exception())
         self._send_queued()
 
     async def _run_pipeline(self, calls: Sequence[PendingCall]) -> None:
         """Take these calls to the store and back; load a flushed script, and resend the calls that missed it."""
-        async with _deadline(PIPELINE_S):
-            answers = await self._send(calls)
-            if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
-                # EVAL carries the script: between a load and EVALSHA it could be flushed again.
-                again = await self._send([calls[at] for at in lost], b"EVAL", SCRIPT)
-                for at, answer in zip(lost, again, strict=True):
-                    answers[at] = answer
+        answers = await self._send(calls)
+        if lost := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
+            # EVAL carries the script: between a load and EVALSHA it could be flushed again.
+            again = await self._send([calls[at] for at in lost], b"EVAL", SCRIPT)
+            for at, answer in zip(lost, again, strict=True):
+                answers[at] = answer
         for call, answer in zip(calls, answers, strict=True):
             call.settle(answer)
 
@@ -305,25 +312,13 @@ class RedisAdmission:
         ]
         if self._wait_replicas:
             commands.append((b"WAIT", self._wait_replicas, REPLICAS_MS))
-        answers = await exchange(self._client, commands)
+        answers = await self._connections.exchange(commands)
         if self._wait_replicas and not _at_least(self._wait_replicas, answers.pop()):
             raise ResponseError("a use that too few replicas have may be forgotten")
         if any(isinstance(answer, ReadOnlyError) for answer in answers):
             # The master was demoted under us: its address may lead to another server by now.
-            await self._client.connection_pool.disconnect(inuse_connections=False)
+            await self._connections.disconnect()
         return answers
-
-
-@asynccontextmanager
-async def _deadline(seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError after so many seconds, and HEARD_S after the event loop has come on at the earliest."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(None) as deadline:
-        late = loop.call_later(seconds - HEARD_S, lambda: deadline.reschedule(loop.time() + HEARD_S))
-        try:
-            yield
-        finally:
-            late.cancel()
 
 
 def _unfit(why: str) -> Undecided:

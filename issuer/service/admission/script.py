@@ -106,9 +106,9 @@ def keys_of(call: AdmissionRequest, bill: Bill) -> tuple[bytes, ...]:
         keys.append(bill.payer)
     else:
         for item in call.countable.items:
-            keys.append(PREFIX + b"run:" + item.run.encode())
+            keys.append(PREFIX + b"run:" + item.run)
             if item.twins:
-                keys.append(PREFIX + b"twins:" + item.twins.encode())
+                keys.append(PREFIX + b"twins:" + item.twins)
         keys += bill.payer, bill.filter
     spent = call.use or call.presented
     if spent is not None:
@@ -118,6 +118,8 @@ def keys_of(call: AdmissionRequest, bill: Bill) -> tuple[bytes, ...]:
 
 _HEAD = struct.Struct(">QQIBQQQQBQQBQQBQQH12sQQQBBB").pack
 _USE = struct.Struct(">IQQ").pack
+_COUNTING = struct.Struct(">IIBBBBBBHHII").pack
+_ITEM = struct.Struct(">16s8s8sBB").pack
 _NO_RUN = b"run         "
 
 
@@ -158,7 +160,7 @@ def _counting_of(call: AdmissionRequest) -> tuple[int, bytes, int, int, int]:
     items, throttle = call.countable.items, call.abuse.throttle
     charge = _charge(Rate(throttle.count, throttle.per_s, throttle.burst), call.cost)
     keys = len(items) + sum(bool(one.twins) for one in items)
-    run = b"run " + call.countable.run.encode() if call.countable.run else _NO_RUN
+    run = b"run " + call.countable.run if call.countable.run else _NO_RUN
     return keys, run, *charge, throttle.for_s * 1_000_000
 
 
@@ -168,14 +170,13 @@ def pack_counting(call: AdmissionRequest) -> bytes:
         return b""
     items, abuse = call.countable.items, call.abuse
     windows = abuse.attempts.per_days * DAY_S, abuse.twins.per_days * DAY_S
-    head = struct.pack(">IIBBBBBBHHII", *windows, len(items), *_limits_of(abuse))
+    head = _COUNTING(*windows, len(items), *_limits_of(abuse))
     return head + b"".join([_pack_item(one) for one in items])
 
 
 def _pack_item(item: Item) -> bytes:
-    files = "".join(item.files).encode()
-    names = item.values.encode(), item.repo.encode(), item.owner.encode()
-    return struct.pack(">16s8s8sBB", *names, bool(item.twins), len(item.files)) + files
+    head = _ITEM(item.values, item.repo, item.owner, bool(item.twins), len(item.files))
+    return b"".join((head, *item.files))
 
 
 @functools.lru_cache(4096)

@@ -16,7 +16,6 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from issuer.abuse import Name
@@ -24,7 +23,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.issuance.steps import Payer
 from issuer.issuance.store_secret import BUCKETS
-from issuer.service.admission.client import Command, connect, exchange, place_of, why_of
+from issuer.service.admission.client import Command, Connections, connect, place_of, why_of
 from issuer.service.admission.script import DAY_S, STATE, names_of
 from issuer.service.bounds import STORE_START_S
 
@@ -71,8 +70,8 @@ class Standing(Struct, frozen=True, omit_defaults=True):
 class Standings:
     """The standings in one store. Raises SetupError (`state.unreachable`) where it does not answer."""
 
-    def __init__(self, client: Redis, place: str) -> None:
-        self._client = client
+    def __init__(self, connections: Connections, place: str) -> None:
+        self._connections = connections
         self._place = place
 
     async def read(self, payers: Iterable[Payer]) -> AsyncIterator[Standing]:
@@ -112,7 +111,7 @@ class Standings:
     async def _ask(self, commands: Sequence[Command]) -> list[object]:
         try:
             async with asyncio.timeout(STORE_START_S):
-                answers = await exchange(self._client, commands)
+                answers = await self._connections.exchange(commands)
         except _Failure as failure:
             raise self._unreachable(failure) from failure
         for answer in answers:
@@ -129,11 +128,11 @@ class Standings:
 @asynccontextmanager
 async def standings_at(url: str) -> AsyncIterator[Standings]:
     """Connect to a store, by the URL of the settings. Raises SetupError."""
-    client = connect(url, 1)
+    connections = Connections(connect(url, 1))
     try:
-        yield Standings(client, place_of(url))
+        yield Standings(connections, place_of(url))
     finally:
-        await client.aclose()
+        await connections.disconnect()
 
 
 def _question(payer: Payer) -> Command:

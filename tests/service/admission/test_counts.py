@@ -62,14 +62,14 @@ async def state(url: str, redis: Redis, clock: StoreClock) -> AsyncIterator[Redi
     await admission.aclose()
 
 
-def padded(name: str, size: int) -> str:
-    return name.ljust(size, "_")
+def padded(name: str, size: int) -> bytes:
+    return name.encode().ljust(size, b"_")
 
 
 def item(values: str = "v", run: str = "r", files: tuple[str, ...] = (), model: str = "o/m", twins: str = "") -> Item:
     owner = model.partition("/")[0]
     marks = tuple(padded(file, 8) for file in files)
-    return Item(run, twins, padded(values, 16), padded(model, 8), padded(owner, 8), marks)
+    return Item(run.encode(), twins.encode(), padded(values, 16), padded(model, 8), padded(owner, 8), marks)
 
 
 def call(
@@ -77,7 +77,7 @@ def call(
 ) -> AdmissionRequest:
     now = clock.us // 10**6
     use = Use(f"{next(_numbers):064x}", 1, digest, now + 3600, "kid", ("kid",), now + 10, now + 4000)
-    countable = Countable(items, padded(ci, 8) if ci else "")
+    countable = Countable(items, padded(ci, 8) if ci else b"")
     return AdmissionRequest(payer, LIMITS, len(items), use, b"template", countable=countable, abuse=abuse)
 
 
@@ -696,8 +696,8 @@ async def test_the_script_and_judge_raise_the_same_signals(
     dice = random.Random(seed)
     abuse = Abuse(Attempts(distinct=3), Artifact(distinct=2), spread=Spread(4, 3, 150, 40))
     window_s = abuse.attempts.per_days * 86_400
-    signed: dict[str, dict[str, int]] = {}
-    owners: dict[str, set[str]] = {"day": set()}
+    signed: dict[bytes, dict[bytes, int]] = {}
+    owners: dict[str, set[bytes]] = {"day": set()}
     tokens: dict[str, int] = {"day": 0}
     raised: dict[str, int] = {}
     for _ in range(60):

@@ -23,6 +23,7 @@ from issuer.issuance.ports import Admission, AdmissionRequest, Admitted, Counted
 from issuer.issuance.steps import Payer
 from issuer.issuance.store_secret import BUCKETS
 from issuer.limits import Exceeded, Limits, Rate, spend
+from issuer.service.admission.client import Connections, connect
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import (
@@ -701,7 +702,7 @@ async def test_when_the_store_is_killed_every_waiter_is_undecided_within_a_secon
         tasks = [asyncio.create_task(timed(state, call(use(str(number))))) for number in range(300)]
         await asyncio.sleep(0)
         os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
         late = [await timed(state, call(use(f"late {number}"))) for number in range(20)]
         for answer, took_s in [*await asyncio.gather(*tasks), *late]:
             assert answer in {"new", "dependency.state"}
@@ -815,6 +816,15 @@ async def test_a_connection_that_was_cut_is_made_again(state: RedisAdmission, re
     await state.admit(call(use()))
     await redis.client_kill_filter(_type="normal", skipme=True)
     assert await codes(state, call(use())) == ["repeat"]
+
+
+async def test_what_the_store_says_unasked_is_no_answer(url: str, redis: Redis) -> None:
+    connections = Connections(connect(url, 1))
+    await connections.exchange([(b"SUBSCRIBE", b"news")])
+    await redis.publish("news", "this")
+    await asyncio.sleep(0.1)
+    assert await connections.exchange([(b"PING",)]) == [b"PONG"]
+    await connections.disconnect()
 
 
 async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: RedisAdmission, redis: Redis) -> None:

@@ -56,7 +56,7 @@ async def standings(url: str) -> AsyncIterator[Standings]:
 
 def sign(clock: StoreClock, values: str, abuse: Abuse = STRICT, payer: Payer = PAYER) -> AdmissionRequest:
     now = clock.us // 10**6
-    item = Item("r" * 16, "", values.ljust(16, "_"), "o/m".ljust(8, "_"), "o".ljust(8, "_"))
+    item = Item(b"r" * 16, b"", values.encode().ljust(16, b"_"), b"o/m".ljust(8, b"_"), b"o".ljust(8, b"_"))
     use = Use(f"{next(_numbers):064x}", 1, "d", now + 3600, "kid", ("kid",), now + 10, now + 4000)
     return AdmissionRequest(payer, WIDE, 1, use, b"template", countable=Countable((item,)), abuse=abuse)
 
