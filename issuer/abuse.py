@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from issuer.formats.strict_json import Text
-from issuer.limits import Positive
+from issuer.limits import Burst, Positive, Rate, RateSeconds
 from issuer.verify_token import MAX_ATTEMPTS
 
 # What follows from a signal, the mildest first: told to the operator; also to the caller; a lower rate; no admission.
@@ -81,13 +81,13 @@ class Spread(Struct, frozen=True, forbid_unknown_fields=True):
     then: Then = "warn"
 
 
-class Throttle(Struct, frozen=True, forbid_unknown_fields=True):
+class Throttle(Rate, frozen=True, forbid_unknown_fields=True):
     """The rate of an identity that is throttled, beside its own, and for how long: `for_s` seconds from the last
     signal on."""
 
     count: Positive = 10
-    per_s: Annotated[int, Meta(ge=1, le=86_400)] = 3600
-    burst: Annotated[int, Meta(ge=1, le=50_000)] = 5
+    per_s: RateSeconds = 3600
+    burst: Burst = 5
     for_s: Seconds = 86_400
 
 

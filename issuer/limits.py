@@ -12,14 +12,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
+RateSeconds = Annotated[int, Meta(ge=1, le=86_400)]
+Burst = Annotated[int, Meta(ge=1, le=50_000)]  # a day's interval times this stays exact in the store's doubles
 
 
 class Rate(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """`count` requests per `per_s` seconds, of which `burst` may come at once."""
 
     count: Positive
-    per_s: Annotated[int, Meta(ge=1, le=86_400)]
-    burst: Annotated[int, Meta(ge=1, le=50_000)]  # a day's interval times this stays exact in the store's doubles
+    per_s: RateSeconds
+    burst: Burst
 
     @cached_property
     def interval_us(self) -> int:

@@ -53,12 +53,11 @@ class Caller(Struct, frozen=True):
 
     def short_claims(self, names: Iterable[str]) -> dict[str, Scalar]:
         """Return those of the named claims that are present and short scalars."""
-        held = ((name, self.claims.get(name)) for name in names)
-        return {name: value for name, value in held if _is_short(value)}
+        return {name: value for name in names if _is_short(value := self.claims.get(name))}
 
 
 def _is_short(value: JSON) -> TypeGuard[Scalar]:
-    return isinstance(value, str | int) and len(value if isinstance(value, str) else str(value)) <= 512
+    return len(value) <= 512 if type(value) is str else isinstance(value, int) and len(str(value)) <= 512
 
 
 class ClaimNames(Struct, frozen=True):

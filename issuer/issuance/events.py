@@ -260,7 +260,7 @@ def _caller_read(caller: Caller, names: ClaimNames) -> CallerRead:
         provider=caller.provider.id,
         issuer=caller.provider.issuer,
         claims=caller.short_claims(names.audited),
-        absent=tuple(name for name in names.read if name not in caller.claims),
+        absent=tuple([name for name in names.read if name not in caller.claims]),
     )
 
 

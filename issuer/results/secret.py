@@ -32,16 +32,21 @@ _SHAPES = re.compile(
     )""",
     re.VERBOSE,
 )
-# What each shape has in it: looking for these takes a third of the time.
-_HINT = re.compile("hf_|sk-|gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|A(?:KIA|SIA|Iza)|evi_pat_|eyJ|-----BEGIN")
+# What each shape has in it, and each way to name a value, in case-folded text: looking for these takes a tenth of the
+# time, and no expression that has them all is as fast as one after the other.
+_HINTS = (
+    "hf_", "sk-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "xoxa-", "xoxb-", "xoxp-", "xoxr-",
+    "xoxs-", "AKIA", "ASIA", "AIza", "evi_pat_", "eyJ", "-----BEGIN",
+)  # fmt: skip
+_NAMES = ("token", "key", "secret", "password", "authorization")
 _NAMED = re.compile(
     r"""(?: (?i:token|key|secret|password)["']?\s*[=:]\s*                        # HF_TOKEN=..., "apiKey": ...
           | (?<!\S)--?[A-Za-z0-9_.-]{0,64}?(?i:token|key|secret|password)\s+    # --api-key ...
         )["']?(?P<value>[^\s"',;&]{16,})""",
     re.VERBOSE,
 )
-# What all ways to name a value have in common, in case-folded text: this search takes a tenth of the time. In JSON a
-# backslash is before what may follow the name.
+# What all ways to name a value have in common, in case-folded text. In JSON a backslash is before what may follow the
+# name.
 _NAME_ENDS = re.compile(r"""(?:token|key|secret|password|authorization)["'\s=:\\]""")
 _HARMLESS = re.compile(
     r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|--?[A-Za-z].*|(?i:true|false)"
@@ -67,7 +72,15 @@ def _may_hold(written: str) -> bool:
     five times as long: none of the signs has a character that JSON writes in another way, nor runs over two texts."""
     if not written.isascii():
         return True  # case-folded, a Kelvin sign is a k
-    return _HINT.search(written) is not None or _NAME_ENDS.search(written.lower()) is not None
+    return _has_hint(written) or _ends_name(written.lower())
+
+
+def _has_hint(text: str) -> bool:
+    return any(map(text.__contains__, _HINTS))
+
+
+def _ends_name(folded: str) -> bool:
+    return any(map(folded.__contains__, _NAMES)) and _NAME_ENDS.search(folded) is not None
 
 
 def _find(value: JSON, pointer: str) -> Iterator[Fault]:
@@ -97,11 +110,11 @@ _SHORTEST = 15
 
 def secret_in(command: str) -> str | None:
     """Return the kind of secret that the command, or another text, seems to hold, for people, or None."""
-    if _HINT.search(command) and _SHAPES.search(command):
+    if _has_hint(command) and _SHAPES.search(command):
         return "text of the shape of an access token or private key"
     if _BEARER.search(command):
         return "an Authorization header with its credential"
-    if not _NAME_ENDS.search(command.casefold()):
+    if not _ends_name(command.casefold()):
         return None
     for match in _NAMED.finditer(command):
         if not _HARMLESS.fullmatch(match["value"]):

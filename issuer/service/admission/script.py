@@ -44,11 +44,13 @@ _NO_CHARGE: Charge = (0, 0)
 
 
 class Due(Struct, frozen=True):
-    """What a call costs of one rate; `code` refuses it where that is too much."""
+    """What a call costs of one rate; `code` refuses it where that is too much. `name` is the rate's in an answer, ""
+    where it is not the caller's own."""
 
     code: Code
     rate: Rate
     cost: int = 1
+    name: str = ""
 
 
 class Bill(Struct, frozen=True):
@@ -87,8 +89,8 @@ def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
     if payer.bucket is not None:
         shared, key = Due(Code.RATE_IDENTITY, RESEMBLING_RATE), names.resembling
     elif not refused:
-        own = Due(Code.RATE_IDENTITY, limits.identity, cost)
-        shared = Due(Code.RATE_INTEGRATION, limits.integration, cost)
+        own = Due(Code.RATE_IDENTITY, limits.identity, cost, "identity")
+        shared = Due(Code.RATE_INTEGRATION, limits.integration, cost, "integration")
     return Bill(
         own=own,
         shared=shared,
@@ -158,10 +160,9 @@ def _counting_of(call: AdmissionRequest) -> tuple[int, bytes, int, int, int]:
     if call.countable is None:
         return 0, _NO_RUN, 0, 0, 0
     items, throttle = call.countable.items, call.abuse.throttle
-    charge = _charge(Rate(throttle.count, throttle.per_s, throttle.burst), call.cost)
-    keys = len(items) + sum(bool(one.twins) for one in items)
+    keys = len(items) + sum([bool(one.twins) for one in items])
     run = b"run " + call.countable.run if call.countable.run else _NO_RUN
-    return keys, run, *charge, throttle.for_s * 1_000_000
+    return keys, run, *_charge(throttle, call.cost), throttle.for_s * 1_000_000
 
 
 def pack_counting(call: AdmissionRequest) -> bytes:
@@ -291,15 +292,13 @@ def _quarantined(payer: Payer, cause: str, end_us: int, left_us: int, tally: byt
 
 def _are_of(dues: tuple[Due, ...], ahead_us: list[object]) -> bool:
     """Say whether there is one number for each rate."""
-    return len(ahead_us) == len(dues) and all(type(ahead) is int for ahead in ahead_us)
+    return [int] * len(dues) == list(map(type, ahead_us))
 
 
 def _rates(dues: tuple[Due, ...], ahead_us: list[int]) -> tuple[RateState, ...]:
     """Name the rates of an identity; who only resembles one has none of its own."""
-    if any(due.code is Code.RATE_IDENTITY and due.rate is RESEMBLING_RATE for due in dues):
-        return ()
-    names = (str(due.code).partition(".")[2] for due in dues)
-    return tuple(RateState(name, due.rate, ahead) for name, due, ahead in zip(names, dues, ahead_us, strict=True))
+    both = zip(dues, ahead_us, strict=True)
+    return tuple([RateState(due.name, due.rate, ahead) for due, ahead in both if due.name])
 
 
 def refuse_rate(due: Due, wait_us: int, rates: tuple[RateState, ...]) -> NoReturn:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from issuer.limits import Rate, RateState
 
-NAMES = ("RateLimit-Policy", "RateLimit")
+POLICY, LEFT = NAMES = "RateLimit-Policy", "RateLimit"
 
 
 def rate_limit(rates: Iterable[RateState]) -> dict[str, str]:
@@ -19,9 +19,9 @@ def rate_limit(rates: Iterable[RateState]) -> dict[str, str]:
     states = tuple(rates)
     if not states:
         return {}
-    policies = (f'"{state.name}";q={state.rate.burst};w={_window_s(state.rate)}' for state in states)
-    left = (f'"{state.name}";r={remaining(state)};t={_seconds(state.ahead_us)}' for state in states)
-    return dict(zip(NAMES, (", ".join(policies), ", ".join(left)), strict=True))
+    policies = [f'"{state.name}";q={state.rate.burst};w={_window_s(state.rate)}' for state in states]
+    left = [f'"{state.name}";r={remaining(state)};t={_seconds(state.ahead_us)}' for state in states]
+    return {POLICY: ", ".join(policies), LEFT: ", ".join(left)}
 
 
 def remaining(state: RateState) -> int:
