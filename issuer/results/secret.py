@@ -76,7 +76,7 @@ def _may_hold(written: str) -> bool:
 
 
 def _has_hint(text: str) -> bool:
-    return any(map(text.__contains__, _HINTS))
+    return len(text) >= _SHORTEST and any(map(text.__contains__, _HINTS))
 
 
 def _ends_name(folded: str) -> bool:
