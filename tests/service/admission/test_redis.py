@@ -818,6 +818,15 @@ async def test_a_connection_that_was_cut_is_made_again(state: RedisAdmission, re
     assert await codes(state, call(use())) == ["repeat"]
 
 
+async def test_an_exchange_is_over_the_connection_of_the_one_before(url: str) -> None:
+    connections = Connections(connect(url, 1))
+    asked = [await connections.exchange([(b"CLIENT", b"ID")]) for _ in range(2)]
+    assert asked[0] == asked[1]
+    await connections.disconnect()
+    assert await connections.exchange([(b"CLIENT", b"ID")]) != asked[0]
+    await connections.disconnect()
+
+
 async def test_what_the_store_says_unasked_is_no_answer(url: str, redis: Redis) -> None:
     connections = Connections(connect(url, 1))
     await connections.exchange([(b"SUBSCRIBE", b"news")])
