@@ -137,9 +137,9 @@ def other_writers(at: random.Random) -> str:
 
 def test_what_this_project_writes_is_read() -> None:
     at = random.Random(1)
-    outcomes = compare([written(at) for _ in range(60)])
+    outcomes = compare([written(at) for _ in range(30)])
     assert outcomes["beyond"] == 0
-    assert outcomes["read"] > 50
+    assert outcomes["read"] > 25
 
 
 @pytest.mark.long
@@ -270,11 +270,6 @@ def changed_texts(at: random.Random, count: int) -> Iterator[str]:
     for _ in range(count):
         text = at.choice([written(at), other_writers(at), at.choice(ODD), HARMLESS])
         yield mutated(text[:3000], at)
-
-
-def test_a_changed_file_is_read_or_refused_as_in_python_or_left_to_it() -> None:
-    outcomes = compare(list(changed_texts(random.Random(4), 150)))
-    assert min(outcomes["read"], outcomes["beyond"]) > 10
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 //   node ask.mjs FOLDER FILE
 // A call is {module, call, args}. What JSON has not is an object with one member: {"$bytes": base64}, {"$big": decimal},
 // {"$map": pairs}, {"$float": number}, {"$nothing": true} (undefined), {"$matches": pattern} (says whether a text
-// does), and {"$line": n} the value that line n (from 0) came to. A call of `new NAME` constructs.
+// does), {"$answers": pairs} (gives what belongs to a path), and {"$line": n} the value that line n (from 0) came to. A call of `new NAME` constructs.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
@@ -22,6 +22,7 @@ const read = (value) => {
   if (name === "$map") return new Map(held.map(read));
   if (name === "$float") return new Float(held);
   if (name === "$line") return values[held];
+  if (name === "$answers") return async (path) => new Map(held.map(read)).get(path);
   if (name === "$matches") return (text) => new RegExp(held).test(text);
   return undefined;
 };
