@@ -21,6 +21,7 @@ from issuer.results import emit
 from issuer.results.entry import PROFILES, is_date_member, write_entry
 from tests.support import make
 from tests.support.javascript import Calls, Failed
+from tests.support.shared import ROOT
 
 pytestmark = pytest.mark.needs_tool("node")
 
@@ -336,3 +337,11 @@ def test_a_place_is_found_by_its_pointer_as_in_python() -> None:
     document = strict_yaml.load(HARMLESS.encode(), "f", bare_dates=is_date_member)
     places = [document.place(pointer) for pointer in pointers]
     assert calls.run()[1:] == [{"line": place.line, "column": place.column} for place in places]
+
+
+@pytest.mark.long
+def test_every_good_yaml_file_of_this_repository_is_read() -> None:
+    places = [place for folder in ("deploy", "policies", "tests/data") for place in (ROOT / folder).rglob("*.y*ml")]
+    outcomes = compare([place.read_text("utf-8") for place in places])
+    assert outcomes["read"] > 15
+    assert outcomes["beyond, and good"] == 0, "anchors and several documents are refused in Python"
