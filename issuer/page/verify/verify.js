@@ -46,9 +46,8 @@ import { ranked, withReproductions } from "./tiers.js";
  * @param {Context} context
  */
 export async function verifyEntries(entries, repo, path, trust, at, context) {
-  /** @type {Report[]} */
-  const reports = [];
-  for (const entry of entries) reports.push(await verifyEntry(entry, repo, path, trust, at, context));
+  const known = { notes: new CheckedNotes(), ...context };
+  const reports = await Promise.all(entries.map((entry) => verifyEntry(entry, repo, path, trust, at, known)));
   return reports.length === 1 ? reports : withReproductions(reports.map((report) => unshared(report, reports)), trust.tolerance);
 }
 

@@ -41,9 +41,12 @@ const MAX_REMEMBERED = 1000;
  * @typedef {{status: "pass" | "fail" | "unknown", evidence: string, witnessed: number | null, origin: string, leaf: string}} Inclusion
  */
 
-/** The signed checkpoints that were good: many tokens have one. What was not good is checked again. */
+/**
+ * The signed checkpoints that were good: many tokens have one, and tokens are judged side by side. What was not good is
+ * checked again: more witnesses' times may have passed since.
+ */
 export class CheckedNotes {
-  /** @type {Map<string, import("./quorum.js").Witnessed>} */
+  /** @type {Map<string, Promise<import("./quorum.js").Witnessed>>} */
   #good = new Map();
 
   /**
@@ -56,13 +59,21 @@ export class CheckedNotes {
     const key = `${log.digest} ${hex(await sha256(raw))}`;
     const known = this.#good.get(key);
     if (known) return known;
-    const found = await checkNote(log.policy, parseNote(raw), now);
+    const found = check(raw, log, now);
     const [oldest] = this.#good.keys();
     if (this.#good.size >= MAX_REMEMBERED) this.#good.delete(oldest);
     this.#good.set(key, found);
+    found.catch(() => this.#good.delete(key));
     return found;
   }
 }
+
+/**
+ * @param {Uint8Array} raw
+ * @param {TrustedLog} log
+ * @param {number} now
+ */
+const check = async (raw, log, now) => checkNote(log.policy, parseNote(raw), now);
 
 /**
  * Look for a token, whose signature the caller has found good: in the proofs at hand, then in the answers of logs that
