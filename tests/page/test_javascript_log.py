@@ -17,7 +17,7 @@ from issuer.formats import jose
 from issuer.tlog import merkle, tiles
 from issuer.tlog.note import Cosigner, Note, NoteSigner, parse_note
 from issuer.tlog.proof import split_proof
-from issuer.tlog.vkey import Kind, parse_vkey, vkey_of
+from issuer.tlog.vkey import Kind, cosigned_text, parse_vkey, vkey_of
 from issuer.tlog.witness_policy import parse_policy
 from issuer.verify.check_log import AtHand, CheckedNotes, Search, sidecar_name
 from issuer.verify.trust import TrustedLog
@@ -96,7 +96,12 @@ def flipped(raw: bytes, at: random.Random) -> bytes:
 def compare_proofs(sizes: Sequence[int], tampered: int) -> tuple[int, int]:
     """Judge every proof, and `tampered` spoilt copies of each, on both sides; return how many were good and bad."""
     at, calls, wanted = random.Random(11), Calls(), []
-    for kind, arguments in proofs_of(sizes):
+    short = bytes(31)
+    none = [
+        ("inclusion", [0, 1, short, [], short]),
+        ("consistency", [1, 2, short, merkle.node_hash(short, bytes(32)), [bytes(32)]]),
+    ]
+    for kind, arguments in (*proofs_of(sizes), *none):
         verify = merkle.verify_inclusion if kind == "inclusion" else merkle.verify_consistency
         for given in (arguments, *(spoilt(arguments, at) for _ in range(tampered))):
             wanted.append(verify(*given))
@@ -135,7 +140,8 @@ QUORUMS = (
     "group a any w0 w1\ngroup b all a w2\nquorum b\n",
 )
 KEYS = "".join(f"witness w{number} {witness.verifier.to_text()}\n" for number, witness in enumerate(WITNESSES))
-LOG = f"log {TREE.signer.verifier.to_text()}\n"
+ELSEWHERE = NoteSigner("log.elsewhere", STRANGER.private_key)
+LOG = f"log {TREE.signer.verifier.to_text()}\nlog {ELSEWHERE.verifier.to_text()}\n"
 
 
 def lines_of(at: random.Random) -> Note:
@@ -149,6 +155,9 @@ def lines_of(at: random.Random) -> Note:
         if at.random() < 0.75:
             time = make.NOW + at.choice([-9, -1, 0, 1, 1, 59, 60, 61, 2**40, 2**62])
             lines.append(witness.cosign(text if at.random() < 0.97 else TREE.note(3).text, time))
+            if at.random() < 0.05:  # what no witness does: the time that says nothing
+                signature = witness.private_key.sign(cosigned_text(text, 0))
+                lines[-1] = replace(lines[-1], signature=bytes(8) + signature)
     if at.random() < 0.1 and lines:
         one = at.choice(lines)
         lines.append(replace(one, signature=flipped(one.signature, at)))
@@ -241,9 +250,8 @@ def compare_texts(count: int) -> int:
             assert (found.code, found.message) == want[1:3]
             assert found.line in {want[3], 0} or want[3] == 0
         else:
-            assert want == (
-                found.get("text") or found.get("index") or [log["verifier"]["name"] for log in found["logs"]]
-            )
+            shown = found.get("text", found.get("index"))
+            assert want == ([log["verifier"]["name"] for log in found["logs"]] if shown is None else shown)
     return sum(not isinstance(want, tuple) for want in wanted)
 
 
@@ -302,7 +310,8 @@ def hand(at: random.Random, raw: bytes, spoilt_by: bytes) -> AtHand | None:
 def compare_inclusions(count: int) -> dict[str, int]:
     """Make check 11 of many tokens with what lies beside them, on both sides; return how often each status came."""
     at, calls, wanted, statuses = random.Random(5), Calls(), [], dict[str, int]()
-    texts = [policy_text(WITNESSES[:2], quorum).encode() for quorum in ("all", "any", "none")]
+    signers = (TREE.signer, ELSEWHERE)
+    texts = [policy_text(WITNESSES[:2], quorum, signers).encode() for quorum in ("all", "any", "none")]
     logs = [TrustedLog(parse_policy(text, "p"), str(number)) for number, text in enumerate(texts)]
     policies = [calls.add("log/policy.js", "parsePolicy", text) for text in texts]
     notes, kept = CheckedNotes(), calls.add("log/inclusion.js", "new CheckedNotes")
@@ -319,6 +328,8 @@ def compare_inclusions(count: int) -> dict[str, int]:
                 *TREE.leaves[6 : at.randrange(6, 9)],
             ]
         )
+        if at.random() < 0.1:
+            tree.origin, tree.signer = ELSEWHERE.name, ELSEWHERE
         tree.time = claims.iat + at.choice([1, 1, 1, -60, -61, 3600, 3601, 30])
         right, other = tree.proof(tree.leaves.index(raw) if raw in tree.leaves else 0), TREE.proof(at.randrange(9))
         found, asked = hand(at, right, other), hand(at, right, other)

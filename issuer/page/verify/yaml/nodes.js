@@ -334,8 +334,7 @@ class Parser {
     if (this.#at - start > MAX_KEY || this.text.slice(start, this.#at).includes("\n"))
       throw this.source.beyond(`a key of several lines, or longer than ${MAX_KEY} characters`, start);
     this.#skipSpaces();
-    const behind = this.text[this.#at + 1] ?? "";
-    if (this.#sign !== ":" || (!key.style && !/[ \n]/.test(behind))) throw this.#beyond("a key without a colon and a space");
+    if (this.#sign !== ":") throw this.#beyond("a key without a colon and a space");
     this.#at++;
     this.#skipInFlow(parent, level);
     if (/[,\]}]/.test(this.#sign)) throw this.#beyond("a key without a value");
