@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from issuer.relying.basis import Basis
+from msgspec.structs import replace
+
+from issuer.relying.basis import Basis, IssuerKeys
 from issuer.relying.leaderboard.listed import Listed, Score, Unread
 from issuer.relying.leaderboard.ranking import Asked, Board, Row, Table, rank
 from issuer.results.benchmark import read_benchmark
@@ -130,9 +132,10 @@ def hostile(payload: str) -> Board:
     ]
     other = entry(**{**texts, "framework": "x"}, scores=scores, when=make.NOW - 9)
     fault = Unread(payload, 1, 1, "file.syntax", payload)
-    basis = Basis(BASIS.trust, payload, make.NOW, absent=(payload,))
-    stated = {payload: "higher"}
-    return rank([*each, other], [fault], {}, basis, Asked(stated=stated))  # type: ignore[arg-type]
+    basis = Basis(BASIS.trust, payload, make.NOW, (IssuerKeys(payload, None),), (payload,), payload)
+    made = rank([*each, other], [fault], {}, basis, Asked(stated={payload: "higher"}))
+    # As a definition of the benchmark may have them.
+    return replace(made, tables=tuple(replace(table, title=payload, unit=payload) for table in made.tables))
 
 
 def stated_definition(text: str) -> Any:
