@@ -10,6 +10,15 @@ set -eu
 umask 077
 data=$1 target=$2 policies=${3:-}
 
+# Data that was lost must not take the last copy with it: these files are never taken away.
+for name in key-history.jsonl revocations.jsonl store-secret; do
+    if [ -e "$target/data/$name" ] && [ ! -e "$data/$name" ]; then
+        echo "backup.sh: $data lacks $name, which $target/data has: nothing is copied. Put it back (deploy/STATE.md)," \
+            "or move $target away to begin anew." >&2
+        exit 1
+    fi
+done
+
 mkdir -p "$target/audit"
 for file in "$data"/audit.jsonl*; do
     whole=${file%.gz}

@@ -46,6 +46,24 @@ def test_each_event_is_saved_once_whatever_became_of_its_file(tmp_path: Path) ->
     assert found == {"audit.jsonl-1.gz": "it, whole", "audit.jsonl": "second\n"}
 
 
+@pytest.mark.parametrize("lost", ["key-history.jsonl", "revocations.jsonl", "store-secret"])
+def test_data_that_was_lost_does_not_take_the_last_copy_with_it(tmp_path: Path, lost: str) -> None:
+    """A timer goes on after a fire, and two copies of an empty folder would have left nothing to put back."""
+    data, target = tmp_path / "data", tmp_path / "backup"
+    data.mkdir()
+    for name in ("key-history.jsonl", "revocations.jsonl", "store-secret"):
+        (data / name).write_text(name)
+    copy: list[str | Path] = ["sh", BACKUP, data, target]
+    subprocess.run(copy, check=True, timeout=60)
+    (data / lost).unlink()
+    (data / "backed-up").unlink()
+    for _ in range(2):
+        done = subprocess.run(copy, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, f"lacks {lost}" in done.stderr, "deploy/STATE.md" in done.stderr) == (1, True, True)
+    assert (target / "data" / lost).read_text() == lost
+    assert not (data / "backed-up").exists(), "the alert goes on"
+
+
 def test_who_was_stopped_in_a_bad_night_is_stopped_after_the_fire(tmp_path: Path) -> None:
     data, policies, target = tmp_path / "data", tmp_path / "policies", tmp_path / "backup"
     data.mkdir()

@@ -72,6 +72,8 @@ def reason(failure: Exception) -> str:
             return f"{failure.code}: {failure.detail}"
         case FetchRefused() | httpcore.ConnectError():
             return str(failure)
+        case socket.gaierror():
+            return "its name is not found (DNS)"
         case _:  # an h11 message would quote the provider's bytes
             return type(failure).__name__
 

@@ -17,7 +17,7 @@ from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Exchange, LocalPro
 from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.formats.jose import MAX_KEYS, Key
 from issuer.identity.provider import KeySource, Provider
-from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, Fetcher, may_connect
+from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, Fetcher, addresses_of, may_connect, reason
 from issuer.service.authn.keysets import KeySets, Stale
 from issuer.service.authn.sources import Allowance
 from issuer.service.bounds import (
@@ -866,3 +866,9 @@ async def test_the_next_address_is_tried_where_one_does_not_answer(
     provider, trusting = named
     async with opened(resolve=Names(["127.0.0.2", "127.0.0.1"]), ssl_context=trusting) as here:
         assert await here.outcome(registered(provider.issuer), provider.rs256.kid) == provider.rs256.kid
+
+
+async def test_a_name_that_nobody_knows_is_said_in_words() -> None:
+    with pytest.raises(OSError) as failure:
+        await addresses_of("nowhere.invalid", 443)
+    assert reason(failure.value) == "its name is not found (DNS)"
