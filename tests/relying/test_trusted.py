@@ -15,7 +15,7 @@ from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.errors import SetupError
 from issuer.formats import jose
-from issuer.relying.bulk import Listener, judge_folder, processes
+from issuer.relying.bulk import CHUNK_FILES, Listener, judge_folder, processes
 from issuer.relying.documents import PAUSE_S, Documents
 from issuer.relying.seen import SeenLists, default_state
 from issuer.relying.trusted import Trusted
@@ -25,6 +25,7 @@ from issuer.verify.revocations import Revocations
 from issuer.verify.trust import Trust
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support import make
+from tests.support.cluster import cluster
 from tests.support.tree import write_result
 
 AUDIENCE, NOW, PATH, REPO = make.AUDIENCE, make.NOW, make.PATH, make.REPO
@@ -137,6 +138,27 @@ def test_a_hostile_folder_of_unknown_kids_makes_one_fetch_however_many_processes
     passed = [report["path"] for report in reports if report["checks"][2]["status"] == "pass"]
     assert len(passed) == 1, "the one of the new key"
     assert 1 <= site.count() <= (1 if cache else 3)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("default")  # of Dask's library
+def test_a_cluster_judges_by_keys_that_are_newer_than_its_workers_have_in_one_fetch(tmp_path: Path, site: Site) -> None:
+    from issuer.relying.dask_engine import dask_engine
+
+    cached(site, tmp_path)
+    for number in range(2 * CHUNK_FILES):
+        header = {**make.HEADER, "kid": make.KID if number % 2 else f"nobody's-{number}"}
+        write_result(tmp_path / "hub", f"a/m{number:03}", "gsm8k.yaml", token(site, header=header))
+    known = trusted(site, tmp_path)
+    verifier = Verifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
+    lines: list[str] = []
+    with cluster(tmp_path, 1) as found:
+        engine = dask_engine(found.url, None, tmp_path / "hub")
+        judge_folder(tmp_path / "hub", verifier, JSON_LINES, Listener(lines.append), engine=engine)
+    reports = [msgspec.json.decode(line) for line in "".join(lines).splitlines()]
+    second = [report["checks"][1]["status"] for report in reports]
+    assert second == ["fail", "pass"] * CHUNK_FILES, "nothing is left unknown"
+    assert site.count() == 1
 
 
 def test_no_answer_leaves_it_unknown_and_is_asked_for_once(tmp_path: Path, site: Site) -> None:
