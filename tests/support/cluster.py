@@ -32,7 +32,8 @@ def cluster(folder: Path, workers: int = 3, certificates: Path | None = None) ->
         options += ["--protocol", "tls", "--tls-ca-file", str(certificates / "ca.pem")]
         options += ["--tls-cert", str(certificates / "cert.pem"), "--tls-key", str(certificates / "key.pem")]
     alone = ["--nthreads", "1", "--no-nanny", "--memory-limit", "0", "--local-directory", str(folder)]
-    with ExitStack() as started, (folder / "cluster.log").open("ab") as log:
+    with ExitStack() as started, (folder / "cluster.log").open("wb") as log:
+        where.unlink(missing_ok=True)  # of a cluster before
 
         def start(kind: str, *more: str) -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--scheduler-file", str(where), *options]
