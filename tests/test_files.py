@@ -734,6 +734,7 @@ ON_THEIR_OWN = {
     "relying/table.py": "an unnamed copy of a table while its rows are corrected",
     "files.py": "the home",
     "service/append_file.py": "appends, and follows a rotation",
+    "service/begin.py": "makes the folder of a draft, and takes none that is there",
     "service/authn/pat_records.py": "writes a time, not bytes",
     "service/admission/script.py": "reads a file of this package",
     "service/admission/standings.py": "reads a file of this package",
@@ -745,6 +746,8 @@ ON_THEIR_OWN = {
     "service/signing/opener.py": "opens keys",
     "witness/state.py": "makes the file of a database, whose bytes are SQLite's",
     "relying/leaderboard/page.py": "reads files of this package",
+    "page/site.py": "reads files of this package",
+    "page/operator.py": "reads a file of this package",
     "cli/version.py": "asks importlib what pip has noted",
     "cli/demo.py": "reads the file that it has just written, and one of this package",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.page.site import export
+from issuer.results.entry import write_entry
+from issuer.verify.check_log import sidecar_name
 from tests.support import make
 from tests.support.answering import STALLS, answering
 from tests.support.boards import PAYLOADS
@@ -19,6 +22,7 @@ from tests.support.browser import drive, looks
 from tests.support.in_process import run
 from tests.support.judging import write_trust
 from tests.support.running import Running, body, numbered, running
+from tests.support.witnessed import ORIGIN, TestLog, leaf_of, policy_text
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
 
@@ -268,6 +272,42 @@ def test_a_key_set_that_is_too_large_stalls_or_is_not_there_leaves_it_undecided(
             (look,) = looks(visits, live.url, elsewhere)
             assert look["verdict"][0].startswith("Undecided")
             assert wanted in look["answer"]
+
+
+def test_a_log_is_asked_where_the_trust_file_has_it_and_only_its_own_word_is_a_no(
+    live: Running, folder: Path, tmp_path: Path
+) -> None:
+    now = int(time.time()) - 10
+    item = make.submission()
+    token = make.token_for(item, iat=now, nbf=now, exp=now + 3600, log=ORIGIN)
+    proof = TestLog(token).proof(token, now + 1, now + 1)
+    (tmp_path / "policy.txt").write_text(policy_text(), "utf-8")
+    (tmp_path / "gsm8k.yaml").write_text(write_entry(item.form, token), "utf-8")
+    beside = tmp_path / sidecar_name("gsm8k.yaml", leaf_of(token).token)
+    beside.write_bytes(proof)
+    no = json.dumps({"code": "log.no_leaf"}).encode()
+    documents = {"/log/proof": ("text/plain", proof), "/denies/proof": ("application/problem+json", no)}
+    with answering(documents) as host:
+        for url, given, wanted, status in (
+            ("/log", [], "Verified", "pass"), ("", [beside], "Verified", "pass"), ("/none", [], "Undecided", "unknown"),
+            ("/denies", [], "Not verified", "fail"),
+        ):  # fmt: skip
+            log = {"policy": {"file": "policy.txt"}, **({"url": f"{host}{url}"} if url else {})}
+            keys = {"inline": json.loads(make.jwks(make.KEY))}
+            trusted = {"issuer": make.ISSUER, "keys": keys, "log": log}
+            trust = {"version": 1, "audience": make.AUDIENCE, "issuers": [trusted], "require": ["log"]}
+            (tmp_path / "trust.yaml").write_text(json.dumps(trust), "utf-8")
+            steps = [
+                ["goto", f"{live.url}/ui/verify"], ["files", "#file", [str(tmp_path / "gsm8k.yaml"), *map(str, given)]],
+                ["wait", "#chosen:has-text('bytes')"], ["fill", "#repo", REPO], ["click", "#by-file"],
+                ["files", "#trust-file", [str(tmp_path / "trust.yaml")]], ["click", "#look"], ["wait", "#go"],
+                ["files", "#need-0", [str(tmp_path / "policy.txt")]], ["click", "#go"], ["wait", "#answer .checks"],
+                *FOUND[2:], ["shot", "logged"],
+            ]  # fmt: skip
+            visits = drive(steps, folder, themes=["light"], widths=[1280])
+            visits[0]["said"] = [line for line in visits[0]["said"] if "status of 404" not in line]
+            (look,) = looks(visits, live.url, host)
+            assert (look["verdict"][0].startswith(wanted), statuses(look)[10]) == (True, status), look["rows"][10]
 
 
 def test_the_page_on_another_host_verifies_by_what_the_issuer_publishes(live: Running, folder: Path) -> None:

@@ -13,14 +13,15 @@ STALLS = "/stalls"
 
 @contextmanager
 def answering(documents: Mapping[str, tuple[str, bytes]]) -> Iterator[str]:
-    """Serve documents (media type and bytes) by path; yields the server's URL."""
+    """Serve documents (media type and bytes) by path, problem documents as 404; yields the server's URL."""
     ended = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             media_type, body = documents.get(self.path.partition("?")[0], ("", b""))
             stalls = self.path == STALLS
-            self.send_response(200 if media_type or stalls else 404)
+            good = stalls or media_type not in {"", "application/problem+json"}
+            self.send_response(200 if good else 404)
             self.send_header("Content-Type", media_type or "text/plain")
             self.send_header("Access-Control-Allow-Origin", "*")
             self.send_header("Content-Length", str(len(body) + stalls))

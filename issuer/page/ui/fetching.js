@@ -1,6 +1,7 @@
 // What a page fetches, after a person has read its address and agreed: bounded in bytes and in time, without a cookie.
 
 export const WAIT_MS = 15_000;
+const MOST_PROBLEM = 64 * 1024;
 
 /** Read an answer's body, or throw RangeError where it is larger. @param {Response} answer @param {number} most bytes */
 export async function readBounded(answer, most) {
@@ -30,7 +31,8 @@ export async function readBounded(answer, most) {
 /**
  * Fetch one document. Never throws: what went wrong is in `fault`.
  * @param {string} url @param {number} most bytes
- * @returns {Promise<{bytes: Uint8Array | null, status: number, fault: string, at: number}>} `at`: when it was asked, Unix seconds
+ * @returns {Promise<{bytes: Uint8Array | null, status: number, fault: string, code: string, at: number}>} `at`: when it was
+ *   asked, Unix seconds; `code`: of the problem document (RFC 9457) that refused it
  */
 export async function fetchDocument(url, most) {
   const at = Math.floor(Date.now() / 1000);
@@ -38,10 +40,21 @@ export async function fetchDocument(url, most) {
     const answer = await fetch(url, {
       credentials: "omit", redirect: "error", cache: "no-cache", referrerPolicy: "no-referrer", signal: AbortSignal.timeout(WAIT_MS),
     });
-    if (answer.status !== 200) return { bytes: null, status: answer.status, fault: `it answered ${answer.status}`, at };
-    return { bytes: await readBounded(answer, most), status: 200, fault: "", at };
+    if (answer.status !== 200) return { bytes: null, status: answer.status, fault: `it answered ${answer.status}`, code: await codeOf(answer), at };
+    return { bytes: await readBounded(answer, most), status: 200, fault: "", code: "", at };
   } catch (error) {
-    return { bytes: null, status: 0, fault: faultOf(error), at };
+    return { bytes: null, status: 0, fault: faultOf(error), code: "", at };
+  }
+}
+
+/** @param {Response} answer */
+async function codeOf(answer) {
+  if (!(answer.headers.get("content-type") ?? "").startsWith("application/problem+json")) return "";
+  try {
+    const { code } = JSON.parse(new TextDecoder().decode(await readBounded(answer, MOST_PROBLEM)));
+    return typeof code === "string" ? code : "";
+  } catch {
+    return "";
   }
 }
 

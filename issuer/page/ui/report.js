@@ -48,7 +48,7 @@ const TIERS = [
   ["verified", "every check that is due passed", "A proof that the token is in the issuer's log, seen by witnesses: a trust file that names the log, and receipt of the file in time."],
   ["signed", "a good token binds it, and one thing is open", "A receipt of who took the file in while the token lived, or a proof of the issuer's log, would settle what is open."],
   ["self-reported", "nobody vouches for it", "Have it signed: the job that ran it asks an issuer for a token."],
-  ["undecided", "what a check needs was not to be had", "Get what is missing, which the checks below name, and check again."],
+  ["undecided", "whether its token counts is not settled here", "See the checks below that did not pass: each names what is missing, or wrong."],
   ["refuted", "the token is no issuer's, or signs another result", "Nothing makes this pair good. Ask who published it for the file as it was signed."],
 ];
 

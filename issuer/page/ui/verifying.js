@@ -221,13 +221,16 @@ function evidence(asked, plan, got, supplied) {
   const lacks = (/** @type {string} */ name) => documents.some((one) => one.pointer.endsWith(name) && isLeftOut(asked, one));
   const published = { archive: !lacks("/archive"), revocations: !lacks("/revocations") };
   const proofs = new Map();
-  for (const { leaf, name } of plan.leaves) if (given.proofs.has(name)) proofs.set(leaf, proofOf(given.proofs.get(name), ""));
-  const answers = new Map(got.filter((one) => one.leaf).map((one) => [one.leaf, proofOf(one.bytes, one.fault, one.status === 404)]));
+  for (const { leaf, name } of plan.leaves) if (given.proofs.has(name)) proofs.set(leaf, { proof: given.proofs.get(name) });
+  const answers = new Map(got.filter((one) => one.leaf).map((one) => [one.leaf, answerOf(one)]));
   return { trust: asked.trust.bytes ? asked.trust : { ...asked.trust, published }, found, fetchedAt, proofs, asked: answers, benchmark: given.benchmark?.bytes ?? null };
 }
 
-/** @param {Uint8Array | null | undefined} proof @param {string} fault */
-const proofOf = (proof, fault, denied = false) => ({ proof: proof ?? new Uint8Array(), fault, denied });
+/** What a log answered. Only its own word is a no: another 404 may be anybody's. @param {any} one */
+function answerOf({ bytes, fault, code: refused }) {
+  if (bytes) return { proof: bytes };
+  return refused === "log.no_leaf" ? { denied: true } : { fault };
+}
 
 // -- links --------------------------------------------------------------------------------------------------------------
 
