@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import subprocess
 from collections import Counter
 from typing import Any
 
@@ -19,7 +18,6 @@ from issuer.results.entry import read_entries
 from issuer.verify.report import NAMES
 from tests.support.contract_vectors import FILES, FOLDER, VERSION, make_files
 from tests.support.judging_vectors import MAX_JSON_BYTES, MAX_JSON_DEPTH, judge_case
-from tests.support.shared import ROOT
 
 READ: dict[str, Any] = {name: json.loads((FOLDER / name).read_bytes()) for name in FILES}
 PAGE = (FOLDER / "README.md").read_text("utf-8")
@@ -98,17 +96,6 @@ def test_entries_have_this_digest_or_are_refused_at_this_line(case: dict[str, An
 def digest(canonical: str) -> str:
     """Take a digest as any language does."""
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
-
-
-@pytest.mark.needs_tool("node")
-def test_a_reader_in_javascript_that_shares_nothing_with_ours_answers_alike() -> None:
-    command = ["node", str(ROOT / "tests/support/read_vectors.mjs"), str(FOLDER)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
-    assert min(counts[name] for name in ("signatures", "payloads", "trusted", "claims digests", "token digests")) > 100
-    assert min(counts[name] for name in ("json", "claims", "entries")) > 7
-    assert counts["attempts"] > 15
 
 
 def test_the_page_names_every_file_member_and_number() -> None:

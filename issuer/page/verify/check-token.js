@@ -72,9 +72,22 @@ export async function judgeToken(token, trust, found) {
 }
 
 /**
+ * Look for a token in its issuer's log, for who may ask the log where nothing is found; null unless the signature is good.
+ * @param {string} token
+ * @param {Trust} trust
+ * @param {Pick<Occurrence, "search" | "now">} found
+ */
+export async function seekInLog(token, trust, found) {
+  const [, parsed] = wellFormed(token);
+  const issuer = trust.issuers.get(parsed?.claims.iss ?? "");
+  if (!parsed || !issuer || !(await heldKey(parsed, issuer)).signed) return null;
+  return { claims: parsed.claims, issuer, inclusion: await lookUp(parsed, issuer, found) };
+}
+
+/**
  * @param {Parsed} parsed
  * @param {TrustedIssuer} issuer
- * @param {Occurrence} found
+ * @param {Pick<Occurrence, "search" | "now">} found
  * @returns {Promise<Inclusion>}
  */
 async function lookUp({ claims, kid, signingInput }, { log }, { search, now }) {

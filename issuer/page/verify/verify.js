@@ -126,10 +126,20 @@ const ownMoment = (at, { now, witnessed }) =>
  * @param {string} digest
  * @param {Context} context
  */
-function occurrence(repo, path, moment, digest, { now, receipts, proofs = new Map(), asked = new Map(), notes }) {
-  const search = { proofs, asked, notes: notes ?? new CheckedNotes() };
-  return { repo, path, moment, now, receipt: receipts?.get(digest) ?? null, search };
-}
+const occurrence = (repo, path, moment, digest, context) => ({
+  repo,
+  path,
+  moment,
+  now: context.now,
+  receipt: context.receipts?.get(digest) ?? null,
+  search: searchOf(context),
+});
+
+/**
+ * Where to look for tokens in their logs.
+ * @param {Context} context
+ */
+export const searchOf = ({ proofs = new Map(), asked = new Map(), notes = new CheckedNotes() }) => ({ proofs, asked, notes });
 
 /**
  * The members of a report that the checks decide.

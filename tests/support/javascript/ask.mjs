@@ -11,6 +11,12 @@ const { Float } = await import(pathToFileURL(`${folder}/numbers.js`).href);
 const { FormatError } = await import(pathToFileURL(`${folder}/errors.js`).href);
 const values = [];
 
+// What an earlier call came to; where that threw, so does who asks.
+function came(line) {
+  if (values[line] instanceof FormatError) throw values[line];
+  return values[line];
+}
+
 const read = (value) => {
   if (Array.isArray(value)) return value.map(read);
   if (value === null || typeof value !== "object") return value;
@@ -21,8 +27,8 @@ const read = (value) => {
   if (name === "$big") return BigInt(held);
   if (name === "$map") return new Map(held.map(read));
   if (name === "$float") return new Float(held);
-  if (name === "$line") return values[held];
   if (name === "$answers") return async (path) => new Map(held.map(read)).get(path);
+  if (name === "$line") return came(held);
   if (name === "$matches") return (text) => new RegExp(held).test(text);
   return undefined;
 };
@@ -55,7 +61,7 @@ for (const line of readFileSync(file, "utf8").split("\n")) {
     values.push(await answer(JSON.parse(line)));
     said = { value: write(values.at(-1)) };
   } catch (error) {
-    values.push(undefined);
+    values.push(error);
     if (!(error instanceof FormatError)) throw error;
     const { name, code, message, pointer, line, column } = error;
     said = { error: { name, code, message, pointer, line, column } };

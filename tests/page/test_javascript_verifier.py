@@ -1,0 +1,170 @@
+"""The verifier in JavaScript answers as the one in Python does: checks, verdict, and the words of both."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from issuer.errors import InputError
+from tests.support import make
+from tests.support.contract_cases import TRUSTS
+from tests.support.contract_vectors import FOLDER
+from tests.support.generated_cases import generated
+from tests.support.javascript import VERIFIER, Calls, Failed, Line
+from tests.support.javascript.judging import judge_in_javascript
+from tests.support.judging_vectors import MAX_JSON_BYTES, MAX_JSON_DEPTH, reports_of
+from tests.support.pages.blocks import blocks_of
+from tests.support.rooms import PACKAGE
+
+pytestmark = pytest.mark.needs_tool("node")
+
+
+def vectors(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_bytes())
+
+
+LIMITS = {"maxBytes": MAX_JSON_BYTES, "maxDepth": MAX_JSON_DEPTH}
+
+
+# -- the vectors of the contract -----------------------------------------------------------------------------------------
+
+
+def status_of(report: dict[str, Any]) -> dict[str, Any]:
+    """Return of a report what the vectors have."""
+    names = ("pointer", "verdict", "at", "at_from", "token_digest", "content_digest")
+    checks = {str(made["number"]): made["status"] for made in report["checks"]}
+    return {**{name: report[name] for name in names}, "checks": checks}
+
+
+def test_every_case_of_the_contract_has_the_checks_that_it_must() -> None:
+    given = vectors("verify")
+    answers = judge_in_javascript(given["cases"], given["trusts"])
+    for case, answer in zip(given["cases"], answers, strict=True):
+        assert not isinstance(answer, Failed), (case["name"], answer)
+        assert [status_of(report) for report in answer] == case["reports"], case["name"]
+
+
+def test_texts_claims_and_entries_of_the_contract_have_their_digests_or_are_refused() -> None:
+    calls, wanted = Calls(), list[tuple[str, Line, Any]]()  # None: refused
+
+    def must(case: dict[str, Any], line: Line, member: str) -> None:
+        wanted.append((case["name"], line, case.get(member)))
+
+    for case in vectors("json")["cases"]:
+        read = calls.add("json.js", "readJson", base64.b64decode(case["base64"]), LIMITS)
+        must(case, calls.add("canonical.js", "canonical", read), "canonical")
+    for case in vectors("claims")["cases"]:
+        read = calls.add("json.js", "readJson", case["json"].encode(), LIMITS)
+        claims = calls.add("claims.js", "readClaims", read)
+        must(case, calls.add("canonical.js", "canonical", claims), "canonical")
+        must(case, calls.add("claims.js", "claimsDigest", claims), "claims_digest")
+    for case in vectors("entries")["cases"]:
+        raw = case["yaml"].encode() if "yaml" in case else base64.b64decode(case["base64"])
+        must(case, calls.add("entry.js", "readEntries", raw), "entries")
+    answers = calls.run()
+    for name, line, said in wanted:
+        answer = answers[line.number]
+        assert isinstance(answer, Failed) == (said is None), (name, answer)
+        if isinstance(said, list):  # their digests are those of check 9
+            assert [entry["form"] for entry in answer] == [json.loads(entry["canonical"]) for entry in said], name
+        elif said is not None:
+            assert answer == said, name
+    assert Counter(said is None for _, _, said in wanted) > Counter({True: 50, False: 40})
+
+
+def test_the_example_of_its_page_verifies_a_file_under_the_name_of_the_package(tmp_path: Path) -> None:
+    (example,) = (block for block in blocks_of(VERIFIER / "README.md") if block.language == "js")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules/eval-token-verifier").symlink_to(VERIFIER)
+    (tmp_path / make.PATH).parent.mkdir()
+    said = make.submission()
+    now = int(time.time())
+    (tmp_path / make.PATH).write_text(make.file_for(said, iat=now, nbf=now, exp=now + 600))
+    (tmp_path / "keys.json").write_bytes(make.jwks())
+    trust = {
+        "version": 1,
+        "audience": make.AUDIENCE,
+        "issuers": [{"issuer": make.ISSUER, "keys": {"file": "keys.json"}}],
+    }
+    (tmp_path / "trust.yaml").write_text(json.dumps(trust))
+    (tmp_path / "example.mjs").write_text(example.text)
+    done = subprocess.run(["node", "example.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("verified\n1 well-formed token pass "), done.stderr
+
+
+@pytest.mark.long
+def test_every_module_is_named_in_its_page_and_loads_alone() -> None:
+    page, modules = (VERIFIER / "README.md").read_text("utf-8"), sorted(VERIFIER.rglob("*.js"))
+    names = [path.relative_to(VERIFIER) for path in modules]
+    folders = {f"`{name.parts[0]}/`" for name in names if len(name.parts) > 1} | {"`yaml/`"}
+    assert not [name for name in names if len(name.parts) == 1 and f"`{name}`" not in page]
+    assert not [folder for folder in folders if folder not in page]
+    program = "for (const path of process.argv.slice(1)) await import(path)"
+    subprocess.run(["node", "--input-type=module", "-e", program, *map(str, modules)], check=True)
+
+
+@pytest.mark.long
+def test_every_script_of_the_package_is_javascript() -> None:
+    for path in PACKAGE.rglob("*.js"):
+        subprocess.run(["node", "--check", str(path)], check=True)
+
+
+# -- and word for word ---------------------------------------------------------------------------------------------------
+
+
+def in_python(case: dict[str, Any], trusts: dict[str, Any]) -> Any:
+    """Return the reports of a case as `issuer verify --json` writes them, or the code of why its file is not read."""
+    try:
+        return json.loads(msgspec.json.encode(reports_of(case, trusts)))
+    except InputError as error:
+        return str(error.code)
+
+
+@pytest.mark.long
+def test_every_case_of_the_contract_has_the_words_that_python_has() -> None:
+    given = vectors("verify")
+    answers = judge_in_javascript(given["cases"], given["trusts"])
+    for case, answer in zip(given["cases"], answers, strict=True):
+        assert [{**report, "line": 0} for report in answer] == in_python(case, given["trusts"]), case["name"]
+
+
+@pytest.mark.long
+def test_ten_thousand_entries_come_to_what_they_come_to_in_python() -> None:
+    """Good ones, tampered with, and misspelt. What it leaves open is only what it says so of, and not much."""
+    given = list(generated(22, 10_000))
+    outcomes = Counter[str]()
+    for case, answer in zip(given, judge_in_javascript(given, TRUSTS), strict=True):
+        wanted = in_python(case, TRUSTS)
+        outcomes[compared(case, answer, wanted)] += 1
+    assert (
+        min(outcomes[word] for word in ("verified", "failed", "undecided", "good_when_issued", "unverified", "refused"))
+        > 50
+    )
+    assert outcomes["left open"] < 300
+
+
+def spoken(report: dict[str, Any]) -> dict[str, Any]:
+    """Return a report without its line, which only files have, and what a parser says of a token that is none."""
+    first, *others = report["checks"]
+    if first["status"] == "pass" or report["verdict"] == "unverified":
+        return {**report, "line": 0}
+    return {**report, "line": 0, "tier_reason": "", "checks": [{**first, "evidence": ""}, *others]}
+
+
+def compared(case: dict[str, Any], answer: Any, wanted: Any) -> str:
+    """Hold an answer to Python's, and return what it comes to."""
+    if isinstance(answer, Failed):
+        assert answer.name == "Beyond" or answer.code == wanted, (case["file"], answer, wanted)
+        return "left open" if answer.name == "Beyond" else "refused"
+    assert not isinstance(wanted, str), (case["file"], wanted)
+    for found, report in zip(answer, wanted, strict=True):
+        assert spoken(found) == spoken(report), case["file"]
+    return str(answer[0]["verdict"]) if answer else "no entry"
