@@ -16,11 +16,10 @@ const GITLAB = new RegExp(`^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/${PART})*$`);
 const GITLAB_CONFIG = new RegExp(`^(${PART}(?:/${PART})+)//[^@]+@.+$`);
 const NUMBER = /^[0-9]{1,20}$/;
 
-/** The owner of a workload, by the id that outlives its name; of a provider that names none, the workload itself. */
+/** The owner of a workload, by the id that outlives its name; not what one owner may have several of, as subgroups. */
 const OWNERS = [
-  "repository_owner_id", "namespace_id", "organization_id", "oidc.circleci.com/org-id", "workspaceUuid",
-  "google.compute_engine/project_number", "tid", "https://sts.amazonaws.com/aws_account", "account_id", "account",
-  "id", "client_id", "kubernetes.io/serviceaccount/uid", "sub",
+  "repository_owner_id", "organization_id", "oidc.circleci.com/org-id", "workspaceUuid", "tid",
+  "https://sts.amazonaws.com/aws_account", "account_id", "account", "id",
 ];
 
 /**
@@ -63,13 +62,31 @@ function gitlab(caller) {
 }
 
 /**
- * Who owns the workload that asked for the token: its provider, and the owner's id there; null where none is named.
+ * Why two workloads may be one owner's, or "": they are at two providers, or at one of two owners.
+ * @param {Caller} first
+ * @param {Caller} second
+ */
+export function doubtOfTwoOwners(first, second) {
+  if (providerOf(first) !== providerOf(second)) return "";
+  const [one, other] = [ownerOf(first), ownerOf(second)];
+  if (one === null || other === null)
+    return "both were asked for at one provider, and whether by two owners cannot be told";
+  return one === other ? "both were asked for by workloads of one owner" : "";
+}
+
+/** @param {Caller} caller */
+function ownerOf(caller) {
+  const name = OWNERS.find((each) => Object.hasOwn(caller, each));
+  return name === undefined ? null : String(caller[name]);
+}
+
+/**
+ * Within what an id is one owner's. An enterprise's own issuer at github.com has the ids of github.com.
  * @param {Caller} caller
  */
-export function ownerOf(caller) {
-  const name = OWNERS.find((each) => Object.hasOwn(caller, each));
+function providerOf(caller) {
   const issuer = text(caller, "issuer");
-  return name === undefined ? null : `${githubSite(issuer) || issuer} ${caller[name]}`;
+  return githubSite(issuer) || issuer;
 }
 
 /**

@@ -2,12 +2,13 @@
  * Does one run reproduce another: the same thing evaluated again, with the same numbers?
  *
  * The second names the first by its content digest (`run.reproduces`), and another party had it signed. What that shows are
- * two signatures over agreeing numbers; it is no proof that there was a second run.
+ * two signatures over agreeing numbers; it is no proof that there was a second run. `run.split`, `run.epochs` and
+ * `run.completeness` are not compared.
  */
 
 import { canonical } from "./canonical.js";
 import { pairOf } from "./claims.js";
-import { ownerOf } from "./provenance.js";
+import { doubtOfTwoOwners } from "./provenance.js";
 
 /** @typedef {import("./report.js").Report} Report */
 /** @typedef {import("./report.js").Said} Said */
@@ -32,8 +33,7 @@ export function reproductionObjection(second, first, tolerance) {
   const [parted] = runs ? [runs] : settingDifferences(first.said, second.said);
   if (parted) return `they part at ${parted[0]}: ${shown(parted[1])} and ${shown(parted[2])}`;
   if (first.integration === second.integration) return `both were signed for ${first.integration}`;
-  const owner = ownerOf(first.caller);
-  return owner !== null && owner === ownerOf(second.caller) ? "both were asked for by workloads of one owner" : "";
+  return doubtOfTwoOwners(first.caller, second.caller);
 }
 
 /**
@@ -83,6 +83,16 @@ function settingDifferences(first, second) {
     ["normalization", written(first.normalization), written(second.normalization)],
   ];
   return pairs.filter(([, one, other]) => one !== other);
+}
+
+/**
+ * Say what is not compared and parts all the same: whether the whole benchmark was run. "" where it does not.
+ * @param {Said} second
+ * @param {Said} first
+ */
+export function aside(second, first) {
+  if (second.completeness === first.completeness) return "";
+  return `; run.completeness, which is not compared: ${shown(first.completeness)} and ${shown(second.completeness)}`;
 }
 
 /** @param {Record<string, unknown>} value */

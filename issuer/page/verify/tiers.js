@@ -5,7 +5,7 @@
  * the file.
  */
 
-import { reproductionObjection } from "./reproduction.js";
+import { aside, reproductionObjection } from "./reproduction.js";
 import { showTime } from "./times.js";
 
 /** @typedef {import("./report.js").Report} Report */
@@ -111,7 +111,7 @@ function raised(report, namedBy, tolerance) {
   const by = namedBy[reasons.indexOf("")];
   if (by) {
     const reason = `reproduced by ${by.integration}, ${showTime(by.issued_at ?? 0)}`;
-    return { ...report, tier: "reproduced", tier_reason: reason };
+    return { ...report, tier: "reproduced", tier_reason: reason + aside(by.said, report.said) };
   }
   const which = reasons.length === 1 ? "a reproduction does not count" : `${reasons.length} reproductions do not count`;
   return { ...report, tier_reason: `${report.tier_reason}; ${which}: ${reasons[0]}` };
