@@ -117,4 +117,4 @@ def _pair(metric: Metric) -> Pair:
 
 
 def _written(value: Mapping[str, Any]) -> str:
-    return jcs.encode(value).decode() if value else ""
+    return jcs.canonical(value).decode() if value else ""

@@ -12,7 +12,7 @@ from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, fail_shared_jti, verify_entries
 from issuer.verify.receipts import token_digest, write_receipt
 from issuer.verify.report import NAMES, TIERS, Check, Report, Said, Status, verdict_of
-from issuer.verify.reproduction import Tolerance
+from issuer.verify.reproduction import Tolerance, setting_differences
 from issuer.verify.tiers import RANKS, ranked, standing, with_reproductions
 from issuer.verify.trust import Trust
 from tests.support import make
@@ -247,6 +247,11 @@ def test_what_is_no_second_party_s_same_run_raises_nothing_and_says_why(second: 
 def test_split_epochs_and_completeness_are_not_compared_and_completeness_is_said(run: Any, said: str) -> None:
     tier, reason = first_beside(again({"run": {"reproduces": FIRST.content_digest, **run}}))
     assert (tier, said in reason, "not compared" in reason) == ("reproduced", True, bool(said))
+
+
+def test_settings_of_the_same_numbers_are_the_same_however_they_are_spelled() -> None:
+    whole, spelled = (replace(FIRST.said, normalization={"scale": scale}) for scale in (100, 100.0))
+    assert not list(setting_differences(whole, spelled))
 
 
 def test_a_copy_of_a_reproduction_is_no_other_one_and_what_it_says_is_cut() -> None:
