@@ -53,9 +53,9 @@ export function readEc(jwk) {
   const curve = typeof jwk.crv === "string" && Object.hasOwn(CURVES, jwk.crv) ? CURVES[jwk.crv] : undefined;
   const [xBytes, yBytes] = [octets(jwk.x), octets(jwk.y)];
   if (!curve || xBytes.length !== curve.size || yBytes.length !== curve.size) return null;
-  const [x, y] = [numberOf(xBytes), numberOf(yBytes)];
   const { p, b } = curve;
-  if (x >= p || y >= p || (y * y - (x * x * x - 3n * x + b)) % p !== 0n) return null;
+  const [x, y] = [numberOf(xBytes) % p, numberOf(yBytes) % p]; // a larger one is taken as what is left of it, as by OpenSSL
+  if ((y * y - (x * x * x - 3n * x + b)) % p !== 0n) return null;
   return { publicKey: utf8(`${curve.name} ${x} ${y}`), algorithms: [curve.name] };
 }
 
