@@ -158,7 +158,7 @@ def test_what_is_no_command_is_found(line: str) -> None:
 
 
 FAMILIES = {code.partition(".")[0] for code in Code}
-FILE_ENDS = {"json", "jsonl", "jwt", "lock", "pem", "py"}
+FILE_ENDS = {"js", "json", "jsonl", "jwt", "lock", "pem", "py"}
 # Alarms of a monitor, and members of a run or of a policy.
 NO_CODES = {*get_args(AlarmName), "benchmark.id", "token.audiences", "token.ttl_s"}
 

@@ -138,7 +138,7 @@ def test_every_case_of_the_contract_has_the_words_that_python_has() -> None:
 
 @pytest.mark.long
 def test_ten_thousand_entries_come_to_what_they_come_to_in_python() -> None:
-    """Good ones, tampered with, and misspelt. What it leaves open is only what it says so of, and not much."""
+    """Good ones, tampered with, and misspelt. What it leaves open it says so of, and hardly any that Python reads."""
     given = list(generated(22, 10_000))
     outcomes = Counter[str]()
     for case, answer in zip(given, judge_in_javascript(given, TRUSTS), strict=True):
@@ -148,7 +148,7 @@ def test_ten_thousand_entries_come_to_what_they_come_to_in_python() -> None:
         min(outcomes[word] for word in ("verified", "failed", "undecided", "good_when_issued", "unverified", "refused"))
         > 50
     )
-    assert outcomes["left open"] < 300
+    assert outcomes["left open, and read"] < 30
 
 
 def spoken(report: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +163,9 @@ def compared(case: dict[str, Any], answer: Any, wanted: Any) -> str:
     """Hold an answer to Python's, and return what it comes to."""
     if isinstance(answer, Failed):
         assert answer.name == "Beyond" or answer.code == wanted, (case["file"], answer, wanted)
-        return "left open" if answer.name == "Beyond" else "refused"
+        if answer.name == "Beyond":
+            return "left open" if isinstance(wanted, str) else "left open, and read"
+        return "refused"
     assert not isinstance(wanted, str), (case["file"], wanted)
     for found, report in zip(answer, wanted, strict=True):
         assert spoken(found) == spoken(report), case["file"]
