@@ -14,15 +14,18 @@ import msgspec
 import pytest
 
 from issuer.errors import InputError
+from issuer.results.entry import write_entry
+from issuer.verify_token import unverified_leaf
 from tests.support import make
-from tests.support.contract_cases import TRUSTS
+from tests.support.contract_cases import LOG, LOGGED, SAID, TRUSTS
 from tests.support.contract_vectors import FOLDER
 from tests.support.generated_cases import generated
-from tests.support.javascript import VERIFIER, Calls, Failed, Line
+from tests.support.javascript import VERIFIER, Calls, Failed, Line, mapping
 from tests.support.javascript.judging import judge_in_javascript
 from tests.support.judging_vectors import MAX_JSON_BYTES, MAX_JSON_DEPTH, reports_of
 from tests.support.pages.blocks import blocks_of
 from tests.support.rooms import PACKAGE
+from tests.support.witnessed import policy_text
 
 pytestmark = pytest.mark.needs_tool("node")
 
@@ -170,3 +173,64 @@ def compared(case: dict[str, Any], answer: Any, wanted: Any) -> str:
     for found, report in zip(answer, wanted, strict=True):
         assert spoken(found) == spoken(report), case["file"]
     return str(answer[0]["verdict"]) if answer else "no entry"
+
+
+# -- what a log is asked -------------------------------------------------------------------------------------------------
+
+_LOG = "https://log.example/log"
+
+
+def asked_of(
+    token: str, *, now: int, url: str = _LOG, require: tuple[str, ...] = (), proof: bytes = b"", key: Any = make.KEY
+) -> Any:
+    """Return the questions about a file with this token, and what its report says where the log denies it."""
+    calls, leaf = Calls(), unverified_leaf(token).to_bytes().decode()
+    log = {"policy": {"inline": policy_text(2)}, **({"url": url} if url else {})}
+    entry = {"issuer": make.ISSUER, "keys": {"inline": json.loads(make.jwks(key))}, "log": log}
+    trust = {"version": 1, "audience": make.AUDIENCE, "issuers": [entry], "require": list(require)}
+    read = calls.add("trust.js", "readTrustFile", json.dumps(trust).encode())
+    resolved = calls.add("trust.js", "resolve", read, mapping({}))
+    entries = calls.add("entry.js", "readEntries", write_entry(SAID.form, token).encode() * 2)
+    proofs = {leaf: {"proof": proof}} if proof else {}
+    calls.add("questions.js", "questions", entries, resolved, {"now": now, "proofs": mapping(proofs)})
+    denied = {"now": now, "asked": mapping({leaf: {"denied": True}})}
+    calls.add("verify.js", "verifyEntries", entries, make.REPO, make.PATH, resolved, None, denied)
+    *_, questions, reports = calls.run()
+    return questions, {made["number"]: made["status"] for made in reports[0]["checks"]}
+
+
+@pytest.mark.long
+def test_a_log_is_asked_once_of_a_token_where_that_may_decide_something() -> None:
+    leaf = unverified_leaf(LOGGED)
+    asked = [{"leaf": leaf.to_bytes().decode(), "url": f"{_LOG}/proof?iat={leaf.iat}&token={leaf.token.hex()}"}]
+    over, log = leaf.exp + 1, ("log",)
+    assert asked_of(LOGGED, now=over)[0] == asked
+    assert asked_of(LOGGED, now=make.NOW + 5, require=log) == (
+        asked,
+        {**dict.fromkeys(range(1, 10), "pass"), 10: "skip", 11: "fail"},
+    )
+    assert asked_of(LOGGED, now=make.NOW + 5)[0] == []
+    assert asked_of(LOGGED, now=over, url="")[0] == []
+    assert asked_of(LOGGED, now=over, key=make.STRANGER)[0] == []
+    assert asked_of(LOGGED, now=over, proof=LOG.proof(LOGGED, make.NOW + 1, make.NOW + 2))[0] == []
+    assert asked_of(LOGGED, now=over, proof=b"?")[0] == asked
+    assert asked_of(make.token_for(SAID), now=over)[0] == []
+
+
+@pytest.mark.long
+def test_a_token_alone_is_judged_and_never_verified() -> None:
+    calls = Calls()
+    trust = TRUSTS["plain"]
+    read = calls.add("trust.js", "readTrustFile", json.dumps(trust["file"]).encode())
+    found = {pointer: each["text"].encode() for pointer, each in trust["documents"].items()}
+    resolved = calls.add("trust.js", "resolve", read, mapping(found))
+    for token in (LOGGED, "x", LOGGED[:-4] + "AAAA"):
+        calls.add("verify.js", "inspectToken", token, resolved, make.NOW + 5, {"now": make.NOW + 5, "witnessed": True})
+    good, none, spoilt = calls.run()[-3:]
+    assert [(each["verdict"], each["integration"]) for each in (good, none, spoilt)] == [
+        ("undecided", "inspect-ai"),
+        ("failed", ""),
+        ("failed", ""),
+    ]
+    assert [made["status"] for made in good["checks"]] == ["pass"] * 5 + ["skip"] * 6
+    assert {made["evidence"] for made in good["checks"][5:10]} == {"there is no file to compare with"}

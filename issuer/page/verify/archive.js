@@ -1,8 +1,8 @@
 /**
  * The keys that an issuer once signed with, and when (contract section 5, `jwks-archive.json`).
  *
- * Files outlive tokens and key sets. An archive is a JWK set whose members also say `active_from`, `last_token_exp` (absent
- * while the key still signs) and `revoked_from`, in Unix seconds.
+ * Files outlive tokens and key sets. An archive is a JWK set whose members also say `active_from`, `last_token_exp`
+ * (absent while the key still signs) and `revoked_from`, in Unix seconds.
  */
 
 import { FormatError } from "./errors.js";
@@ -12,7 +12,10 @@ import { integer, object, optional } from "./shape.js";
 import { MAX_UNIX_S } from "./times.js";
 
 /** @typedef {import("./keys.js").Key} Key */
-/** A key with its window; null: no end yet, not revoked. @typedef {{key: Key, activeFrom: number, lastTokenExp: number | null, revokedFrom: number | null}} ArchivedKey */
+/**
+ * A key with its window; null: no end yet, not revoked.
+ * @typedef {{key: Key, activeFrom: number, lastTokenExp: number | null, revokedFrom: number | null}} ArchivedKey
+ */
 /** By kid. @typedef {Map<string, ArchivedKey>} Archive */
 
 const MAX_BYTES = 1024 * 1024;
@@ -23,8 +26,8 @@ const window = object({ active_from: time, last_token_exp: optional(time), revok
 /**
  * Read an archive of at most 1 MiB and 1024 keys.
  *
- * Throws FormatError for one that is malformed, names a kid twice, or holds a key that must not verify anything or has no
- * good window: a skipped key could be a revoked one.
+ * Throws FormatError for one that is malformed, names a kid twice, or holds a key that must not verify anything or has
+ * no good window: a skipped key could be a revoked one.
  * @param {Uint8Array} raw
  * @returns {Archive}
  */

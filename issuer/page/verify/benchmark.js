@@ -6,7 +6,10 @@ import { flag, list, object, optional, text } from "./shape.js";
 import { readYaml } from "./yaml.js";
 
 /** @typedef {{id: string, dataset?: {id: string, revision?: string}}} Task */
-/** `metrics` is empty in the live form: then no metric is known to be defined. @typedef {{tasks: Task[], metrics: {id: string, primary?: boolean}[]}} Benchmark */
+/**
+ * `metrics` is empty in the live form: then no metric is known to be defined.
+ * @typedef {{tasks: Task[], metrics: {id: string, primary?: boolean}[]}} Benchmark
+ */
 
 const id = text({ min: 1 });
 const word = optional(text());

@@ -1,8 +1,8 @@
 /**
  * RFC 8785 (JCS): the one text of a JSON value, and the digests over its UTF-8 bytes.
  *
- * JCS writes numbers and texts as JavaScript does, with members in the order of their UTF-16 code units, which is that of
- * `sort()`.
+ * JCS writes numbers and texts as JavaScript does, with members in the order of their UTF-16 code units, which is that
+ * of `sort()`.
  */
 
 import { hex, sha256, utf8 } from "./bytes.js";

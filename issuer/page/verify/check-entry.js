@@ -19,7 +19,7 @@ import { contentDigest } from "./target.js";
 /** @typedef {import("./log/inclusion.js").Inclusion} Inclusion */
 /** `eval.yaml` files by `owner/name@commit`. @typedef {ReadonlyMap<string, Benchmark>} Benchmarks */
 
-// -- (6) and (7) --------------------------------------------------------------------------------------------------------
+// -- (6) and (7) ------------------------------------------------------------------------------------------------------
 
 /**
  * Compare the file's place in its repository, which needs no token, and the repository, which does.
@@ -34,7 +34,8 @@ export function placed({ dataset }, repo, path, signed) {
     return check(6, "fail", `results of ${shown(dataset.id)} belong into ${shown(expected)}`, { file: path });
   if (!signed) return restsOn(6, 3);
   const { model_repo: bound } = signed.run;
-  if (bound !== repo) return check(6, "fail", "the token is for another model repository", { token: bound, file: repo });
+  if (bound !== repo)
+    return check(6, "fail", "the token is for another model repository", { token: bound, file: repo });
   return check(6, "pass", `${repo}, ${path}`);
 }
 
@@ -62,7 +63,7 @@ export function fieldsEqual({ dataset, framework, model_revision: revision }, si
   return check(7, "fail", `${name} differs`, { token: shown(bound), file: shown(found) });
 }
 
-// -- (8) ----------------------------------------------------------------------------------------------------------------
+// -- (8) --------------------------------------------------------------------------------------------------------------
 
 /** The scores of metrics, each by its pair. @typedef {Map<string, {pair: [string, string], value: number}>} Scores */
 
@@ -81,12 +82,18 @@ export function metricsEqual(entry, signed, benchmarks) {
     const same = bound.get(keyOf(pairOf(metric)));
     if (!same) return check(8, "fail", "the token does not bind this metric", { file: showPair(pairOf(metric)) });
     if (same.value !== metric.value)
-      return check(8, "fail", `${showPair(same.pair)} differs`, { token: shown(same.value), file: shown(metric.value) });
+      return check(8, "fail", `${showPair(same.pair)} differs`, {
+        token: shown(same.value),
+        file: shown(metric.value),
+      });
   }
   const found = scores(metrics);
   const missing = [...bound.entries()].find(([key]) => !found.has(key));
   if (missing)
-    return check(8, "fail", "the file lacks a metric of the token", { token: showPair(missing[1].pair), file: "absent" });
+    return check(8, "fail", "the file lacks a metric of the token", {
+      token: showPair(missing[1].pair),
+      file: "absent",
+    });
   if (metrics.length !== bound.size) return check(8, "fail", "the file names a metric twice");
   if (entry.value === undefined) return check(8, "pass", `${bound.size} equal`);
   return judgeValue(entry.value, bound, benchmarks.get(benchmarkKey(run.benchmark_repo, run.benchmark_revision)));
@@ -96,7 +103,8 @@ export function metricsEqual(entry, signed, benchmarks) {
  * @param {{metric_id: string, slice?: string, value: number}[]} metrics
  * @returns {Scores}
  */
-const scores = (metrics) => new Map(metrics.map((metric) => [keyOf(pairOf(metric)), { pair: pairOf(metric), value: metric.value }]));
+const scores = (metrics) =>
+  new Map(metrics.map((metric) => [keyOf(pairOf(metric)), { pair: pairOf(metric), value: metric.value }]));
 
 /** @param {[string, string]} pair */
 const keyOf = (pair) => JSON.stringify(pair);
@@ -122,7 +130,7 @@ function judgeValue(value, bound, benchmark) {
   return check(8, "pass", `${bound.size} equal, and \`value\` is ${name}`);
 }
 
-// -- (9) ----------------------------------------------------------------------------------------------------------------
+// -- (9) --------------------------------------------------------------------------------------------------------------
 
 /**
  * Recompute both digests from the file; what the token states is not believed.
@@ -163,7 +171,7 @@ function claimsInFile(form, repo) {
   };
 }
 
-// -- (10) and (11) ------------------------------------------------------------------------------------------------------
+// -- (10) and (11) ----------------------------------------------------------------------------------------------------
 
 /**
  * @param {string} repo
@@ -214,7 +222,11 @@ function undefinedIn({ tasks, metrics }, taskId, found) {
  */
 function elsewhere({ tasks }, run) {
   for (const { id, dataset } of tasks)
-    if (id === run.task_id && dataset && (dataset.id !== run.benchmark_repo || dataset.revision !== run.benchmark_revision))
+    if (
+      id === run.task_id &&
+      dataset &&
+      (dataset.id !== run.benchmark_repo || dataset.revision !== run.benchmark_revision)
+    )
       return `; the task's dataset is ${shown(dataset.id)} at ${shown(dataset.revision)}`;
   return "";
 }

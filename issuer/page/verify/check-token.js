@@ -1,8 +1,8 @@
 /**
  * Checks 1 to 5 of contract section 6: is this a good token of a trusted issuer, for us, in time?
  *
- * Of the entry it knows only the token and the place, which a receipt must name. What a token says is returned only where
- * its signature is good.
+ * Of the entry it knows only the token and the place, which a receipt must name. What a token says is returned only
+ * where its signature is good.
  */
 
 import { covers } from "./archive.js";
@@ -29,13 +29,26 @@ import { readPayload, showAttempt } from "./token.js";
 /** @typedef {Pick<Parameters<typeof findInclusion>[0], "proofs" | "asked" | "notes">} Search */
 
 /**
- * Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by. `moment` is what this
- * party knows by itself, `receipt` and `search` where there may be evidence of an earlier one. `now` is the verifier's clock.
- * @typedef {{repo: string, path: string, moment: Moment, now: number, receipt: string | null, search: Search}} Occurrence
+ * Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by. `moment` is
+ * what this party knows by itself, `receipt` and `search` where there may be evidence of an earlier one. `now` is the
+ * verifier's clock.
+ * @typedef {{repo: string, path: string, moment: Moment, now: number, receipt: string | null, search: Search}}
+ *   Occurrence
  */
-/** What a good signature vouches for, and who made it. @typedef {{claims: TokenClaims, run: RunClaims, kid: string, issuer: TrustedIssuer, archived: ArchivedKey | null}} Signed */
-/** Checks 1 to 5, and what was found in the log; `signed` is null unless the signature is good. @typedef {{checks: Check[], moment: Moment, signed: Signed | null, inclusion: Inclusion | null, wantsKeysOf: string}} JudgedToken */
-/** @typedef {{claims: TokenClaims, run: RunClaims, algorithm: string, kid: string, signature: Uint8Array, signingInput: Uint8Array}} Parsed */
+/**
+ * What a good signature vouches for, and who made it.
+ * @typedef {{claims: TokenClaims, run: RunClaims, kid: string, issuer: TrustedIssuer, archived: ArchivedKey | null}}
+ *   Signed
+ */
+/**
+ * Checks 1 to 5, and what was found in the log; `signed` is null unless the signature is good.
+ * @typedef {{checks: Check[], moment: Moment, signed: Signed | null, inclusion: Inclusion | null, wantsKeysOf: string}}
+ *   JudgedToken
+ */
+/**
+ * @typedef {{claims: TokenClaims, run: RunClaims, algorithm: string, kid: string, signature: Uint8Array, signingInput:
+ *   Uint8Array}} Parsed
+ */
 
 /** How far the issuer's clock may run ahead of the relying party's. */
 const NOT_BEFORE_LEEWAY_S = 60;
@@ -72,7 +85,8 @@ export async function judgeToken(token, trust, found) {
 }
 
 /**
- * Look for a token in its issuer's log, for who may ask the log where nothing is found; null unless the signature is good.
+ * Look for a token in its issuer's log, for who may ask the log where nothing is found; null unless the signature is
+ * good.
  * @param {string} token
  * @param {Trust} trust
  * @param {Pick<Occurrence, "search" | "now">} found
@@ -117,7 +131,7 @@ async function momentFor({ claims, kid }, token, trust, { repo, path, moment, re
   return withWitnessed(known, inclusion?.witnessed ?? null, claims.exp);
 }
 
-// -- (1) ----------------------------------------------------------------------------------------------------------------
+// -- (1) --------------------------------------------------------------------------------------------------------------
 
 /**
  * @param {string} token
@@ -139,11 +153,11 @@ function wellFormed(token) {
   }
 }
 
-// -- (2) ----------------------------------------------------------------------------------------------------------------
+// -- (2) --------------------------------------------------------------------------------------------------------------
 
 /**
- * What is held under the token's kid: a key that may verify it, in the current set (`current`) or the archive, the archive's
- * member, and whether the token's signature is by that key.
+ * What is held under the token's kid: a key that may verify it, in the current set (`current`) or the archive, the
+ * archive's member, and whether the token's signature is by that key.
  * @typedef {{key: Key | null, current: boolean, archived: ArchivedKey | null, signed: boolean}} Held
  */
 
@@ -242,7 +256,7 @@ function judgeArchivedKey({ claims: { iat }, kid }, { keys }, archived, moment) 
 const ageOf = ({ keysFetchedAt }, now) =>
   keysFetchedAt === null ? "" : `, of the key set fetched ${showSpan(now - keysFetchedAt)} ago`;
 
-// -- (3) and (4) --------------------------------------------------------------------------------------------------------
+// -- (3) and (4) ------------------------------------------------------------------------------------------------------
 
 /**
  * @param {Check} second
@@ -290,7 +304,7 @@ function judgeAttempt({ iss, aud, attempt }, { maxAttempt: most, require }) {
   return check(4, "pass", `${forUs}; ${shown}${most === null ? "" : `, of at most ${most}`}`);
 }
 
-// -- (5) ----------------------------------------------------------------------------------------------------------------
+// -- (5) --------------------------------------------------------------------------------------------------------------
 
 /**
  * @param {Signed} signed

@@ -1,8 +1,8 @@
 /**
  * Run claims: what an evaluation framework says of one run (contract section 2).
  *
- * Knows the rules of each member, the canonical order and the claims digest. Never repairs: a member that breaks a rule is
- * refused with its place.
+ * Knows the rules of each member, the canonical order and the claims digest. Never repairs: a member that breaks a rule
+ * is refused with its place.
  */
 
 import { digest } from "./canonical.js";
@@ -19,7 +19,13 @@ import { integer, list, number, object, oneOf, optional, text } from "./shape.js
  */
 
 export const RUN_MEMBERS = /** @type {const} */ ([
-  "model_repo", "model_revision", "benchmark_repo", "benchmark_revision", "task_id", "metrics", "framework",
+  "model_repo",
+  "model_revision",
+  "benchmark_repo",
+  "benchmark_revision",
+  "task_id",
+  "metrics",
+  "framework",
 ]);
 
 const MAX_COMMAND = 4096;
@@ -151,7 +157,8 @@ function commandRule(command) {
  * @returns {Generator<Fault>}
  */
 function* metricFaults({ metric_id: id, slice, value, value_type: type }, place) {
-  if (!IDENTIFIER.test(id)) yield ["claims.invalid", `${place}/metric_id`, "must be 1 to 128 printable ASCII without space"];
+  if (!IDENTIFIER.test(id))
+    yield ["claims.invalid", `${place}/metric_id`, "must be 1 to 128 printable ASCII without space"];
   if (slice !== undefined && !IDENTIFIER.test(slice))
     yield ["claims.invalid", `${place}/slice`, "must be 1 to 128 printable ASCII without space, or absent"];
   if (!(Math.abs(value) <= Number.MAX_SAFE_INTEGER))

@@ -13,14 +13,16 @@ import { readYamlDocument } from "./yaml.js";
 /** @typedef {import("./json.js").Json} Json */
 /** @typedef {import("./json.js").JsonObject} JsonObject */
 /** @typedef {{id: string, task_id?: string, revision?: string}} Dataset */
-/** Its values may be what no metric of run claims has: the checks judge them. @typedef {{metric_id: string, value: number, slice?: string, value_type?: string, sample_size?: number}} EntryMetric */
+/**
+ * Its values may be what no metric of run claims has: the checks judge them.
+ * @typedef {{metric_id: string, value: number, slice?: string, value_type?: string, sample_size?: number}} EntryMetric
+ */
 /** @typedef {{name?: string, version?: string, command?: string}} EntryFramework */
 /**
- * One entry of a file: the members that checks compare, and `form`, its target form, in which unknown ones are, too. It is
- * plain data. `metrics` is null where there are none, `line` 0 where it is not known.
- * @typedef {{pointer: string, line: number, form: JsonObject, token: string | null, dataset: Dataset,
- *   model_revision: string | undefined, framework: EntryFramework, metrics: EntryMetric[] | null,
- *   value: number | undefined}} Entry
+ * One entry of a file: the members that checks compare, and `form`, its target form, in which unknown ones are, too. It
+ * is plain data. `metrics` is null where there are none, `line` 0 where it is not known.
+ * @typedef {{pointer: string, line: number, form: JsonObject, token: string | null, dataset: Dataset, model_revision:
+ *   string | undefined, framework: EntryFramework, metrics: EntryMetric[] | null, value: number | undefined}} Entry
  */
 
 const MAX_ENTRIES = 1000;
@@ -69,9 +71,13 @@ const details = object({
 export function readEntries(raw) {
   const document = readYamlDocument(raw, { bareDates: isDateMember });
   const { value } = document;
-  if (!Array.isArray(value)) throw located(new FormatError("file.schema", "a result file is a list of entries"), document);
+  if (!Array.isArray(value))
+    throw located(new FormatError("file.schema", "a result file is a list of entries"), document);
   if (value.length > MAX_ENTRIES)
-    throw located(new FormatError("file.too_large", `more than ${MAX_ENTRIES} entries`, { pointer: `/${MAX_ENTRIES}` }), document);
+    throw located(
+      new FormatError("file.too_large", `more than ${MAX_ENTRIES} entries`, { pointer: `/${MAX_ENTRIES}` }),
+      document,
+    );
   return value.map((item, index) => {
     try {
       const { line } = document.place(`/${index}`);
@@ -98,8 +104,8 @@ function located(error, document) {
 const isDateMember = (pointer) => /^\/[0-9]+\/date$/.test(pointer);
 
 /**
- * Read one entry that a strict reader returned from `pointer` in its file. Throws FormatError with the pointer within the
- * entry.
+ * Read one entry that a strict reader returned from `pointer` in its file. Throws FormatError with the pointer within
+ * the entry.
  * @param {Json} value
  * @param {string} [pointer]
  * @param {number} [line]

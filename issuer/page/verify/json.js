@@ -2,8 +2,8 @@
  * A strict JSON reader (RFC 8259, I-JSON of RFC 7493).
  *
  * `JSON.parse` keeps the last of two members of one name, rounds numbers and takes half a surrogate pair. This reader
- * refuses what readers disagree about: such members (also in escaped spelling), lone surrogates, NUL, a byte order mark,
- * other encodings, and numbers that a double does not carry exactly (contract section 2).
+ * refuses what readers disagree about: such members (also in escaped spelling), lone surrogates, NUL, a byte order
+ * mark, other encodings, and numbers that a double does not carry exactly (contract section 2).
  */
 
 import { decodeUtf8 } from "./bytes.js";
@@ -25,8 +25,8 @@ const WORDS = { true: true, false: false, null: null };
 /**
  * Read one JSON document of at most `maxBytes`, whose arrays and objects nest at most `maxDepth` deep.
  *
- * `number` reads the text of each number and throws RangeError for one that it refuses. Throws FormatError with a `file.*`
- * code, and a pointer or a line and column.
+ * `number` reads the text of each number and throws RangeError for one that it refuses. Throws FormatError with a
+ * `file.*` code, and a pointer or a line and column.
  * @param {Uint8Array} raw
  * @param {{maxBytes: number, maxDepth: number, number?: (text: string) => number | Float}} limits
  * @returns {Json}

@@ -13,12 +13,15 @@ import { readEc, readRsa } from "./other-keys.js";
 /** @typedef {import("./json.js").JsonObject} JsonObject */
 
 /**
- * A public key that may verify: `algorithms` are the JWS names that it fits and is meant for. `publicKey` are the 32 bytes of
- * an Ed25519 key; of another kind, which nothing here verifies by, bytes that tell two keys apart.
+ * A public key that may verify: `algorithms` are the JWS names that it fits and is meant for. `publicKey` are the 32
+ * bytes of an Ed25519 key; of another kind, which nothing here verifies by, bytes that tell two keys apart.
  * @typedef {{kid: string, algorithms: Set<string>, publicKey: Uint8Array}} Key
  */
 
-/** The usable keys of a set by kid, and how many members were skipped. @typedef {{keys: Map<string, Key>, skipped: number}} KeySet */
+/**
+ * The usable keys of a set by kid, and how many members were skipped.
+ * @typedef {{keys: Map<string, Key>, skipped: number}} KeySet
+ */
 
 const MAX_KEY_SET_BYTES = 256 * 1024;
 const MAX_KEYS = 64;
@@ -28,8 +31,8 @@ const PRIVATE_MEMBERS = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 /**
  * Read a JWK set of at most 256 KiB and 64 keys.
  *
- * Unusable keys are skipped: private or symmetric, for encryption, weak, of low order, without a kid; of two keys with one
- * kid, both. Throws FormatError where the set itself is malformed.
+ * Unusable keys are skipped: private or symmetric, for encryption, weak, of low order, without a kid; of two keys with
+ * one kid, both. Throws FormatError where the set itself is malformed.
  * @param {Uint8Array} raw
  * @returns {KeySet}
  */
@@ -37,10 +40,13 @@ export function parseKeySet(raw) {
   const value = readJson(raw, { maxBytes: MAX_KEY_SET_BYTES, maxDepth: 8, number: anyNumber });
   const members = isObject(value) ? value.keys : undefined;
   if (!Array.isArray(members)) throw new FormatError("file.schema", "not a JWK set: no `keys` array");
-  if (members.length > MAX_KEYS) throw new FormatError("file.too_large", `more than ${MAX_KEYS} keys`, { pointer: "/keys" });
+  if (members.length > MAX_KEYS)
+    throw new FormatError("file.too_large", `more than ${MAX_KEYS} keys`, { pointer: "/keys" });
   const found = members.map(parseKey).filter((key) => key !== null);
   const kids = found.map((key) => key.kid);
-  const keys = new Map(found.filter(({ kid }) => kids.indexOf(kid) === kids.lastIndexOf(kid)).map((key) => [key.kid, key]));
+  const keys = new Map(
+    found.filter(({ kid }) => kids.indexOf(kid) === kids.lastIndexOf(kid)).map((key) => [key.kid, key]),
+  );
   return { keys, skipped: members.length - keys.size };
 }
 

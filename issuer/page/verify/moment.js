@@ -2,18 +2,18 @@
  * When a file counts as received, and by when its token is known to have existed (contract section 6).
  *
  * Three things speak of it: this party's own clock or word, a receipt that it wrote, and a witnessed inclusion in the
- * issuer's log. The first two say when the file came. The last one says only that the token existed, and is the one that
- * neither this party nor the issuer can make up. Checks 2 and 5 judge by them.
+ * issuer's log. The first two say when the file came. The last one says only that the token existed, and is the one
+ * that neither this party nor the issuer can make up. Checks 2 and 5 judge by them.
  */
 
 import { FormatError } from "./errors.js";
 import { readReceipt, receiptObjection } from "./receipt.js";
 
 /**
- * `receiptIat` is when a good receipt says so, `witnessed` by when the log's witnesses had seen the token; null without.
- * To a reader, who cannot know (`atFrom` is `unknown`), `at` is now: by then it had come. Where the token had ended by then
- * and `witnessed` stands in (`log`), `at` is that. `note` says why a receipt at hand does not serve, `unsure` that this
- * could not be decided.
+ * `receiptIat` is when a good receipt says so, `witnessed` by when the log's witnesses had seen the token; null
+ * without. To a reader, who cannot know (`atFrom` is `unknown`), `at` is now: by then it had come. Where the token had
+ * ended by then and `witnessed` stands in (`log`), `at` is that. `note` says why a receipt at hand does not serve,
+ * `unsure` that this could not be decided.
  * @typedef {{at: number, atFrom: import("./report.js").AtFrom, receiptIat: number | null, witnessed: number | null,
  *   note: string, unsure: boolean}} Moment
  */
@@ -30,7 +30,8 @@ export const momentOf = (at, atFrom) => ({ at, atFrom, receiptIat: null, witness
  * @param {Moment} moment
  * @returns {"unknown" | "fail"}
  */
-export const lateStatus = ({ unsure, atFrom }) => (unsure || atFrom === "unknown" || atFrom === "log" ? "unknown" : "fail");
+export const lateStatus = ({ unsure, atFrom }) =>
+  unsure || atFrom === "unknown" || atFrom === "log" ? "unknown" : "fail";
 
 /**
  * When the token existed, by evidence from outside of it: the earliest such time, null where there is none.
@@ -65,7 +66,9 @@ export async function withReceipt(moment, receipt, subject, { receiptKeys }, now
   try {
     const read = await readReceipt(receipt, receiptKeys);
     const reason = receiptObjection(read, subject, now);
-    return reason ? withoutReceipt(moment, reason) : { ...moment, at: read.at, atFrom: "receipt", receiptIat: read.iat };
+    return reason
+      ? withoutReceipt(moment, reason)
+      : { ...moment, at: read.at, atFrom: "receipt", receiptIat: read.iat };
   } catch (error) {
     if (error instanceof FormatError) return withoutReceipt(moment, error.message);
     throw error;

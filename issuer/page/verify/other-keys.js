@@ -23,7 +23,10 @@ export function readRsa(jwk) {
   return isRoca(modulus) ? null : { publicKey: utf8(`RSA ${modulus} ${exponent}`), algorithms: RSA_NAMES };
 }
 
-/** Curves y^2 = x^3 - 3x + b over the field of p (FIPS 186-4 D.1.2). @type {Record<string, {name: string, size: number, p: bigint, b: bigint}>} */
+/**
+ * Curves y^2 = x^3 - 3x + b over the field of p (FIPS 186-4 D.1.2).
+ * @type {Record<string, {name: string, size: number, p: bigint, b: bigint}>}
+ */
 const CURVES = {
   "P-256": {
     name: "ES256",
@@ -65,7 +68,7 @@ const octets = (member) => decodeSegment(typeof member === "string" ? member : "
 /** @param {Uint8Array} raw */
 const numberOf = (raw) => raw.reduce((value, byte) => (value << 8n) | BigInt(byte), 0n);
 
-// -- ROCA (CVE-2017-15361) ----------------------------------------------------------------------------------------------
+// -- ROCA (CVE-2017-15361) --------------------------------------------------------------------------------------------
 
 /** The first 39 primes. */
 const PRIMES = Array.from({ length: 166 }, (_, at) => at + 2).filter((n) => !divisors(n).length);
@@ -88,8 +91,8 @@ function powers(prime) {
 const EXPONENTS = PRIMES.map((prime) => /** @type {const} */ ([BigInt(prime), powers(prime)]));
 
 /**
- * Say whether a modulus is a power of 65537 modulo the first 39 primes at once: of the flawed keys every one is, of others
- * one in 2^154. One exponent fits all primes if it fits each two of them (Chinese remainder theorem).
+ * Say whether a modulus is a power of 65537 modulo the first 39 primes at once: of the flawed keys every one is, of
+ * others one in 2^154. One exponent fits all primes if it fits each two of them (Chinese remainder theorem).
  * @param {bigint} modulus
  */
 function isRoca(modulus) {
@@ -98,7 +101,9 @@ function isRoca(modulus) {
     order: exponents.size,
   }));
   if (found.some(({ exponent }) => exponent === undefined)) return false;
-  return found.every((one) => found.every((other) => (one.exponent - other.exponent) % gcd(one.order, other.order) === 0));
+  return found.every((one) =>
+    found.every((other) => (one.exponent - other.exponent) % gcd(one.order, other.order) === 0),
+  );
 }
 
 /**

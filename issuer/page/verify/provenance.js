@@ -1,8 +1,8 @@
 /**
  * Where people can look at the run that asked for a token: a link from a token's `caller`.
  *
- * The caller is what the issuer verified of a workload identity: ids that are public and stay. A link needs names, too, so
- * there is one only where what is bound spells them out, for GitHub Actions and GitLab; no check rests on it.
+ * The caller is what the issuer verified of a workload identity: ids that are public and stay. A link needs names, too,
+ * so there is one only where what is bound spells them out, for GitHub Actions and GitLab; no check rests on it.
  */
 
 /** @typedef {Record<string, string | number | boolean>} Caller */
@@ -18,15 +18,22 @@ const NUMBER = /^[0-9]{1,20}$/;
 
 /** The owner of a workload, by the id that outlives its name; not what one owner may have several of, as subgroups. */
 const OWNERS = [
-  "repository_owner_id", "organization_id", "oidc.circleci.com/org-id", "workspaceUuid", "tid",
-  "https://sts.amazonaws.com/aws_account", "account_id", "account", "id",
+  "repository_owner_id",
+  "organization_id",
+  "oidc.circleci.com/org-id",
+  "workspaceUuid",
+  "tid",
+  "https://sts.amazonaws.com/aws_account",
+  "account_id",
+  "account",
+  "id",
 ];
 
 /**
  * Where people can look at the run, or "" where what is bound does not say.
  *
- * The name of its repository is in that of the workflow's file, which may lie in another repository: it counts where both
- * are of one commit.
+ * The name of its repository is in that of the workflow's file, which may lie in another repository: it counts where
+ * both are of one commit.
  * @param {Caller} caller
  */
 export const runUrl = (caller) => github(caller) || gitlab(caller);

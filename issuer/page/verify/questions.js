@@ -1,19 +1,22 @@
 /**
- * What to ask the logs of a trust's issuers about the tokens of a file, before it is judged. A log that is asked learns which
- * tokens interest whom, so only what may decide something is asked. Nothing is fetched here.
+ * What to ask the logs of a trust's issuers about the tokens of a file, before it is judged. A log that is asked learns
+ * which tokens interest whom, so only what may decide something is asked. Nothing is fetched here.
  */
 
 import { seekInLog } from "./check-token.js";
 import { proofUrl } from "./log/ask.js";
 import { searchOf } from "./verify.js";
 
-/** The text of a token's leaf, under which the answer goes into `asked`, and the address of its proof. @typedef {{leaf: string, url: string}} Question */
+/**
+ * The text of a token's leaf, under which the answer goes into `asked`, and the address of its proof.
+ * @typedef {{leaf: string, url: string}} Question
+ */
 
 const MAX_QUESTIONS = 100; // of one file, which may have a thousand tokens
 
 /**
- * Return the questions for the tokens that have no good proof at hand, where the log is required or the token has ended, and
- * the trust file says where the log is.
+ * Return the questions for the tokens that have no good proof at hand, where the log is required or the token has
+ * ended, and the trust file says where the log is.
  * @param {import("./entry.js").Entry[]} entries
  * @param {import("./trust.js").Trust} trust
  * @param {import("./verify.js").Context} context
@@ -24,7 +27,8 @@ export async function questions(entries, trust, context) {
   const found = new Map();
   for (const { token, metrics } of entries) {
     if (found.size === MAX_QUESTIONS) break;
-    const sought = token && metrics ? await seekInLog(token, trust, { search: searchOf(context), now: context.now }) : null;
+    const sought =
+      token && metrics ? await seekInLog(token, trust, { search: searchOf(context), now: context.now }) : null;
     if (!sought) continue;
     const { claims, issuer, inclusion } = sought;
     const decides = trust.require.has("log") || claims.exp < context.now;

@@ -1,8 +1,8 @@
 /**
  * A relying party's receipts: its own word that it saw a verified entry in time (contract section 6).
  *
- * A JWS, `typ` `eval-receipt+jwt`, by a key listed under `receipt_keys` and never a token key. Tokens expire within a day and
- * files stay: a receipt serves freshness and the key's window of the one entry that it names, and nothing else.
+ * A JWS, `typ` `eval-receipt+jwt`, by a key listed under `receipt_keys` and never a token key. Tokens expire within a
+ * day and files stay: a receipt serves freshness and the key's window of the one entry that it names, and nothing else.
  */
 
 import { utf8 } from "./bytes.js";
@@ -13,8 +13,14 @@ import { exactly, integer, map, object, oneOf, text } from "./shape.js";
 import { readStatement, withoutLineBreaks } from "./statement.js";
 import { MAX_UNIX_S } from "./times.js";
 
-/** What a receipt must name to serve an entry. @typedef {{repo: string, path: string, token: string, jti: string, content_digest: string, kid: string}} Subject */
-/** `kid` is the token's key; `iat` is the writer's clock, `at` when it got the file. @typedef {Subject & {at: number, iat: number, checks: Record<string, import("./report.js").Status>}} Receipt */
+/**
+ * What a receipt must name to serve an entry.
+ * @typedef {{repo: string, path: string, token: string, jti: string, content_digest: string, kid: string}} Subject
+ */
+/**
+ * `kid` is the token's key; `iat` is the writer's clock, `at` when it got the file.
+ * @typedef {Subject & {at: number, iat: number, checks: Record<string, import("./report.js").Status>}} Receipt
+ */
 
 const RECEIPT_TYPE = "eval-receipt+jwt";
 const MAX_BYTES = 16 * 1024;

@@ -7,10 +7,22 @@
 import { isObject } from "./json.js";
 
 /** @typedef {import("./entry.js").Entry} Entry */
-/** `unknown`: due, but something it needs was unavailable. `skip`: not required, or it rests on one that failed. @typedef {"pass" | "fail" | "unknown" | "skip"} Status */
-/** One numbered check. Where two values differ, `token` is the token's and `file` is the file's. @typedef {{number: number, name: string, status: Status, evidence: string, token: string, file: string}} Check */
-/** `good_when_issued`: all that is missing is when the file was received, and nothing here could ever say. @typedef {"verified" | "failed" | "undecided" | "good_when_issued" | "unverified"} Verdict */
-/** Where the time came from: one's own clock or records, a claim, one's receipt, the witnesses of the log, or nowhere. @typedef {"clock" | "stated" | "receipt" | "log" | "unknown"} AtFrom */
+/**
+ * `unknown`: due, but something it needs was unavailable. `skip`: not required, or it rests on one that failed.
+ * @typedef {"pass" | "fail" | "unknown" | "skip"} Status
+ */
+/**
+ * One numbered check. Where two values differ, `token` is the token's and `file` is the file's.
+ * @typedef {{number: number, name: string, status: Status, evidence: string, token: string, file: string}} Check
+ */
+/**
+ * `good_when_issued`: all that is missing is when the file was received, and nothing here could ever say.
+ * @typedef {"verified" | "failed" | "undecided" | "good_when_issued" | "unverified"} Verdict
+ */
+/**
+ * Where the time came from: one's own clock or records, a claim, one's receipt, the witnesses of the log, or nowhere.
+ * @typedef {"clock" | "stated" | "receipt" | "log" | "unknown"} AtFrom
+ */
 /** @typedef {"reproduced" | "logged" | "verified" | "signed" | "self-reported" | "undecided" | "refuted"} Tier */
 /**
  * What the file says of a run; it is nobody's word but the file's.
@@ -20,15 +32,14 @@ import { isObject } from "./json.js";
  *   normalization: Record<string, unknown>, date: string}} Said
  */
 /**
- * The whole judgement of one entry, as plain data. What the token says (`claims`, `caller`, `issuer`, ...) is null, empty or
- * "" unless its signature is good. Times are Unix seconds.
+ * The whole judgement of one entry, as plain data. What the token says (`claims`, `caller`, `issuer`, ...) is null,
+ * empty or "" unless its signature is good. Times are Unix seconds.
  * @typedef {{version: 1, repo: string, path: string, pointer: string, verdict: Verdict, reason: string, at: number,
- *   at_from: AtFrom, issuer: string, framework: string, jti: string, kid: string, content_digest: string,
- *   token_digest: string, checks: Check[], said: Said, claims: import("./claims.js").RunClaims | null,
- *   caller: Record<string, string | number | boolean>, run_url: string, integration: string, issued_at: number | null,
- *   expires_at: number | null, attempt: import("./token.js").Attempt | null, line: number, shared_jti: boolean,
- *   witnessed_at: number | null, revoked: boolean, tier: Tier, tier_reason: string, badges: null,
- *   wants_keys_of: string}} Report
+ *   at_from: AtFrom, issuer: string, framework: string, jti: string, kid: string, content_digest: string, token_digest:
+ *   string, checks: Check[], said: Said, claims: import("./claims.js").RunClaims | null, caller: Record<string, string
+ *   | number | boolean>, run_url: string, integration: string, issued_at: number | null, expires_at: number | null,
+ *   attempt: import("./token.js").Attempt | null, line: number, shared_jti: boolean, witnessed_at: number | null,
+ *   revoked: boolean, tier: Tier, tier_reason: string, badges: null, wants_keys_of: string}} Report
  */
 
 /** @type {Record<number, string>} */
@@ -94,7 +105,9 @@ export function saidBy({ dataset, metrics, framework, model_revision: revision, 
   const named = isObject(run.selection) ? Object.entries(run.selection) : [];
   return {
     dataset: only(dataset, ["id", "task_id", "revision"]),
-    metrics: (metrics ?? []).map((metric) => only(metric, ["metric_id", "value", "slice", "value_type", "sample_size"])),
+    metrics: (metrics ?? []).map((metric) =>
+      only(metric, ["metric_id", "value", "slice", "value_type", "sample_size"]),
+    ),
     framework: only(framework, ["name", "version", "command"]),
     ...(revision === undefined ? {} : { model_revision: revision }),
     selection: /** @type {Record<string, string>} */ (
@@ -115,7 +128,9 @@ export function saidBy({ dataset, metrics, framework, model_revision: revision, 
  * @param {(keyof T)[]} names
  */
 const only = (value, names) =>
-  /** @type {T} */ (Object.fromEntries(names.filter((name) => value[name] !== undefined).map((name) => [name, value[name]])));
+  /** @type {T} */ (
+    Object.fromEntries(names.filter((name) => value[name] !== undefined).map((name) => [name, value[name]]))
+  );
 
 /** @param {unknown} value */
 const textOf = (value) => (typeof value === "string" ? value : "");

@@ -1,8 +1,8 @@
 /**
  * Does one run reproduce another: the same thing evaluated again, with the same numbers?
  *
- * The second names the first by its content digest (`run.reproduces`), and another party had it signed. What that shows are
- * two signatures over agreeing numbers; it is no proof that there was a second run. `run.split`, `run.epochs` and
+ * The second names the first by its content digest (`run.reproduces`), and another party had it signed. What that shows
+ * are two signatures over agreeing numbers; it is no proof that there was a second run. `run.split`, `run.epochs` and
  * `run.completeness` are not compared.
  */
 
@@ -13,11 +13,23 @@ import { doubtOfTwoOwners } from "./provenance.js";
 /** @typedef {import("./report.js").Report} Report */
 /** @typedef {import("./report.js").Said} Said */
 /** @typedef {import("./claims.js").RunClaims} RunClaims */
-/** By how much two values of a metric may differ, in its unit, by metric id; without one they are the same number. @typedef {Map<string, number>} Tolerance */
-/** Where two runs part, and what each of them says. @typedef {[where: string, first: string, second: string]} Difference */
+/**
+ * By how much two values of a metric may differ, in its unit, by metric id; without one they are the same number.
+ * @typedef {Map<string, number>} Tolerance
+ */
+/**
+ * Where two runs part, and what each of them says.
+ * @typedef {[where: string, first: string, second: string]} Difference
+ */
 
 const MOST = 200; // characters of a value that is shown
-const BOUND = /** @type {const} */ (["model_repo", "model_revision", "benchmark_repo", "benchmark_revision", "task_id"]);
+const BOUND = /** @type {const} */ ([
+  "model_repo",
+  "model_revision",
+  "benchmark_repo",
+  "benchmark_revision",
+  "task_id",
+]);
 
 /**
  * Return why `second`, which names `first`, does not reproduce it, or "". Both are at least `verified`.
@@ -96,7 +108,8 @@ export function aside(second, first) {
 }
 
 /** @param {Record<string, unknown>} value */
-const written = (value) => (Object.keys(value).length ? canonical(/** @type {import("./json.js").JsonObject} */ (value)) : "");
+const written = (value) =>
+  Object.keys(value).length ? canonical(/** @type {import("./json.js").JsonObject} */ (value)) : "";
 
 /**
  * Say what a metric is called, its slice in brackets, and its value.

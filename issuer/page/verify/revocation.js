@@ -1,9 +1,9 @@
 /**
  * An issuer's revocation list (contract section 5, `revocations.json`).
  *
- * A JWS, `typ` `eval-revocations+jwt`, by a key listed under `revocation_keys`. It names tokens by their `jti`, and for a `sub`
- * the intervals in which what it got signed is bad; after `next_update` it no longer clears what it does not name. Who has
- * seen a newer list refuses an older one.
+ * A JWS, `typ` `eval-revocations+jwt`, by a key listed under `revocation_keys`. It names tokens by their `jti`, and for
+ * a `sub` the intervals in which what it got signed is bad; after `next_update` it no longer clears what it does not
+ * name. Who has seen a newer list refuses an older one.
  */
 
 import { decodeUtf8 } from "./bytes.js";
@@ -12,10 +12,13 @@ import { exactly, integer, list, object, optional, shortText } from "./shape.js"
 import { readStatement, withoutLineBreaks } from "./statement.js";
 import { MAX_UNIX_S, showSpan } from "./times.js";
 
-/** The tokens with an `iat` from `from` to `until`, both included; without `until`, all since `from`. @typedef {{sub: string, from: number, until?: number}} Interval */
 /**
- * What one issuer has revoked: tokens by `jti`, and intervals by `sub`. Times are Unix seconds. A list that is `held` was seen
- * before, and the one of today is not to be had: it revokes what it names and clears nothing.
+ * The tokens with an `iat` from `from` to `until`, both included; without `until`, all since `from`.
+ * @typedef {{sub: string, from: number, until?: number}} Interval
+ */
+/**
+ * What one issuer has revoked: tokens by `jti`, and intervals by `sub`. Times are Unix seconds. A list that is `held`
+ * was seen before, and the one of today is not to be had: it revokes what it names and clears nothing.
  * @typedef {{jtis: Set<string>, intervals: Map<string, Interval[]>, iat: number, number: number, nextUpdate: number,
  *   kid: string, held: boolean}} Revocations
  */
@@ -51,12 +54,14 @@ const shape = object(
 export async function parseRevocations(raw, issuer, keys) {
   const { payload, kid } = await readStatement(listText(raw), REVOCATIONS_TYPE, keys, MAX_BYTES);
   shape(payload);
-  const said = /** @type {{iss: string, iat: number, number: number, next_update: number, jti: string[], sub: Interval[]}} */ (
-    /** @type {unknown} */ (payload)
-  );
+  const said =
+    /** @type {{iss: string, iat: number, number: number, next_update: number, jti: string[], sub: Interval[]}} */ (
+      /** @type {unknown} */ (payload)
+    );
   const { iat, number, next_update: nextUpdate } = said;
   if (said.iss !== issuer) throw broken("it is another issuer's list", "/iss");
-  if (nextUpdate < iat || nextUpdate - iat > LONGEST_S) throw broken(`not within ${LONGEST_S} s after iat`, "/next_update");
+  if (nextUpdate < iat || nextUpdate - iat > LONGEST_S)
+    throw broken(`not within ${LONGEST_S} s after iat`, "/next_update");
   const wrong = said.sub.findIndex(({ from, until }) => until !== undefined && until < from);
   if (wrong >= 0) throw broken("ends before it begins", `/sub/${wrong}/until`);
   /** @type {Revocations["intervals"]} */
@@ -102,8 +107,8 @@ export function revokedReason({ jtis, intervals }, jti, sub, iat) {
 /**
  * Return the list that counts where others of this issuer have been seen, and why the one found was refused, or "".
  *
- * null is a list that is not to be had: the last one seen is then `held`. A list from the future could outlive every good one,
- * and is refused, too.
+ * null is a list that is not to be had: the last one seen is then `held`. A list from the future could outlive every
+ * good one, and is refused, too.
  * @param {Revocations | null} found
  * @param {Revocations[]} seen
  * @param {number} now
@@ -123,7 +128,8 @@ export function newest(found, seen, now) {
  * @param {Revocations} one
  * @param {Revocations | null} other
  */
-const isNewer = (one, other) => !other || one.number > other.number || (one.number === other.number && one.iat > other.iat);
+const isNewer = (one, other) =>
+  !other || one.number > other.number || (one.number === other.number && one.iat > other.iat);
 
 /**
  * Return why who has seen one list must refuse another one of the same issuer, or "".

@@ -1,8 +1,8 @@
 /**
  * The shapes that values must have: what a member may be, which members there must be, and which there may be.
  *
- * A shape takes a value that a strict reader returned, and throws FormatError (`file.schema`, `file.unknown_member`) with
- * the pointer of the first member that does not fit.
+ * A shape takes a value that a strict reader returned, and throws FormatError (`file.schema`, `file.unknown_member`)
+ * with the pointer of the first member that does not fit.
  */
 
 import { FormatError } from "./errors.js";
@@ -53,11 +53,13 @@ export const anything = () => {};
  * @param {{min?: number, max?: number}} [bounds]
  * @returns {Shape}
  */
-export const text = ({ min = 0, max = Infinity } = {}) => (value) => {
-  if (typeof value !== "string") throw unexpected("text", value);
-  if (value.length < min) throw misfit(`expected text of length >= ${min}`);
-  if (value.length > max && [...value].length > max) throw misfit(`expected text of length <= ${max}`);
-};
+export const text =
+  ({ min = 0, max = Infinity } = {}) =>
+  (value) => {
+    if (typeof value !== "string") throw unexpected("text", value);
+    if (value.length < min) throw misfit(`expected text of length >= ${min}`);
+    if (value.length > max && [...value].length > max) throw misfit(`expected text of length <= ${max}`);
+  };
 
 /** A name or URL in a file that people write. */
 export const shortText = text({ min: 1, max: 512 });
@@ -67,21 +69,25 @@ export const shortText = text({ min: 1, max: 512 });
  * @param {{min?: number, max?: number}} [bounds]
  * @returns {Shape}
  */
-export const integer = ({ min = -Infinity, max = Infinity } = {}) => (value) => {
-  if (typeof value !== "number" || !Number.isInteger(value)) throw unexpected("a whole number", value);
-  if (value < min) throw misfit(`expected a whole number >= ${min}`);
-  if (value > max) throw misfit(`expected a whole number <= ${max}`);
-};
+export const integer =
+  ({ min = -Infinity, max = Infinity } = {}) =>
+  (value) => {
+    if (typeof value !== "number" || !Number.isInteger(value)) throw unexpected("a whole number", value);
+    if (value < min) throw misfit(`expected a whole number >= ${min}`);
+    if (value > max) throw misfit(`expected a whole number <= ${max}`);
+  };
 
 /**
  * A number in any spelling.
  * @param {{min?: number}} [bounds]
  * @returns {Shape}
  */
-export const number = ({ min = -Infinity } = {}) => (value) => {
-  if (typeof value !== "number" && !(value instanceof Float)) throw unexpected("a number", value);
-  if ((value instanceof Float ? value.value : value) < min) throw misfit(`expected a number >= ${min}.0`);
-};
+export const number =
+  ({ min = -Infinity } = {}) =>
+  (value) => {
+    if (typeof value !== "number" && !(value instanceof Float)) throw unexpected("a number", value);
+    if ((value instanceof Float ? value.value : value) < min) throw misfit(`expected a number >= ${min}.0`);
+  };
 
 /** @type {Shape} */
 export const flag = (value) => {
@@ -103,22 +109,26 @@ export const exactly = (wanted) => (value) => {
  * @param {...string} words
  * @returns {Shape}
  */
-export const oneOf = (...words) => (value) => {
-  text()(value);
-  if (!words.includes(String(value))) throw misfit(`invalid enum value '${value}'; it is one of ${words.join(", ")}`);
-};
+export const oneOf =
+  (...words) =>
+  (value) => {
+    text()(value);
+    if (!words.includes(String(value))) throw misfit(`invalid enum value '${value}'; it is one of ${words.join(", ")}`);
+  };
 
 /**
  * @param {Shape} item
  * @param {{min?: number, max?: number}} [bounds]
  * @returns {Shape}
  */
-export const list = (item, { min = 0, max = Infinity } = {}) => (value) => {
-  if (!Array.isArray(value)) throw unexpected("a list", value);
-  value.forEach((each, index) => tryPart(index, item, each));
-  if (value.length < min) throw misfit(`expected a list of length >= ${min}`);
-  if (value.length > max) throw misfit(`expected a list of length <= ${max}`);
-};
+export const list =
+  (item, { min = 0, max = Infinity } = {}) =>
+  (value) => {
+    if (!Array.isArray(value)) throw unexpected("a list", value);
+    value.forEach((each, index) => tryPart(index, item, each));
+    if (value.length < min) throw misfit(`expected a list of length >= ${min}`);
+    if (value.length > max) throw misfit(`expected a list of length <= ${max}`);
+  };
 
 /**
  * A map from any names.
@@ -126,13 +136,15 @@ export const list = (item, { min = 0, max = Infinity } = {}) => (value) => {
  * @param {Shape} [name]
  * @returns {Shape}
  */
-export const map = (item, name = anything) => (value) => {
-  if (!isObject(value)) throw unexpected("a map", value);
-  for (const [key, each] of Object.entries(value)) {
-    tryPart(key, item, each);
-    name(key);
-  }
-};
+export const map =
+  (item, name = anything) =>
+  (value) => {
+    if (!isObject(value)) throw unexpected("a map", value);
+    for (const [key, each] of Object.entries(value)) {
+      tryPart(key, item, each);
+      name(key);
+    }
+  };
 
 /**
  * The shape that fits the kind of the value.
@@ -164,7 +176,8 @@ export const object = (members, { closed = false } = {}) => {
   const required = Object.keys(members).filter((name) => typeof members[name] === "function");
   return (value) => {
     if (!isObject(value)) throw unexpected("a map", value);
-    for (const [name, each] of Object.entries(value)) tryPart(name, shapes.get(name) ?? (closed ? unknown : anything), each);
+    for (const [name, each] of Object.entries(value))
+      tryPart(name, shapes.get(name) ?? (closed ? unknown : anything), each);
     const missing = required.find((name) => !(name in value));
     if (missing !== undefined) throw misfit(`object missing required field \`${missing}\``);
   };

@@ -1,8 +1,8 @@
 /**
  * Signed statements other than tokens: receipts and revocation lists (contract sections 5 and 6).
  *
- * Both are compact JWS with a `typ` of their own, by keys that are never token keys. Knows the form and the signature; what a
- * statement says is read in `receipt.js` and `revocation.js`.
+ * Both are compact JWS with a `typ` of their own, by keys that are never token keys. Knows the form and the signature;
+ * what a statement says is read in `receipt.js` and `revocation.js`.
  */
 
 import { FormatError } from "./errors.js";
@@ -13,8 +13,8 @@ import { keyVerifies } from "./keys.js";
 /**
  * Return the payload of a statement that one of the keys has signed, and the kid of that key.
  *
- * The header has exactly `alg` (EdDSA or Ed25519), `kid` and `typ`. Throws FormatError otherwise. The caller must still judge
- * every member of the payload.
+ * The header has exactly `alg` (EdDSA or Ed25519), `kid` and `typ`. Throws FormatError otherwise. The caller must still
+ * judge every member of the payload.
  * @param {string} text
  * @param {string} typ
  * @param {import("./keys.js").KeySet} keys

@@ -79,7 +79,8 @@ export function withPlainNumbers(value) {
  * @param {Json} other
  */
 const byName = (one, other) =>
-  compareBytes(nameOf(one, "metric_id"), nameOf(other, "metric_id")) || compareBytes(nameOf(one, "slice"), nameOf(other, "slice"));
+  compareBytes(nameOf(one, "metric_id"), nameOf(other, "metric_id")) ||
+  compareBytes(nameOf(one, "slice"), nameOf(other, "slice"));
 
 /**
  * @param {Json} metric

@@ -1,8 +1,8 @@
 /**
  * How much stands behind a result: its tier, and why.
  *
- * A function of the entry's report and, for `reproduced`, of the reports of the entries that name it; never of a member of
- * the file.
+ * A function of the entry's report and, for `reproduced`, of the reports of the entries that name it; never of a member
+ * of the file.
  */
 
 import { aside, reproductionObjection } from "./reproduction.js";
@@ -57,7 +57,8 @@ function verified({ at, at_from: from, witnessed_at: witnessed }) {
     const seen = `in the issuer's log, witnessed at ${showTime(witnessed)}`;
     return { tier: "logged", tier_reason: `${own[from]}; ${seen}` };
   }
-  if (from === "log") return { tier: "verified", tier_reason: `it existed in time, by the log's witnesses, at ${showTime(at)}` };
+  if (from === "log")
+    return { tier: "verified", tier_reason: `it existed in time, by the log's witnesses, at ${showTime(at)}` };
   return { tier: "verified", tier_reason: from === "unknown" ? "in time" : "received in time, as stated" };
 }
 
@@ -83,13 +84,16 @@ function firstOpen({ checks }) {
 const inWords = ({ number, name, evidence }) => `check ${number}, ${name}: ${evidence}`;
 
 /**
- * Raise the ranked reports of a file, in their order, that others of them reproduce: all results of a model on a benchmark
- * are in one file, so no other one has to be looked at.
+ * Raise the ranked reports of a file, in their order, that others of them reproduce: all results of a model on a
+ * benchmark are in one file, so no other one has to be looked at.
  * @param {Report[]} reports
  * @param {Tolerance} tolerance
  */
 export function withReproductions(reports, tolerance) {
-  /** By the digest that they name, and by their token: a copy of an entry is no other one. @type {Map<string, Map<string, Report>>} */
+  /**
+   * By the digest that they name, and by their token: a copy of an entry is no other one.
+   * @type {Map<string, Map<string, Report>>}
+   */
   const named = new Map();
   for (const report of reports) {
     const { reproduces } = report.said;

@@ -14,12 +14,15 @@ import { anything, either, exactly, flag, integer, list, map, object, optional, 
 import { MAX_UNIX_S } from "./times.js";
 
 /** @typedef {import("./claims.js").RunClaims} RunClaims */
-/** How many different sets of values were signed for this run since then, this one included; 64 stands for more. @typedef {{number: number, since: number}} Attempt */
+/**
+ * How many different sets of values were signed for this run since then, this one included; 64 stands for more.
+ * @typedef {{number: number, since: number}} Attempt
+ */
 /**
  * Times are Unix seconds (RFC 7519 4.1.4).
- * @typedef {RunClaims & {ver: 1, iss: string, sub: string, aud: string, iat: number, nbf: number, exp: number, jti: string,
- *   claims_digest: string, content_digest: string, caller: Record<string, string | number | boolean>, policy: string,
- *   log?: string, attempt?: Attempt}} TokenClaims
+ * @typedef {RunClaims & {ver: 1, iss: string, sub: string, aud: string, iat: number, nbf: number, exp: number, jti:
+ *   string, claims_digest: string, content_digest: string, caller: Record<string, string | number | boolean>, policy:
+ *   string, log?: string, attempt?: Attempt}} TokenClaims
  */
 
 export const MAX_ATTEMPTS = 64;
@@ -69,8 +72,8 @@ const shape = object(
 );
 
 /**
- * Read a payload by the rules of contract section 4. Throws FormatError where it is not exactly what an issuer signs, to
- * the byte.
+ * Read a payload by the rules of contract section 4. Throws FormatError where it is not exactly what an issuer signs,
+ * to the byte.
  * @param {Uint8Array} payload
  * @returns {{claims: TokenClaims, run: RunClaims}}
  */

@@ -14,7 +14,20 @@ import { parseKeySet } from "./keys.js";
 import { parsePolicy } from "./log/policy.js";
 import { plainNumber } from "./numbers.js";
 import { MAX_BYTES as MAX_LIST_BYTES, listText, parseRevocations } from "./revocation.js";
-import { anything, either, exactly, integer, list, map, number, object, oneOf, optional, shortText, text } from "./shape.js";
+import {
+  anything,
+  either,
+  exactly,
+  integer,
+  list,
+  map,
+  number,
+  object,
+  oneOf,
+  optional,
+  shortText,
+  text,
+} from "./shape.js";
 import { MAX_ATTEMPTS, MAX_TTL_S } from "./token.js";
 import { readYaml } from "./yaml.js";
 
@@ -25,11 +38,17 @@ import { readYaml } from "./yaml.js";
 /** @typedef {import("./revocation.js").Revocations} Revocations */
 /** @typedef {import("./log/inclusion.js").TrustedLog} TrustedLog */
 
-/** Where something comes from: exactly one of a URL, a file beside the trust file, or the thing itself. @typedef {{url?: string, file?: string, inline?: JsonObject | string}} Source */
-/** @typedef {{issuer: string, keys: Source, archive?: Source, revocations?: Source, frameworks?: string[], log?: {policy: Source, url?: string}}} TrustedEntry */
 /**
- * A trust file as written. `unpublished`, which no file says: its one issuer was asked for revocations and answered that it
- * publishes none.
+ * Where something comes from: exactly one of a URL, a file beside the trust file, or the thing itself.
+ * @typedef {{url?: string, file?: string, inline?: JsonObject | string}} Source
+ */
+/**
+ * @typedef {{issuer: string, keys: Source, archive?: Source, revocations?: Source, frameworks?: string[], log?:
+ *   {policy: Source, url?: string}}} TrustedEntry
+ */
+/**
+ * A trust file as written. `unpublished`, which no file says: its one issuer was asked for revocations and answered
+ * that it publishes none.
  * @typedef {{version: 1, audience: string, issuers: TrustedEntry[], max_token_life_s?: number, max_attempt?: number,
  *   receipt_keys?: Source, revocation_keys?: Source, require?: string[], tolerance?: Record<string, number>,
  *   unpublished?: boolean}} TrustFile
@@ -41,7 +60,10 @@ import { readYaml } from "./yaml.js";
  *   revocations: Revocations | null | undefined, keysFetchedAt: number | null, archiveFetchedAt: number | null,
  *   unpublished: boolean, log: TrustedLog | null}} TrustedIssuer
  */
-/** Something that the trust file names, by its pointer there, and that is unavailable or unusable. @typedef {{pointer: string, reason: string}} Absence */
+/**
+ * Something that the trust file names, by its pointer there, and that is unavailable or unusable.
+ * @typedef {{pointer: string, reason: string}} Absence
+ */
 /**
  * What `verifyEntries` judges by. Issuers are compared byte for byte. `maxTokenLife` is in seconds.
  * @typedef {{audience: string, issuers: Map<string, TrustedIssuer>, maxTokenLife: number,
@@ -91,7 +113,7 @@ const shape = object(
   { closed: true },
 );
 
-// -- the file -----------------------------------------------------------------------------------------------------------
+// -- the file ---------------------------------------------------------------------------------------------------------
 
 /**
  * Read a trust file, YAML or JSON. Throws FormatError, or Beyond for YAML that only `issuer verify` reads.
@@ -129,7 +151,10 @@ async function checkSource(pointer, { url, file, inline }) {
   if ([url, file, inline].filter((part) => part !== undefined).length !== 1)
     throw broken(pointer, "give exactly one of `url`, `file` and `inline`");
   if (url !== undefined && pointer.endsWith(POLICY))
-    throw broken(pointer, "give `file` or `inline`: which log and which witnesses you trust is yours to say, and not a server's");
+    throw broken(
+      pointer,
+      "give `file` or `inline`: which log and which witnesses you trust is yours to say, and not a server's",
+    );
   if (inline === undefined) return;
   try {
     await checkFound(pointer, inlineBytes(inline));
@@ -145,8 +170,8 @@ async function checkSource(pointer, { url, file, inline }) {
 const broken = (pointer, rule) => new FormatError("file.rule", rule, { pointer });
 
 /**
- * What trusts one issuer by what it publishes. Leave out what it has answered that it does not publish: without an archive
- * old keys are unknown, and who publishes no list has revoked nothing.
+ * What trusts one issuer by what it publishes. Leave out what it has answered that it does not publish: without an
+ * archive old keys are unknown, and who publishes no list has revoked nothing.
  * @param {string} issuer  its URL
  * @param {string} audience  this relying party
  * @param {{archive?: boolean, revocations?: boolean}} [published]
@@ -183,8 +208,8 @@ export function sources({ issuers, receipt_keys: receiptKeys, revocation_keys: r
 }
 
 /**
- * Throw FormatError for bytes that are not of the kind that belongs at this pointer. Of a revocation list only the form is
- * checked: `resolve` has the keys for its signature.
+ * Throw FormatError for bytes that are not of the kind that belongs at this pointer. Of a revocation list only the form
+ * is checked: `resolve` has the keys for its signature.
  * @param {string} pointer
  * @param {Uint8Array} raw
  */
@@ -216,14 +241,14 @@ async function readPolicy(raw) {
   return policy;
 }
 
-// -- with what it points to ---------------------------------------------------------------------------------------------
+// -- with what it points to -------------------------------------------------------------------------------------------
 
 /**
  * Fill in what the trust file points to: `found` has the bytes of URLs and files by the pointers of `sources`.
  *
- * `fetchedAt` says when a URL last confirmed its bytes (Unix seconds). What is null or missing in `found`, or malformed from a
- * URL, counts as unavailable: checks that need it are `unknown`, and `absent` lists it. Throws FormatError with the pointer for
- * what is malformed in a file or in the trust file itself.
+ * `fetchedAt` says when a URL last confirmed its bytes (Unix seconds). What is null or missing in `found`, or malformed
+ * from a URL, counts as unavailable: checks that need it are `unknown`, and `absent` lists it. Throws FormatError with
+ * the pointer for what is malformed in a file or in the trust file itself.
  * @param {TrustFile} file
  * @param {ReadonlyMap<string, Uint8Array | null>} found
  * @param {ReadonlyMap<string, number>} [fetchedAt]
@@ -275,7 +300,10 @@ async function trustedIssuer(at, entry, reading, fetchedAt, unpublished = false)
 }
 
 /** @param {TrustedIssuer} issuer */
-const keysOf = ({ keys, archive }) => [...(keys?.keys.values() ?? []), ...[...(archive?.values() ?? [])].map(({ key }) => key)];
+const keysOf = ({ keys, archive }) => [
+  ...(keys?.keys.values() ?? []),
+  ...[...(archive?.values() ?? [])].map(({ key }) => key),
+];
 
 /** One reading of what a trust file points to, and what turned out to be absent. */
 class Reading {
@@ -339,7 +367,8 @@ class Reading {
     const set = await this.read(pointer, readKeys);
     if (!set) return set;
     const kept = [...set.keys].filter(([, { publicKey }]) => !tokenKeys.some((key) => equal(key.publicKey, publicKey)));
-    if (kept.length < set.keys.size) this.lacks(pointer, "a key that signs tokens may not sign this, too: it is left out");
+    if (kept.length < set.keys.size)
+      this.lacks(pointer, "a key that signs tokens may not sign this, too: it is left out");
     return { keys: new Map(kept), skipped: set.skipped + set.keys.size - kept.length };
   }
 

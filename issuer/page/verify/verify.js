@@ -1,8 +1,8 @@
 /**
  * When a token and an entry agree (contract section 6): numbered checks, each with its evidence.
  *
- * Fetches nothing and reads no clock: what it needs is handed in. Any entry and any token become a report, never an error.
- * Checks 1 to 5 are in `check-token.js`, 6 to 11 in `check-entry.js`.
+ * Fetches nothing and reads no clock: what it needs is handed in. Any entry and any token become a report, never an
+ * error. Checks 1 to 5 are in `check-token.js`, 6 to 11 in `check-entry.js`.
  */
 
 import { definedIn, digestsRecompute, fieldsEqual, logged, metricsEqual, placed } from "./check-entry.js";
@@ -25,19 +25,19 @@ import { ranked, withReproductions } from "./tiers.js";
 /**
  * What a relying party knows beside the file and its trust.
  *
- * `now` is its own clock (Unix seconds). `witnessed` says that `at` comes from its own clock or record of the push, not from a
- * claim. `benchmarks` has `eval.yaml` files by `owner/name@commit`, `receipts` the text of receipts by token digest, `proofs`
- * what is at hand of tokens in their logs, `asked` what the logs say where that is not enough, each by the leaf's text, and
- * `notes` the checkpoints that were good, over many files.
- * @typedef {{now: number, witnessed?: boolean, benchmarks?: import("./check-entry.js").Benchmarks,
- *   receipts?: ReadonlyMap<string, string>, proofs?: Proofs, asked?: Proofs, notes?: CheckedNotes}} Context
+ * `now` is its own clock (Unix seconds). `witnessed` says that `at` comes from its own clock or record of the push, not
+ * from a claim. `benchmarks` has `eval.yaml` files by `owner/name@commit`, `receipts` the text of receipts by token
+ * digest, `proofs` what is at hand of tokens in their logs, `asked` what the logs say where that is not enough, each by
+ * the leaf's text, and `notes` the checkpoints that were good, over many files.
+ * @typedef {{now: number, witnessed?: boolean, benchmarks?: import("./check-entry.js").Benchmarks, receipts?:
+ *   ReadonlyMap<string, string>, proofs?: Proofs, asked?: Proofs, notes?: CheckedNotes}} Context
  */
 
 /**
  * Judge all entries of a file `path` in the model repository `repo`, as received at `at` (Unix seconds).
  *
- * `at` is null for a reader, who cannot know when: a token that has ended is then `unknown`, not a no. Two different tokens of
- * one issuer with one jti both fail; of the rest, those are raised that others reproduce.
+ * `at` is null for a reader, who cannot know when: a token that has ended is then `unknown`, not a no. Two different
+ * tokens of one issuer with one jti both fail; of the rest, those are raised that others reproduce.
  * @param {Entry[]} entries
  * @param {string} repo
  * @param {string} path
@@ -48,12 +48,16 @@ import { ranked, withReproductions } from "./tiers.js";
 export async function verifyEntries(entries, repo, path, trust, at, context) {
   const known = { notes: new CheckedNotes(), ...context };
   const reports = await Promise.all(entries.map((entry) => verifyEntry(entry, repo, path, trust, at, known)));
-  return reports.length === 1 ? reports : withReproductions(reports.map((report) => unshared(report, reports)), trust.tolerance);
+  if (reports.length === 1) return reports;
+  return withReproductions(
+    reports.map((report) => unshared(report, reports)),
+    trust.tolerance,
+  );
 }
 
 /**
- * Judge one entry. Every check is made and reported. That it is verified is said by `verdict` alone, never by a member of
- * the file.
+ * Judge one entry. Every check is made and reported. That it is verified is said by `verdict` alone, never by a member
+ * of the file.
  * @param {Entry} entry
  * @param {string} repo
  * @param {string} path
@@ -73,7 +77,17 @@ export const verifyEntry = async (entry, repo, path, trust, at, context) =>
  */
 export async function inspectToken(token, trust, at, context) {
   const dataset = { id: "" };
-  const entry = { pointer: "", line: 0, form: {}, token, dataset, model_revision: undefined, framework: {}, metrics: [], value: undefined };
+  const entry = {
+    pointer: "",
+    line: 0,
+    form: {},
+    token,
+    dataset,
+    model_revision: undefined,
+    framework: {},
+    metrics: [],
+    value: undefined,
+  };
   const own = ownMoment(at, context);
   const found = await judgeToken(token, trust, occurrence("", "", own, await tokenDigest(token), context));
   const others = NUMBERS.slice(5, 10).map((number) => check(number, "skip", "there is no file to compare with"));
@@ -139,7 +153,11 @@ const occurrence = (repo, path, moment, digest, context) => ({
  * Where to look for tokens in their logs.
  * @param {Context} context
  */
-export const searchOf = ({ proofs = new Map(), asked = new Map(), notes = new CheckedNotes() }) => ({ proofs, asked, notes });
+export const searchOf = ({ proofs = new Map(), asked = new Map(), notes = new CheckedNotes() }) => ({
+  proofs,
+  asked,
+  notes,
+});
 
 /**
  * The members of a report that the checks decide.
@@ -264,7 +282,11 @@ const blankReport = async (entry, repo, path, { at, atFrom }) => ({
  * @param {Report} blank
  * @param {string} reason
  */
-const unverified = (blank, reason) => ({ ...blank, reason, checks: NUMBERS.map((number) => check(number, "skip", reason)) });
+const unverified = (blank, reason) => ({
+  ...blank,
+  reason,
+  checks: NUMBERS.map((number) => check(number, "skip", reason)),
+});
 
 /**
  * Turn check 5 of a verified report into a failure where another entry of the file has another token with its jti.
