@@ -83,6 +83,7 @@ bench: $(VENV)/check.done
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.table
 	$(BIN)/python -m tests.bench.load
+	$(BIN)/python -m tests.bench.oidc_provider
 	$(BIN)/python -m tests.bench.store
 	$(BIN)/python -m tests.bench.store_counts
 	$(BIN)/python -m tests.bench.flood

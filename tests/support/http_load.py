@@ -69,7 +69,7 @@ class Connection:
         end = buffer.find(b"\r\n\r\n")
         if end < 0:
             return 0
-        at = buffer.find(b"content-length: ", 0, end) + 16
+        at = buffer[:end].lower().find(b"content-length: ") + 16
         if len(buffer) < end + 4 + int(buffer[at : buffer.index(b"\r", at)]):
             return 0
         self._buffer = b""
