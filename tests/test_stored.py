@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from issuer.abuse import ItemTally, Tally
-from issuer.errors import IssuerError
+from issuer.errors import IssuerError, SetupError
 from issuer.service.log.store import StoreCorrupt
 from issuer.tlog.merkle import root
-from issuer.witness.state import Latest
+from issuer.witness.state import Latest, State
 from tests.support import make, stored_values
 from tests.support.log_store import ORIGIN, announcement, token
 from tests.support.stored_vectors import FOLDER, FORMATS, contents, laid, newest, written
@@ -119,6 +120,17 @@ def test_another_version_or_none_is_not_taken_for_this_one(
     except (IssuerError, StoreCorrupt):
         return
     assert found != SAYS[name]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells what is open")
+def test_a_refused_state_of_a_witness_is_let_go_of(tmp_path: Path) -> None:
+    """Python 3.13 warns of a connection that is left open."""
+    path = tmp_path / "witness.sqlite"
+    path.write_bytes(bytes(4096))
+    with pytest.raises(SetupError) as refused:
+        State(path)
+    assert refused.traceback, "its frames would keep the file open"
+    assert str(path) not in {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
 
 
 def test_a_log_of_another_version_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from msgspec import Struct
@@ -53,20 +53,24 @@ class State:
 
     def __init__(self, path: Path) -> None:
         """Open a state that `create` has made. Raises SetupError: a witness without its memory would sign a fork."""
-        try:
-            self._database = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=rw",
-                timeout=_BUSY_S,
-                isolation_level=None,
-                check_same_thread=False,
-                uri=True,
-            )
-            self._database.execute("PRAGMA synchronous = EXTRA")
-            self.name = self._name()
-        except sqlite3.Error as error:
-            raise SetupError(Code.WITNESS_STATE, f"{path}: {error}") from None
-        if not self.name:
-            raise SetupError(Code.WITNESS_STATE, f"{path} is not the state of a witness, or has a form not known here")
+        with ExitStack() as refused:
+            try:
+                self._database = sqlite3.connect(
+                    f"{path.absolute().as_uri()}?mode=rw",
+                    timeout=_BUSY_S,
+                    isolation_level=None,
+                    check_same_thread=False,
+                    uri=True,
+                )
+                refused.callback(self._database.close)
+                self._database.execute("PRAGMA synchronous = EXTRA")
+                self.name = self._name()
+            except sqlite3.Error as error:
+                raise SetupError(Code.WITNESS_STATE, f"{path}: {error}") from None
+            if not self.name:
+                detail = f"{path} is not the state of a witness, or has a form not known here"
+                raise SetupError(Code.WITNESS_STATE, detail)
+            refused.pop_all()
 
     def _name(self) -> str:
         """Return the name of the witness; "" where the file is none's, or of another version."""
