@@ -80,6 +80,13 @@ PAGES = (
         "refused.js",
         "'self'",
     ),
+    _Page(
+        "log",
+        "The log",
+        "The issuer's transparency log: what it has signed, and whether history stays as it was.",
+        "log.js",
+        "'self'",
+    ),
 )
 
 

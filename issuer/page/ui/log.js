@@ -1,0 +1,253 @@
+// The transparency log: its checkpoint and witnesses, what changed since the last visit, a token's place, the newest entries.
+import { equal, hex, utf8 } from "../verify/bytes.js";
+import { FormatError } from "../verify/errors.js";
+import { objection } from "../verify/log/inclusion.js";
+import { leafText, readLines } from "../verify/log/leaf.js";
+import { proofUrl } from "../verify/log/ask.js";
+import { climb, leafHash, verifyConsistency } from "../verify/log/merkle.js";
+import { parseNote, verifyNote } from "../verify/log/note.js";
+import { parsePolicy } from "../verify/log/policy.js";
+import { splitProof } from "../verify/log/proof.js";
+import { parseCheckpoint } from "../verify/log/checkpoint.js";
+import { checkNote } from "../verify/log/quorum.js";
+import { Tree } from "../verify/log/tiles.js";
+import { isSame } from "../verify/log/vkey.js";
+import { parseCompact } from "../verify/jws.js";
+import { readJson } from "../verify/json.js";
+import { byId, code, el, facts, moment, note, result, said, show, table } from "./dom.js";
+import { fetchDocument } from "./fetching.js";
+import { drawClimb, drawDays } from "./log-drawing.js";
+import { forgetVisit, keepVisit, lastVisit } from "./visits.js";
+
+const MOST_INFO = 512 * 1024;
+const MOST_TILE = 256 * 65_537;
+const BUNDLES = 4n;
+const LOG = new URL("../log/", document.baseURI);
+
+/** @typedef {import("../verify/log/checkpoint.js").Checkpoint} Checkpoint */
+/** @typedef {import("../verify/log/quorum.js").WitnessPolicy} WitnessPolicy */
+
+/** What was found good at the last look. @type {{policy: WitnessPolicy, checkpoint: Checkpoint, tree: Tree} | null} */
+let good = null;
+
+/** Read a file of the log, or throw what a person is to be told. @param {string} path @param {number} most bytes */
+async function read(path, most = MOST_TILE) {
+  const { bytes, status, fault } = await fetchDocument(new URL(path, LOG).href, most);
+  if (status === 404) throw new FormatError("log.no_leaf", "the log was asked, and has no such entry. One that is seconds old may need a moment");
+  if (bytes === null) throw new FormatError("log.unavailable", `${new URL(path, LOG).pathname}: ${fault}`);
+  return bytes;
+}
+
+const now = () => Math.floor(Date.now() / 1000);
+/** @param {bigint | number} count */
+const counted = (count) => count.toLocaleString("en");
+
+/** Do some work, and show in a place what it finds or why it cannot. @param {string} place @param {string} busy @param {() => Promise<any[]>} work */
+async function into(place, busy, work) {
+  show(byId(place), el("p.busy", busy));
+  try {
+    show(byId(place), ...(await work()));
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    const lie = ["log.signature", "log.unverified", "log.malformed"].includes(error.code);
+    show(byId(place), note(lie ? "bad" : "open", el("p", el("strong", lie ? "This is not as it must be. " : "This cannot be checked now. "), said(error.message)), el("p.quiet", code(error.code))));
+  }
+}
+
+// -- the checkpoint ----------------------------------------------------------------------------------------------------
+
+async function look() {
+  good = null;
+  await into("state", "Asking the log …", async () => {
+    const own = byId("policy").value;
+    const policy = await parsePolicy(own.trim() ? utf8(own.endsWith("\n") ? own : `${own}\n`) : await statedPolicy());
+    const raw = await read("checkpoint", MOST_INFO);
+    const signed = parseNote(raw);
+    const checkpoint = parseCheckpoint(signed.text);
+    const { quorum, time } = await judged(policy, signed);
+    good = { policy, checkpoint, tree: new Tree(checkpoint.size, checkpoint.root, (path) => read(path)) };
+    const witnesses = await drawWitnesses(policy, signed);
+    void into("visits", "Comparing …", () => compared(checkpoint, raw));
+    return [drawState(checkpoint, quorum, time, Boolean(own.trim())), ...witnesses];
+  });
+  if (good === null) show(byId("visits"));
+}
+
+/** The policy that the server itself states. */
+async function statedPolicy() {
+  /** @type {any} */
+  const info = readJson(await read("log.json", MOST_INFO), { maxBytes: MOST_INFO, maxDepth: 8 });
+  if (typeof info?.witness_policy === "string" && info.witness_policy) return utf8(info.witness_policy);
+  const keys = Array.isArray(info?.vkeys) ? info.vkeys.filter((/** @type {unknown} */ key) => typeof key === "string") : [];
+  if (!keys.length) throw new FormatError("log.unavailable", "this server names no key of its log: paste its witness policy below");
+  return utf8(`${keys.map((/** @type {string} */ key) => `log ${key}`).join("\n")}\nquorum none\n`);
+}
+
+/** Say by whom a checkpoint is signed; too few witnesses are said, and anything else is thrown. @param {WitnessPolicy} policy @param {import("../verify/log/note.js").Note} signed */
+async function judged(policy, signed) {
+  try {
+    const { time } = await checkNote(policy, signed, now());
+    return { quorum: policy.quorum === "none" ? "no witness is asked for" : "", time };
+  } catch (error) {
+    if (!(error instanceof FormatError) || error.code !== "log.quorum") throw error;
+    return { quorum: error.message, time: null };
+  }
+}
+
+/** @param {Checkpoint} checkpoint @param {string} quorum @param {number | null} time @param {boolean} isOwn */
+function drawState(checkpoint, quorum, time, isOwn) {
+  const kind = quorum ? "open" : "good";
+  const title = quorum ? "Signed by the log" : "Signed by the log, and cosigned by its witnesses";
+  return el(
+    `div.verdict.${kind}`,
+    el("h3", el("span.sign", { "aria-hidden": "true" }, quorum ? "?" : "✓"), title),
+    el("p", isOwn ? "By the policy that you gave." : "By the keys that this server names itself."),
+    quorum ? el("p", said(quorum)) : "",
+    facts([
+      ["Log", said(checkpoint.origin)],
+      ["Entries", counted(checkpoint.size)],
+      ["Root", el("span.digest", hex(checkpoint.root))],
+      ["Witnessed", time === null ? "" : moment(time)],
+    ]),
+  );
+}
+
+/** @param {WitnessPolicy} policy @param {import("../verify/log/note.js").Note} signed */
+async function drawWitnesses(policy, signed) {
+  if (!policy.witnesses.length) return [];
+  const verified = await verifyNote(signed, [...policy.logs, ...policy.witnesses].map(({ verifier }) => verifier));
+  const rows = policy.witnesses.map(({ name, verifier }) => {
+    const times = verified.filter((each) => isSame(each.verifier, verifier) && each.timestamp).map((each) => Number(each.timestamp));
+    const has = times.length > 0;
+    return [
+      el("th", { scope: "row" }, said(name)),
+      result(has ? "good" : "none", has ? "cosigned" : "not on this checkpoint"),
+      el("td", has ? moment(Math.min(...times)) : "–"),
+    ];
+  });
+  return [table("Witnesses", ["Witness", "This checkpoint", "When"], rows)];
+}
+
+// -- visits ------------------------------------------------------------------------------------------------------------
+
+/** @param {Checkpoint} checkpoint @param {Uint8Array} raw */
+async function compared(checkpoint, raw) {
+  const before = lastVisit(checkpoint.origin);
+  if (before === null) {
+    keepVisit(checkpoint.origin, raw, now());
+    return [note("", el("p", "This is your first visit with this browser. From now on it can tell whether history is rewritten."))];
+  }
+  const earlier = parseCheckpoint(parseNote(before.raw).text);
+  const grown = checkpoint.size - earlier.size;
+  const since = el("p", "Then, at ", moment(before.at), `: ${counted(earlier.size)} entries.`);
+  if (grown < 0n) return [note("bad", el("p", el("strong", "The log is smaller than it was. "), "It shows another tree than then."), since)];
+  if (!(await isBeginning(earlier, checkpoint))) {
+    return [note("bad", el("p", el("strong", "History was rewritten, or you are shown another log. "), "What this browser saw then is not the beginning of what it is shown now. Keep what you have, and tell who relies on this issuer."), since)];
+  }
+  keepVisit(checkpoint.origin, raw, now());
+  const more = grown === 0n ? "Nothing was added." : `${counted(grown)} entries were added, and everything that was there is there.`;
+  return [note("good", el("p", el("strong", more)), since)];
+}
+
+/** @param {Checkpoint} earlier @param {Checkpoint} checkpoint */
+async function isBeginning(earlier, checkpoint) {
+  if (earlier.size === checkpoint.size) return equal(earlier.root, checkpoint.root);
+  if (earlier.size === 0n) return true;
+  const tree = /** @type {Tree} */ (good?.tree);
+  return verifyConsistency(earlier.size, checkpoint.size, earlier.root, checkpoint.root, await tree.consistency(earlier.size));
+}
+
+// -- a token -----------------------------------------------------------------------------------------------------------
+
+async function find() {
+  const text = byId("token").value.trim();
+  await into("found", "Asking the log …", async () => {
+    if (!text) return [note("", el("p", "Nothing is pasted yet."))];
+    if (good === null) return [note("open", el("p", "The log's checkpoint is not good, or not there: look above."))];
+    const { policy } = good;
+    const { leaf, claims } = await leafOf(text);
+    const raw = await read(proofUrl(LOG.href.replace(/\/$/, ""), leaf), MOST_INFO);
+    const proof = splitProof(raw);
+    const witnessed = parseNote(proof.checkpoint);
+    const checkpoint = parseCheckpoint(witnessed.text);
+    const { quorum } = await judged(policy, witnessed);
+    const reason = await objection(proof, checkpoint, claims.log ?? checkpoint.origin, utf8(leaf));
+    const hash = await leafHash(utf8(leaf));
+    const steps = (await climb(proof.index, checkpoint.size, hash, proof.hashes)) ?? [];
+    if (reason) throw new FormatError("log.unverified", `the log's proof does not serve: ${reason}`);
+    return [
+      note("good", el("p", el("strong", `It is entry ${counted(proof.index)} of ${counted(checkpoint.size)}. `), `${steps.length} hashes lead from it to the root that the log has signed${quorum ? `; ${quorum}` : ""}.`),
+        el("p.quiet", "This shows that the entry is there. Whether the token is good for a result, and its signature, is the matter of the page that checks a result.")),
+      facts([...readLines(utf8(leaf))].map(([name, value]) => [name, value])),
+      drawClimb(proof.index, hash, steps, checkpoint.root),
+    ];
+  });
+}
+
+/** @param {string} text a token */
+async function leafOf(text) {
+  const { header, payload, signingInput } = parseCompact(text);
+  /** @type {any} */
+  const [head, claims] = [header, payload].map((raw) => (raw instanceof Uint8Array ? readJson(raw, { maxBytes: 16_384, maxDepth: 16 }) : raw));
+  for (const name of ["iss", "sub", "policy"]) {
+    if (typeof claims?.[name] !== "string") throw new FormatError("jws.malformed", `this is no verify token: it has no \`${name}\``);
+  }
+  return { leaf: await leafText(claims, String(head?.kid), signingInput), claims };
+}
+
+// -- entries -----------------------------------------------------------------------------------------------------------
+
+async function readNewest() {
+  await into("growth", "Reading entries …", async () => {
+    if (good === null) return [note("open", el("p", "The log's checkpoint is not good, or not there: look above."))];
+    const { tree } = good;
+    if (tree.size === 0n) return [note("", el("p", "The log has no entry yet."))];
+    const last = (tree.size - 1n) / 256n;
+    const first = last >= BUNDLES ? last - BUNDLES + 1n : 0n;
+    const leaves = [];
+    for (let index = first; index <= last; index += 1n) leaves.push(...(await tree.leaves(index)));
+    return drawEntries(leaves.map(readLines), tree.size);
+  });
+}
+
+/** @param {Map<string, string>[]} entries @param {bigint} size */
+function drawEntries(entries, size) {
+  /** @type {Map<string, Map<string, number>>} */
+  const days = new Map();
+  /** @type {Map<string, number>} */
+  const kinds = new Map();
+  for (const entry of entries) {
+    const kind = (entry.get("first_line") ?? "").split("/")[1] ?? "?";
+    kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+    const seconds = Number(entry.get("iat"));
+    if (kind !== "token" || !Number.isSafeInteger(seconds)) continue;
+    const day = new Date(seconds * 1000).toISOString().slice(0, 10);
+    const of = days.get(day) ?? new Map();
+    const who = entry.get("sub") ?? "?";
+    days.set(day, of.set(who, (of.get(who) ?? 0) + 1));
+  }
+  const sorted = [...days].sort(([one], [other]) => (one < other ? 1 : -1));
+  const rows = sorted.flatMap(([day, of]) =>
+    [...of].sort(([, one], [, other]) => other - one).map(([who, count]) => [
+      el("th", { scope: "row" }, day), el("td", said(who)), el("td.number", counted(count)),
+    ]),
+  );
+  return [
+    el("p", `${counted(entries.length)} of ${counted(size)} entries, each checked up to the root: `, [...kinds].map(([kind, count]) => `${counted(count)} × ${kind}`).join(", "), ". Days are UTC."),
+    sorted.length ? drawDays(sorted.map(([day, of]) => ({ day, count: [...of.values()].reduce((sum, one) => sum + one, 0) })).reverse()) : "",
+    rows.length ? table("Tokens by day and integration", ["Day", "Integration", "Tokens"], rows.slice(0, 400)) : "",
+  ].filter((part) => part !== "");
+}
+
+byId("forget").addEventListener("click", () => {
+  forgetVisit();
+  show(byId("visits"), note("", el("p", "Forgotten. The next look is a first visit.")));
+});
+for (const [form, work] of /** @type {const} */ ([["find", find], ["trust", look]])) {
+  byId(form).addEventListener("submit", (/** @type {Event} */ event) => {
+    event.preventDefault();
+    void work();
+  });
+}
+byId("read").addEventListener("click", () => void readNewest());
+void look();

@@ -1,0 +1,200 @@
+"""The page of the transparency log, in Chromium: a real log, what a lying server shows, and what the browser remembers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from tests.support.browser import drive
+from tests.support.logged import Begun
+from tests.support.running import Running
+
+pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
+# What a server answers in place of what the service does: its path and its bytes.
+Alter = Callable[[str, bytes], bytes]
+
+
+class Site:
+    """A service with a log, the checkpoint as it was with fewer entries, and a token of it."""
+
+    def __init__(self, live: Running) -> None:
+        self.live = live
+        self.tokens = [self._token() for _ in range(3)]
+        self.earlier = live.http.get("/log/checkpoint").text
+        self.tokens += [self._token() for _ in range(5)]
+        self.origin = self.earlier.splitlines()[0]
+
+    def _token(self) -> str:
+        token: str = self.live.post(self.live.token()).json()["verify_token"]
+        return token
+
+    @property
+    def size(self) -> int:
+        return int(self.live.http.get("/log/checkpoint").text.splitlines()[1])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    begun = Begun(tmp_path_factory.mktemp("logged"))
+    with LocalProvider() as provider, begun.witnessed(provider) as live:
+        yield Site(live)
+
+
+@contextlib.contextmanager
+def lying(live: Running, alter: Alter) -> Iterator[str]:
+    """A server that shows what the service shows, but for what it alters."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = httpx.get(f"{live.url}{self.path}")
+            body = alter(self.path, answer.content)
+            self.send_response(answer.status_code)
+            for name in ("content-type", "content-security-policy"):
+                if name in answer.headers:
+                    self.send_header(name, answer.headers[name])
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def one(steps: list[list[Any]], folder: Path) -> dict[str, Any]:
+    (visit,) = drive(steps, folder, themes=["light"], widths=[1280])
+    look: dict[str, Any] = visit["look"]
+    return look
+
+
+def remembered(origin: str, note: str) -> str:
+    kept = json.dumps(json.dumps({"note": note, "at": 1_790_000_000}))
+    return f"localStorage.setItem({json.dumps(f'issuer.log {origin}')}, {kept})"
+
+
+def test_the_log_is_shown_and_every_answer_is_checked(place: Site, tmp_path: Path) -> None:
+    live = place.live
+    steps = [
+        ["goto", f"{live.url}/ui/log"], ["wait", "#state .verdict"], ["wait", "#visits .note"], ["axe", "axe-first"],
+        ["text", "state", "#state .verdict"], ["text", "first", "#visits"],
+        ["fill", "#token", place.tokens[1]], ["click", "#find button"], ["wait", "#found .climb"],
+        ["text", "found", "#found .note"], ["texts", "steps", "#found tbody tr"],
+        ["click", "#read"], ["wait", "#growth table"], ["text", "read", "#growth p"],
+        ["texts", "days", "#growth tbody tr"], ["axe", "axe"], ["shot", "log"],
+        ["goto", f"{live.url}/ui/log"], ["wait", "#visits .note"], ["text", "second", "#visits"],
+        ["click", "#forget"], ["evaluate", "kept", "localStorage.length"],
+    ]  # fmt: skip
+    for visit in drive(steps, tmp_path):
+        look = visit["look"]
+        assert (visit["said"], visit["cookies"], look["axe-first"], look["axe"]) == ([], [], [], [])
+        assert look["wider"] <= 0
+        assert {url for _, url, _ in visit["requests"] if not url.startswith(f"{live.url}/")} == set()
+        assert not any(place.tokens[1] in url for _, url, _ in visit["requests"])
+        assert place.origin in look["state"]
+        assert "first visit" in look["first"]
+        assert f"of {place.size:,}" in look["found"]
+        assert "the root" in look["steps"][-1]
+        assert f"{place.size:,} of {place.size:,} entries" in look["read"]
+        assert any("inspect-ai" in row and "8" in row for row in look["days"])
+        assert "Nothing was added" in look["second"]
+        assert look["kept"] == 0
+
+
+def test_what_was_added_since_is_told_and_a_rewritten_history_is_caught(place: Site, tmp_path: Path) -> None:
+    url, earlier = f"{place.live.url}/ui/log", place.earlier
+    size = earlier.splitlines()[1]
+    forged = earlier.replace(earlier.splitlines()[2], "A" * 43 + "=")
+    larger = earlier.replace(f"\n{size}\n", "\n1000000\n")
+    for note, wanted in (
+        (earlier, f"{place.size - int(size)} entries were added"),
+        (forged, "History was rewritten"),
+        (larger, "smaller than it was"),
+    ):
+        steps = [
+            ["goto", url], ["wait", "#visits .note"], ["evaluate", "set", remembered(place.origin, note)],
+            ["goto", url], ["wait", "#visits .note"], ["text", "visits", "#visits"],
+            ["evaluate", "kept", f"localStorage.getItem({json.dumps(f'issuer.log {place.origin}')}).includes('1790000000')"],
+        ]  # fmt: skip
+        look = one(steps, tmp_path)
+        assert wanted in look["visits"]
+        assert look["kept"] is (note is not earlier), "what shows a rewritten history is not written over"
+
+
+def flipped(path: str) -> Alter:
+    def alter(asked: str, body: bytes) -> bytes:
+        return bytes([*body[:-9], body[-9] ^ 1, *body[-8:]]) if path in asked else body
+
+    return alter
+
+
+def test_a_server_that_lies_is_caught_in_the_browser(place: Site, tmp_path: Path) -> None:
+    begin = [["wait", "#state .verdict, #state .note.bad"], ["text", "state", "#state"]]
+    read = [*begin, ["click", "#read"], ["wait", "#growth .note"], ["text", "said", "#growth"]]
+    find = [
+        *begin, ["fill", "#token", place.tokens[0]], ["click", "#find button"], ["wait", "#found .note"],
+        ["text", "said", "#found"],
+    ]  # fmt: skip
+
+    def other_index(asked: str, body: bytes) -> bytes:
+        return body.replace(b"\nindex ", b"\nindex 1") if "/log/proof" in asked else body
+
+    for alter, steps in (
+        (flipped("/log/tile/0/"), read),
+        (flipped("/log/tile/entries/"), read),
+        (other_index, find),
+    ):
+        with lying(place.live, alter) as url:
+            look = one([["goto", f"{url}/ui/log"], *steps], tmp_path)
+        assert "Signed by the log" in look["state"]
+        assert "This is not as it must be." in look["said"], look
+    larger = str(place.size + 1).encode()
+
+    def grown(asked: str, body: bytes) -> bytes:
+        lines = body.split(b"\n")
+        return b"\n".join([lines[0], larger, *lines[2:]]) if asked.endswith("/log/checkpoint") else body
+
+    with lying(place.live, grown) as url:
+        look = one([["goto", f"{url}/ui/log"], *begin], tmp_path)
+    assert "This is not as it must be." in look["state"]
+
+
+def test_a_log_that_is_away_or_too_large_is_said_and_never_drawn_as_good(place: Site, tmp_path: Path) -> None:
+    for alter in (
+        lambda asked, body: b"x" * 2_000_000 if asked.endswith("/log/checkpoint") else body,
+        lambda asked, body: b"" if asked.endswith("/log/log.json") else body,
+    ):
+        with lying(place.live, alter) as url:
+            look = one([["goto", f"{url}/ui/log"], ["wait", "#state .note"], ["text", "state", "#state"],
+                        ["count", "good", ".verdict"]], tmp_path)  # fmt: skip
+        assert look["good"] == 0
+        assert "cannot be checked now" in look["state"] or "not as it must be" in look["state"]
+
+
+def test_a_text_of_the_log_is_text(place: Site, tmp_path: Path) -> None:
+    payload = "<img src=x onerror=document.title='pwned'>"
+
+    def alter(asked: str, body: bytes) -> bytes:
+        info = json.dumps(
+            {"origin": payload, "vkeys": [payload], "urls": [payload], "witness_policy": f"log {payload}\n"}
+        )
+        return info.encode() if asked.endswith("/log/log.json") else body
+
+    with lying(place.live, alter) as url:
+        look = one([["goto", f"{url}/ui/log"], ["wait", "#state .note"], ["evaluate", "title", "document.title"],
+                    ["count", "images", "img"]], tmp_path)  # fmt: skip
+    assert (look["title"], look["images"]) == ("The log", 0)
