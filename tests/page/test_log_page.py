@@ -16,7 +16,7 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from tests.support.browser import drive
 from tests.support.logged import Begun
-from tests.support.running import Running
+from tests.support.running import Running, eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
 # What a server answers in place of what the service does: its path and its bytes.
@@ -29,8 +29,10 @@ class Site:
     def __init__(self, live: Running) -> None:
         self.live = live
         self.tokens = [self._token() for _ in range(3)]
+        eventually(lambda: self.size >= 3)
         self.earlier = live.http.get("/log/checkpoint").text
         self.tokens += [self._token() for _ in range(5)]
+        eventually(lambda: self.size > int(self.earlier.splitlines()[1]) + 4)
         self.origin = self.earlier.splitlines()[0]
 
     def _token(self) -> str:

@@ -4,13 +4,14 @@ import { FormatError } from "../verify/errors.js";
 import { objection } from "../verify/log/inclusion.js";
 import { leafText, readLines } from "../verify/log/leaf.js";
 import { proofUrl } from "../verify/log/ask.js";
-import { climb, leafHash, verifyConsistency } from "../verify/log/merkle.js";
+import { climb, leafHash, verifyConsistency, verifyInclusion } from "../verify/log/merkle.js";
 import { parseNote, verifyNote } from "../verify/log/note.js";
 import { parsePolicy } from "../verify/log/policy.js";
 import { splitProof } from "../verify/log/proof.js";
 import { parseCheckpoint } from "../verify/log/checkpoint.js";
 import { checkNote } from "../verify/log/quorum.js";
-import { Tree } from "../verify/log/tiles.js";
+import { consistencyProof, inclusionProof } from "../verify/log/prove.js";
+import { nodeOfTiles, readEntries, tilePath, tileWidth } from "../verify/log/tiles.js";
 import { isSame } from "../verify/log/vkey.js";
 import { parseCompact } from "../verify/jws.js";
 import { readJson } from "../verify/json.js";
@@ -27,7 +28,7 @@ const LOG = new URL("../log/", document.baseURI);
 /** @typedef {import("../verify/log/checkpoint.js").Checkpoint} Checkpoint */
 /** @typedef {import("../verify/log/quorum.js").WitnessPolicy} WitnessPolicy */
 
-/** What was found good at the last look. @type {{policy: WitnessPolicy, checkpoint: Checkpoint, tree: Tree} | null} */
+/** What was found good at the last look. @type {{policy: WitnessPolicy, checkpoint: Checkpoint, node: import("../verify/log/tiles.js").Node} | null} */
 let good = null;
 
 /** Read a file of the log, or throw what a person is to be told. @param {string} path @param {number} most bytes */
@@ -65,7 +66,7 @@ async function look() {
     const signed = parseNote(raw);
     const checkpoint = parseCheckpoint(signed.text);
     const { quorum, time } = await judged(policy, signed);
-    good = { policy, checkpoint, tree: new Tree(checkpoint.size, checkpoint.root, (path) => read(path)) };
+    good = { policy, checkpoint, node: nodeOfTiles((path) => read(path), checkpoint.size) };
     const witnesses = await drawWitnesses(policy, signed);
     void into("visits", "Comparing …", () => compared(checkpoint, raw));
     return [drawState(checkpoint, quorum, time, Boolean(own.trim())), ...witnesses];
@@ -87,7 +88,7 @@ async function statedPolicy() {
 async function judged(policy, signed) {
   try {
     const { time } = await checkNote(policy, signed, now());
-    return { quorum: policy.quorum === "none" ? "no witness is asked for" : "", time };
+    return { quorum: policy.quorum === "none" ? "No witness is asked for, so nothing here proves a time or that others are shown the same log" : "", time };
   } catch (error) {
     if (!(error instanceof FormatError) || error.code !== "log.quorum") throw error;
     return { quorum: error.message, time: null };
@@ -153,8 +154,9 @@ async function compared(checkpoint, raw) {
 async function isBeginning(earlier, checkpoint) {
   if (earlier.size === checkpoint.size) return equal(earlier.root, checkpoint.root);
   if (earlier.size === 0n) return true;
-  const tree = /** @type {Tree} */ (good?.tree);
-  return verifyConsistency(earlier.size, checkpoint.size, earlier.root, checkpoint.root, await tree.consistency(earlier.size));
+  if (good === null) return false;
+  const proof = await consistencyProof(earlier.size, checkpoint.size, good.node);
+  return verifyConsistency(earlier.size, checkpoint.size, earlier.root, checkpoint.root, proof);
 }
 
 // -- a token -----------------------------------------------------------------------------------------------------------
@@ -170,15 +172,15 @@ async function find() {
     const proof = splitProof(raw);
     const witnessed = parseNote(proof.checkpoint);
     const checkpoint = parseCheckpoint(witnessed.text);
-    const { quorum } = await judged(policy, witnessed);
+    await judged(policy, witnessed);
     const reason = await objection(proof, checkpoint, claims.log ?? checkpoint.origin, utf8(leaf));
     const hash = await leafHash(utf8(leaf));
     const steps = (await climb(proof.index, checkpoint.size, hash, proof.hashes)) ?? [];
     if (reason) throw new FormatError("log.unverified", `the log's proof does not serve: ${reason}`);
     return [
-      note("good", el("p", el("strong", `It is entry ${counted(proof.index)} of ${counted(checkpoint.size)}. `), `${steps.length} hashes lead from it to the root that the log has signed${quorum ? `; ${quorum}` : ""}.`),
+      note("good", el("p", el("strong", `It is entry ${counted(proof.index + 1n)} of ${counted(checkpoint.size)}. `), `${steps.length} hashes lead from it to the root that the log has signed.`),
         el("p.quiet", "This shows that the entry is there. Whether the token is good for a result, and its signature, is the matter of the page that checks a result.")),
-      facts([...readLines(utf8(leaf))].map(([name, value]) => [name, value])),
+      facts([...readLines(utf8(leaf))].map(([name, value]) => [name, name === "iat" || name === "exp" ? moment(Number(value)) : value])),
       drawClimb(proof.index, hash, steps, checkpoint.root),
     ];
   });
@@ -200,14 +202,31 @@ async function leafOf(text) {
 async function readNewest() {
   await into("growth", "Reading entries …", async () => {
     if (good === null) return [note("open", el("p", "The log's checkpoint is not good, or not there: look above."))];
-    const { tree } = good;
-    if (tree.size === 0n) return [note("", el("p", "The log has no entry yet."))];
-    const last = (tree.size - 1n) / 256n;
+    const { size } = good.checkpoint;
+    if (size === 0n) return [note("", el("p", "The log has no entry yet."))];
+    const last = (size - 1n) / 256n;
     const first = last >= BUNDLES ? last - BUNDLES + 1n : 0n;
     const leaves = [];
-    for (let index = first; index <= last; index += 1n) leaves.push(...(await tree.leaves(index)));
-    return drawEntries(leaves.map(readLines), tree.size);
+    for (let index = first; index <= last; index += 1n) leaves.push(...(await checkedBundle(index, good)));
+    return drawEntries(leaves.map(readLines), size);
   });
+}
+
+/**
+ * Read a bundle of entries, each of which must be under the signed root.
+ * @param {bigint} index @param {NonNullable<typeof good>} under
+ */
+async function checkedBundle(index, { checkpoint: { size, root }, node }) {
+  const width = tileWidth("entries", index, size);
+  const leaves = readEntries(await read(tilePath("entries", index, width)));
+  const isUnder = await Promise.all(
+    leaves.map(async (leaf, at) => {
+      const place = index * 256n + BigInt(at);
+      return at < width && verifyInclusion(place, size, await leafHash(leaf), await inclusionProof(place, size, node), root);
+    }),
+  );
+  if (leaves.length === width && isUnder.every(Boolean)) return leaves;
+  throw new FormatError("log.unverified", "the entries that the log gives are not those under the root that it has signed");
 }
 
 /** @param {Map<string, string>[]} entries @param {bigint} size */
