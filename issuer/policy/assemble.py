@@ -14,7 +14,7 @@ from msgspec import Struct
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.identity.provider import Provider
-from issuer.policy.compiled import CompiledGrants, CompiledProvider
+from issuer.policy.compiled import BENCHMARKS, CompiledGrants, CompiledProvider
 from issuer.policy.match import Key, PolicySet, key_of_identity
 from issuer.policy.model import Policy, RegisteredBenchmarks, RegisteredFile
 from issuer.policy.once import shared
@@ -83,8 +83,12 @@ class Entry(Struct, frozen=True):
 
 def _decisive(basis: Basis, policy: Policy) -> dict[str, RegisteredFile]:
     """Return the registered files that can decide under these grants: those of benchmarks that the lists allow."""
-    grants = CompiledGrants(policy.grants)
-    return {name: file for name, file in basis.files.items() if grants.benchmarks.allows(file.repo)}
+    granted, denied = policy.grants.benchmarks, policy.grants.deny.benchmarks
+    return {
+        name: file
+        for name, file in basis.files.items()
+        if all(check.passed for check in BENCHMARKS.check(granted, denied, file.repo))
+    }
 
 
 class Change(Struct, frozen=True):

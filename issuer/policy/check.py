@@ -18,9 +18,10 @@ Disclosable = Literal["identity", "frameworks", "benchmarks", "models", "tasks",
 class Rule(Struct, frozen=True, gc=False):
     """What a check asks, put into words once for each policy.
 
-    `place` leads into the policy file. `says` is what a caller did, with `{}` for each value that was read. `topic` is
-    what `disclose` must name for a caller to see `expected`; None where nothing is hidden. `remedy` is the next step,
-    where it is another than the code's own. `reads` are the caller's claims that the outcome depends on.
+    `place` leads into the policy file. `says` is what a caller did, with `{}` for each value that was read. `expected`
+    is what would have passed, or the words before a list of that (`Check.wanted`). `topic` is what `disclose` must name
+    for a caller to see it; None where nothing is hidden. `remedy` is the next step, where it is another than the
+    code's own. `reads` are the caller's claims that the outcome depends on.
     """
 
     code: Code
@@ -35,14 +36,16 @@ class Rule(Struct, frozen=True, gc=False):
 class Check(Struct, frozen=True, gc=False):
     """One rule's outcome, with everything that an operator may see; `issuer.policy.disclose` reduces it for callers.
 
-    `values` are what was read, `pointer` is their place in the request body ("" for the identity token's claims). Most
-    checks pass and are never shown, so their words are made only on demand.
+    `values` are what was read, `pointer` is their place in the request body ("" for the identity token's claims);
+    `wanted` is the policy's list of what passes, or of what does not. Most checks pass and are never shown, so their
+    words are made only on demand.
     """
 
     of: Rule
     passed: bool
     values: tuple[object, ...] = ()
     pointer: str = ""
+    wanted: tuple[str, ...] = ()
 
     def at(self, place: str) -> Check:
         """Return the check as one of a rule at another place."""
@@ -66,7 +69,7 @@ class Check(Struct, frozen=True, gc=False):
     @property
     def expected(self) -> str:
         """What would have passed, in words; may be ""."""
-        return self.of.expected
+        return self.of.expected + ", ".join(self.wanted)
 
     @property
     def hint(self) -> str:

@@ -21,7 +21,7 @@ from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import number_text
 from issuer.identity.provider import Provider
 from issuer.policy.check import Check, Rule, escape_braces
-from issuer.policy.globs import DeniedGlobs, Globs
+from issuer.policy.globs import Globs, denies, matches_one
 from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant
 from issuer.policy.once import once
 from issuer.policy.requirement import Matcher, Requirement, describe, is_met
@@ -99,16 +99,12 @@ class CompiledRequirement:
 
 
 class CompiledGrants:
-    """What one integration may have signed."""
+    """What one integration may have signed, as far as words are made of it; of names these are its lists."""
 
-    __slots__ = ("benchmarks", "frameworks", "metrics", "models", "tasks")
+    __slots__ = ("frameworks", "metrics")
 
     def __init__(self, grants: Grants) -> None:
-        deny = grants.deny
         self.frameworks = once(lambda: CompiledFrameworks(grants.frameworks), "compiled frameworks", grants.frameworks)
-        self.benchmarks = CompiledNames("benchmarks", Code.POLICY_BENCHMARK, grants.benchmarks, deny.benchmarks)
-        self.models = CompiledNames("models", Code.POLICY_MODEL, grants.models, deny.models)
-        self.tasks = CompiledNames("tasks", Code.POLICY_TASK, grants.tasks, deny.tasks)
         self.metrics = once(lambda: CompiledMetrics(grants.metrics), "compiled metrics", grants.metrics)
 
 
@@ -184,34 +180,31 @@ def _remedy_for(version: str) -> str:
     return ""
 
 
-class CompiledNames:
-    """One of the lists of names in `grants`, and the list in `deny` that is taken from it."""
+class NameRules:
+    """The rules for one of the lists of names in `grants`, and for the list in `deny` that is taken from it. They are
+    the same for all policies: of ten thousand each has lists of its own, and words of their own would fill the memory.
+    """
 
-    __slots__ = ("_allowed", "_denied", "_granted", "_names")
+    __slots__ = ("_allowed", "_granted")
 
-    def __init__(
-        self,
-        topic: Literal["benchmarks", "models", "tasks"],
-        code: Code,
-        granted: tuple[str, ...],
-        denied: tuple[str, ...],
-    ) -> None:
+    def __init__(self, topic: Literal["benchmarks", "models", "tasks"], code: Code) -> None:
         says = "the run names {}"
-        self._names = Globs(granted)
-        self._granted = Rule(code, f"grants.{topic}", says, "one of " + ", ".join(granted), topic)
-        self._denied = DeniedGlobs(denied) if denied else None
-        self._allowed = Rule(code, f"grants.deny.{topic}", says, "none of " + ", ".join(denied), topic)
+        self._granted = Rule(code, f"grants.{topic}", says, "one of ", topic)
+        self._allowed = Rule(code, f"grants.deny.{topic}", says, "none of ", topic)
 
-    def check(self, actual: str, pointer: str) -> tuple[Check, ...]:
-        """Judge a name that a run gives."""
-        granted = Check(self._granted, self._names.match(actual), (actual,), pointer)
-        if self._denied is None:
-            return (granted,)
-        return (granted, Check(self._allowed, not self._denied.match(actual), (actual,), pointer))
+    def check(
+        self, granted: tuple[str, ...], denied: tuple[str, ...], actual: str, pointer: str = ""
+    ) -> tuple[Check, ...]:
+        """Judge a name that a run gives by a policy's two lists."""
+        check = Check(self._granted, matches_one(granted, actual), (actual,), pointer, granted)
+        if not denied:
+            return (check,)
+        return check, Check(self._allowed, not denies(denied, actual), (actual,), pointer, denied)
 
-    def allows(self, name: str) -> bool:
-        """Say whether the lists allow a name."""
-        return all(check.passed for check in self.check(name, ""))
+
+BENCHMARKS = NameRules("benchmarks", Code.POLICY_BENCHMARK)
+MODELS = NameRules("models", Code.POLICY_MODEL)
+TASKS = NameRules("tasks", Code.POLICY_TASK)
 
 
 class CompiledMetrics:

@@ -16,7 +16,7 @@ from issuer.formats.strict_yaml import number_text
 from issuer.identity.caller import Caller
 from issuer.policy.check import Check, Rule, show_name
 from issuer.policy.check_identity import check_identity, warn_of_names
-from issuer.policy.compiled import CompiledMetrics
+from issuer.policy.compiled import BENCHMARKS, MODELS, TASKS, CompiledMetrics
 from issuer.policy.model import Policy, RegisteredBenchmarks
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric, RunClaims
@@ -123,13 +123,14 @@ def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> 
 def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Check]:
     """Judge one run by the grants, in the order of policies/REFERENCE.md. `at` is the pointer to its claims."""
     compiled, grants, framework = registration.grants, registration.policy.grants, claims.framework
+    deny = grants.deny
     checks = [*compiled.frameworks.check(framework.name, framework.version, f"{at}/framework")]
     if grants.command == "required":
         sent = framework.command is not UNSET
         checks.append(Check(_COMMAND, sent, ("there" if sent else None,), f"{at}/framework/command"))
-    checks += compiled.benchmarks.check(claims.benchmark_repo, f"{at}/benchmark_repo")
-    checks += compiled.models.check(claims.model_repo, f"{at}/model_repo")
-    checks += compiled.tasks.check(claims.task_id, f"{at}/task_id")
+    checks += BENCHMARKS.check(grants.benchmarks, deny.benchmarks, claims.benchmark_repo, f"{at}/benchmark_repo")
+    checks += MODELS.check(grants.models, deny.models, claims.model_repo, f"{at}/model_repo")
+    checks += TASKS.check(grants.tasks, deny.tasks, claims.task_id, f"{at}/task_id")
     checks += _check_metrics(compiled.metrics, claims.metrics, f"{at}/metrics")
     if grants.registered_only:
         checks += _check_registered(registration.benchmarks, claims, at)

@@ -16,6 +16,8 @@ from functools import lru_cache
 # What no `*` matches: separators; control characters and Unicode's line breaks, which a log or a file shows as the end
 # of a line.
 _BARRIER = re.compile(r"[/@:\x00-\x1f\x7f-\x9f\u2028\u2029]").search
+# Longer lists are worth being taken apart, and kept so.
+_LONG = 16
 
 
 class Globs:
@@ -25,8 +27,8 @@ class Globs:
 
     def __init__(self, globs: Iterable[str]) -> None:
         globs = tuple(globs)
-        self._exact = _set_of(tuple(glob for glob in globs if "*" not in glob))
-        self._patterns = tuple(_parts(glob) for glob in globs if "*" in glob)
+        self._exact = frozenset([glob for glob in globs if "*" not in glob])
+        self._patterns = [_split(glob) for glob in globs if "*" in glob]
 
     def match(self, value: str) -> bool:
         """Say whether a whole value matches one of them."""
@@ -38,19 +40,27 @@ class Globs:
         return False
 
 
-class DeniedGlobs:
-    """A list of globs of `deny`, taken apart once. Case is ignored: the Hub finds a repository in any case, so another
-    spelling must not be a way around."""
+def matches_one(globs: tuple[str, ...], value: str) -> bool:
+    """Say whether a whole value matches one of a list of globs, as it stands in a policy.
 
-    __slots__ = ("_patterns",)
+    Nothing is kept of a short list as such: of ten thousand policies that would fill the memory.
+    """
+    if len(globs) > _LONG:
+        return _taken_apart(globs).match(value)
+    if value in globs:
+        return True
+    for glob in globs:
+        parts = _parts(glob)
+        if value.startswith(parts[0]) and _fits(parts, value, crosses=False):
+            return True
+    return False
 
-    def __init__(self, globs: Iterable[str]) -> None:
-        self._patterns = tuple(_parts(glob.lower()) for glob in globs)
 
-    def match(self, value: str) -> bool:
-        """Say whether a whole value matches one of them."""
-        value = value.lower()
-        return any([_fits(parts, value, crosses=True) for parts in self._patterns])  # noqa: C419 (a list is faster here)
+def denies(globs: tuple[str, ...], value: str) -> bool:
+    """Say whether a whole value matches one of a list of `deny`. Case is ignored: the Hub finds a repository in any
+    case, so another spelling must not be a way around."""
+    value = value.lower()
+    return any([_fits(_parts(glob.lower()), value, crosses=True) for glob in globs])  # noqa: C419 (a list is faster here)
 
 
 def glob_matches(pattern: str, value: str) -> bool:
@@ -58,16 +68,16 @@ def glob_matches(pattern: str, value: str) -> bool:
     return _fits(_parts(pattern), value, crosses=False)
 
 
-# Globs come from policies, never from callers, and many policies share some: `*`, `*/*`.
-@lru_cache(maxsize=65_536)
-def _parts(glob: str) -> tuple[str, ...]:
-    return tuple(glob.split("*"))
+def _split(glob: str) -> list[str]:
+    return glob.split("*")
 
 
-_set_of = lru_cache(maxsize=65_536)(frozenset[str])
+# Globs come from policies, never from callers; those that come often are taken apart once.
+_parts = lru_cache(maxsize=1024)(_split)
+_taken_apart = lru_cache(maxsize=256)(Globs)
 
 
-def _fits(parts: tuple[str, ...], value: str, *, crosses: bool) -> bool:
+def _fits(parts: list[str], value: str, *, crosses: bool) -> bool:
     """Match a whole value against what stands around the stars; `crosses` says whether these match separators, too.
 
     Each part takes the first place where it stands and keeps it. A glob needs no second try, and second tries let a

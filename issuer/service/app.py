@@ -55,7 +55,7 @@ from issuer.service.http.log import log_routes
 from issuer.service.http.log_info import LogInfo
 from issuer.service.http.published import Published, PublishedKeys
 from issuer.service.http.revocations import PublishedRevocations
-from issuer.service.http.routes import exception_handlers, routes
+from issuer.service.http.routes import exception_handlers, routes, write_documents
 from issuer.service.http.service import Service
 from issuer.service.http.tarpit import Tarpit
 from issuer.service.http.ui import ui_routes
@@ -254,6 +254,8 @@ def prepare(settings: Settings) -> None:
     """Make, once and before any, what several workers share."""
     make_own_secret(settings)
     system_roots()
+    write_documents()
+    Litestar([], openapi_config=None, logging_config=None)  # it imports half of itself when it is first used
 
 
 def build(

@@ -17,7 +17,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.profiles import PROFILES
 from issuer.policy import regex
 from issuer.policy.decide import Denial, decide
-from issuer.policy.globs import glob_matches
+from issuer.policy.globs import denies, glob_matches, matches_one
 from issuer.policy.match import are_disjoint, pins_match, resolve
 from issuer.policy.model import Identity
 from issuer.policy.requirement import Matcher, Requirement, describe, equals, is_met, meets
@@ -47,6 +47,23 @@ PROFILE = PROFILES["github-actions"]
 )
 def test_a_glob_matches_a_whole_value(pattern: str, value: str) -> None:
     assert glob_matches(pattern, value)
+
+
+@pytest.mark.parametrize("others", [0, 20], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("value", "met"),
+    [("gsm8k", True), ("gsm8k*", False), ("cais/hle", True), ("cais/*", True), ("x/hle", True), ("a-b-c", True),
+     ("cais/a/b", False), ("acb", False), ("other/19", False), ("", False)],
+)  # fmt: skip
+def test_a_list_is_met_where_one_of_its_globs_is(value: str, met: bool, others: int) -> None:
+    globs = ("gsm8k", "cais/*", "*/hle", "a*b*c", *(f"other-{number}/*" for number in range(others)))
+    assert matches_one(globs, value) is met
+    assert any(glob_matches(glob, value) for glob in globs) is met
+
+
+def test_a_denied_glob_crosses_everything_in_any_case() -> None:
+    assert denies(("x", "Evil*"), "eVIL/a@b:c")
+    assert not denies(("x", "Evil*"), "good/evil")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ And how a page for people is made: no script, nothing from elsewhere, in no fram
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from html import escape
 
@@ -27,7 +29,8 @@ _HEADERS = {
 }
 
 
-def pages() -> dict[str, Document]:
+@cache
+def pages() -> Mapping[str, Document]:
     """Return the page of each code, by its text, and under "" the list of all."""
     return {"": _index()} | {str(code): _of(code) for code in Code}
 

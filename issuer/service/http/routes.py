@@ -6,7 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -100,7 +100,14 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _schemas() -> dict[str, Document]:
+def write_documents() -> None:
+    """Write, before there are several processes, the documents that are the same in each of them."""
+    _schemas()
+    pages()
+
+
+@cache
+def _schemas() -> Mapping[str, Document]:
     documents = schema_documents()
     return {f"{name}.json": document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in documents.items()}
 

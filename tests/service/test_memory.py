@@ -1,0 +1,45 @@
+"""What workers share: what is loaded is one copy for all of them, and lies close together."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.policies import ISSUER_URL, POLICY, changed, write
+
+# In a process of its own: the heap of one that has run other tests is full of holes.
+MEASURED = """
+import sys
+from pathlib import Path
+from issuer.service.follow import follow_folder
+from issuer.service.server import settle
+
+def anonymous_kb():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+folder = Path(sys.argv[1])
+before = anonymous_kb()
+loaded = follow_folder(folder, folder.parent / "kept", sys.argv[2], development=False)
+after = anonymous_kb()
+settle()
+print(after - before, anonymous_kb() - before)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library")
+def test_what_reading_policies_took_is_given_back_before_workers_are_forked(tmp_path: Path) -> None:
+    count = 500
+    texts = (changed(POLICY, "integration: inspect-ai", f"integration: name-{number}") for number in range(count))
+    many = {f"name_{number}": changed(text, '"7"', f'"{number}"') for number, text in enumerate(texts)}
+    (tmp_path / "policies").mkdir()
+    folder = write(tmp_path / "policies", **many)
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(folder), ISSUER_URL], capture_output=True, check=True)
+    read_kb, kept_kb = (int(word) / count for word in done.stdout.split())
+    assert kept_kb < read_kb - 1.5, "the text of each file, and what its digest is of"
+    assert kept_kb < 6, "an integration, with what is known of its file"
