@@ -24,6 +24,9 @@ DIALECT = Dialect(integer="INTEGER", octets="BLOB", clustered="WITHOUT ROWID", f
 
 # The database file by device, inode, size and time of its last change; what is written ahead by the first two.
 Identity: TypeAlias = tuple[int, ...]
+# Connections to files that others have put away: to close one would touch the file that is there now, and one that
+# nothing holds is closed. They end with the process.
+_ABANDONED: list[sqlite3.Connection] = []
 
 
 class SqliteDatabase:
@@ -35,7 +38,6 @@ class SqliteDatabase:
         self._path = path
         self._opened: sqlite3.Connection | None = None
         self._identity: Identity = ()
-        self._abandoned: list[sqlite3.Connection] = []
         self._ahead = 0  # pages, about
 
     @property
@@ -81,7 +83,7 @@ class SqliteDatabase:
         with suppress(sqlite3.Error):
             connection.rollback()
         if self._identity and self.is_another():
-            self._abandoned.append(connection)  # for good: one that is forgotten is closed
+            _ABANDONED.append(connection)
         else:
             connection.close()
 
