@@ -75,6 +75,7 @@ class Overview(Struct, frozen=True):
     spans: Sequence[Span]
     integrations: Sequence[Line]
     codes: Sequence[Line]
+    signals: Sequence[Line]
     providers: Sequence[Line]
     keys: Sequence[Key]
 
@@ -130,6 +131,9 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
                  overview.integrations, "Nobody that is registered has asked yet.")  # fmt: skip
     yield _lines("Refusals, and what was not decided: the last 24 hours", ("Code", "Answers"), overview.codes,
                  "None.")  # fmt: skip
+    yield _lines("Signals of abuse, since the service began", ("Integration: signal, and what followed", "Times"),
+                 overview.signals, "None.")  # fmt: skip
+    yield '<p class="quiet">Who is held back, and until when: <code>issuer abuse list</code>.</p>\n'
     yield "<h2>Keys and providers</h2>\n"
     yield _table("Published keys", ("Key", "State", "Since"), map(_key, overview.keys))
     yield _lines("Questions to providers, since the service began", ("Provider", "Answered", "Failed"),

@@ -132,7 +132,7 @@ class Parts(Struct, frozen=True):
         make_own_secret(settings)
         failures, counts = Failures(), Counts(shared.row)
         asker = Fetcher(development=settings.development, deadline_s=ASK_S)
-        audit = FileAudit(settings.audit_file, count_failure=counts.audit_failures.add)
+        audit = FileAudit(settings.audit_file, count_failure=counts.audit_failures.add, count_signal=counts.signalled)
         fetcher = Fetcher(development=settings.development)
         home = home_of(Path(settings.data), settings.log.origin, settings.log_place)
         revocations, keeper = follow_revocations(settings, home, audit)

@@ -37,7 +37,8 @@ class FileAudit:
     """An open sink. Implements `issuance.ports.Audit`; `turn` is to be called twice a second.
 
     `refused_bytes` is the rate of bytes that one caller's refusals may add; `now_us` the clock, in microseconds.
-    `count_failure` is called for each event, or sync, that does not get onto the disk.
+    `count_failure` is called for each event, or sync, that does not get onto the disk, `count_signal` for each signal
+    of abuse that did.
     """
 
     def __init__(
@@ -46,13 +47,14 @@ class FileAudit:
         refused_bytes: Rate = REFUSED_BYTES,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         count_failure: Callable[[], object] = lambda: None,
+        count_signal: Callable[[AbuseSignal], object] = lambda _: None,
     ) -> None:
         self.worker = os.urandom(16).hex()
         self._seq, self._head = 0, NO_LINE
         self._told_seq, self._told_us = 0, now_us()
         self._refusals = Refusals(refused_bytes)
         self._now_us = now_us
-        self._count_failure = count_failure
+        self._count_failure, self._count_signal = count_failure, count_signal
         self._sync_began: float | None = None
         self._unsynced = False
         self.is_failing = False
@@ -77,6 +79,7 @@ class FileAudit:
         self._append(self._line_of(event))
         if isinstance(event, AbuseSignal):
             _log.warning("abuse signal", **_evidence(event))
+            self._count_signal(event)
 
     async def refuse(self, refused: Decision) -> None:
         """Tell a refusal, or count it: where one of its kind was told already, or its caller has added too much.

@@ -15,7 +15,7 @@ SPAN = Span("minute", NOW - 120, 60, {"issued": [0, 4, 2], "no": [0, 1, 0], "und
 def written(**changes: object) -> str:
     parts: dict[str, object] = {
         "version": "issuer 0", "at": NOW, "since": NOW - 60, "conditions": [Condition("Store", True, "role master")],
-        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))],
+        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))], "signals": [],
         "providers": [], "keys": [Key("k1", "active", NOW - 9)], **changes,
     }  # fmt: skip
     return write_overview(Overview(**parts)).decode()  # type: ignore[arg-type]
@@ -71,10 +71,10 @@ def test_a_text_from_outside_is_text() -> None:
     for payload in PAYLOADS:
         html = written(
             conditions=[Condition("Policies", False, payload)], integrations=[Line(payload, (1, 1, 1))],
-            codes=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1)],
+            codes=[Line(payload, (1,))], signals=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1)],
         )  # fmt: skip
         assert Text(html).tags == Text(written(
             conditions=[Condition("Policies", False, "x")], integrations=[Line("x", (1, 1, 1))],
-            codes=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1)],
+            codes=[Line("x", (1,))], signals=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1)],
         )).tags  # fmt: skip
         assert not re.findall("[\u202e\u2028\x85]", html)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from issuer.audit_events import AbuseSignal
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused
 from issuer.service.metrics.board import NOBODY, Row
@@ -22,6 +23,7 @@ TOKEN_ENDPOINTS = ("/tokens", "/tokens/batch", "/tokens/explain")
 ELSEWHERE = "other"
 OK = "ok"
 HTTP_REQUESTS, REQUESTS, FETCHES = "issuer_http_requests", "issuer_requests", "issuer_provider_fetches"
+SIGNALS = "issuer_abuse_signals"
 AUDIT_FAILURES, STARTS, CPU_NS = "issuer_audit_failures", "issuer_worker_starts", "issuer_worker_cpu_seconds"
 DURATION, ADMISSION = "issuer_request_duration_seconds", "issuer_admission_duration_seconds"
 SIGNING, APPEND = "issuer_signing_duration_seconds", "issuer_log_append_duration_seconds"
@@ -92,6 +94,11 @@ class Counts:
         if (counter := self._fetched.get(key)) is None:
             counter = self._fetched[key] = Counter(self._row, FETCHES, *key)
         counter.add()
+
+    def signalled(self, signal: AbuseSignal) -> None:
+        """Count a signal of abuse, of a registered identity; the answer to the same request again has it, too."""
+        if not signal.repeat:
+            Counter(self._row, SIGNALS, signal.signal, signal.then, signal.integration).add()
 
 
 def outcome_of(error: IssuerError) -> str:

@@ -27,6 +27,7 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
         "Answers of the endpoints for tokens and of /verify, and problems of all others (endpoint=other).",
     ),
     counts.FETCHES: (("outcome", "provider"), "Questions to a registered provider: its keys, or what a token is."),
+    counts.SIGNALS: (("signal", "then", "integration"), "Signals of abuse, and what followed from each."),
     counts.AUDIT_FAILURES: ((), "Events, or syncs, of the audit that did not get onto the disk."),
     counts.STARTS: ((), "Starts of workers."),
     counts.CPU_NS: ((), "CPU time of workers."),

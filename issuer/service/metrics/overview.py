@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from issuer import __version__
 from issuer.formats.times import show_span
 from issuer.page.operator import Condition, Key, Line, Overview, Span
-from issuer.service.metrics.counts import FETCHES
+from issuer.service.metrics.counts import FETCHES, SIGNALS
 from issuer.service.metrics.history import HOURS, MINUTES, Answers, History, answers_of, by_sort
 from issuer.service.metrics.snapshot import Snapshot
 from issuer.service.metrics.state import LogState, WorkerState
 
 _SORTS = ("issued", "no", "undecided")
+_WEIGHT = {"observe": 0, "warn": 1, "throttle": 2, "quarantine": 3}
 _NOT_WELL_FREE_BYTES = 1_000_000_000
 
 
@@ -32,6 +33,7 @@ def overview_of(found: Snapshot, history: History, now: int) -> Overview:
         ],
         integrations=_integrations(sum(hours, Answers())),
         codes=_codes(sum(hours, Answers())),
+        signals=_signals(found),
         providers=_providers(found),
         keys=[Key(key.kid, key.state, key.since) for key in found.states[0].keys] if found.states else [],
     )
@@ -66,6 +68,19 @@ def _providers(found: Snapshot) -> list[Line]:
             outcome, provider = labels
             asked.setdefault(provider, Counter())[outcome] += number
     return [Line(provider, (each["answered"], each["failed"])) for provider, each in sorted(asked.items())]
+
+
+def _signals(found: Snapshot) -> list[Line]:
+    """Those that cost their identity most come first."""
+    raised = Counter[tuple[str, ...]]()
+    for (name, *labels), (number, *_) in found.counted.items():
+        if name == SIGNALS:
+            signal, then, integration = labels
+            raised[then, signal, integration] += number
+    return [
+        Line(f"{integration}: {signal}, {then}", (number,))
+        for (then, signal, integration), number in sorted(raised.items(), key=lambda one: (-_WEIGHT[one[0][0]], one[0]))
+    ]
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------

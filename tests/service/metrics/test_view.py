@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from tests.support.browser import drive
-from tests.support.running import Running, eventually
+from tests.support.running import Running, body, eventually
+from tests.support.scraping import scraped, total
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
 
@@ -51,6 +52,16 @@ def test_it_lets_nobody_change_anything_and_tells_no_secret(live: Running) -> No
         assert secret not in shown.text
     assert httpx.post(address(live), content=b"x").status_code == 501
     assert httpx.get(f"{address(live)}?again").text.count('http-equiv="refresh" content="30"') == 1
+
+
+def test_signals_of_abuse_are_counted_and_shown(live: Running) -> None:
+    """One model's score, signed with another value each time."""
+    for number in range(8):
+        value = body(model_revision="1" * 40, metrics=[{"metric_id": "accuracy", "value": 0.5 + number / 1000}])
+        assert live.post(live.token(), value).status_code == 201
+    series = {"signal": "attempts", "then": "warn", "integration": "inspect-ai"}
+    eventually(lambda: total(scraped(live), "issuer_abuse_signals_total", **series) >= 2)
+    assert "inspect-ai: attempts, warn" in httpx.get(address(live)).text
 
 
 def test_what_is_not_well_is_said(live: Running) -> None:
