@@ -193,6 +193,8 @@ STORE_FILLS = 0.7
 # How far the clock of the store may be from this machine's: by more than that no service starts or is ready. A
 # provider's may differ as much from an issuer's.
 MOST_SKEW_S = 30
+# From how much on an operator is told.
+DOUBTFUL_SKEW_S = 5
 # How long the store waits for its replicas, where these are required.
 REPLICAS_MS = 300
 # Two pipelines hide the round trip; more would only make each smaller, and a merged call costs a third.
@@ -215,6 +217,8 @@ HOST_AGAIN_S = 20
 
 # Readiness ends while there is still room for the events of what is under way.
 MIN_FREE_BYTES = 1024 * 1024
+# From how little on an operator is told: an audit of a busy week is some gigabytes.
+FEW_FREE_BYTES = 1024 * 1024 * 1024
 # The bytes that the refusals of one caller may add to the file; beyond that they are counted. A burst is worth some
 # sixty refusals, as many as it takes to be quarantined. Sixteen workers together stay below 10 kB a second.
 REFUSED_BYTES = Rate(count=480, per_s=1, burst=72 * 1024)

@@ -15,14 +15,12 @@ from issuer.errors import SetupError, reading
 from issuer.formats.times import show_span
 from issuer.service.admission.secret_file import read_secret
 from issuer.service.backed_up import backed_up_at
-from issuer.service.bounds import BACKUP_OLD_S, MAX_TRUST_BYTES
+from issuer.service.bounds import BACKUP_OLD_S, FEW_FREE_BYTES, MAX_TRUST_BYTES, MIN_FREE_BYTES
 from issuer.service.settings import Settings
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES, parse_policy
 from issuer.verify.trust import read_trust_file
 
 _MIB = 1024 * 1024
-# Readiness is red below the first (service/audit.py); an audit of a busy week is some gigabytes.
-LEAST_FREE_BYTES, FEW_FREE_BYTES = _MIB, 1024 * _MIB
 _AS_ITS_USER = "Run this as the service's user; else `chown -R USER {data}`, and `chmod 700 {data}`."
 
 
@@ -52,7 +50,7 @@ def _there(path: Path) -> Path | None:
 def _look_at_room(name: str, folder: Path) -> Line:
     free = shutil.disk_usage(folder).free
     detail = f"{free // _MIB} MiB are free at {folder}"
-    if free < LEAST_FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         error = SetupError(Code.MACHINE_FAILED, detail)
         return failed(name, error, step=f"Make room, or give it a volume of its own: `df -h {folder}`.")
     if free < FEW_FREE_BYTES:

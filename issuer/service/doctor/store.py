@@ -10,11 +10,10 @@ from issuer.codes import Code
 from issuer.diagnosis import Line, failed
 from issuer.errors import IssuerError, SetupError
 from issuer.service.admission.told import Told, ask_store
-from issuer.service.bounds import DOCTOR_SLOW_MS, MOST_SKEW_S, STORE_FILLS
+from issuer.service.bounds import DOCTOR_SLOW_MS, DOUBTFUL_SKEW_S, MOST_SKEW_S, STORE_FILLS
 from issuer.service.settings import EMBEDDED, Settings, Store
 
 LEAST_VERSION = (6, 2)
-DOUBTFUL_SKEW_S = 5
 
 
 def look_at_store(settings: Settings) -> Iterator[Line]:

@@ -18,7 +18,7 @@ from issuer.service.metrics.counts import REQUESTS
 from issuer.service.metrics.snapshot import BoardReader
 
 MINUTES, HOURS = 60, 24
-_MINUTE_S = 60
+_MINUTE = 60  # in seconds
 # The endpoints that sign. A batch is one answer.
 _SIGNING = frozenset({"/tokens", "/tokens/batch"})
 
@@ -52,7 +52,7 @@ class History:
         self._reader = reader
         self._clock = clock
         first, minute = answers_of(reader.read().counted), self._minute()
-        self.since = minute * _MINUTE_S
+        self.since = minute * _MINUTE
         # Which minute, or hour, and all answers before it.
         self._minutes = deque([(minute, by_sort(first))], MINUTES)
         self._hours = deque([(minute // 60, first)], HOURS)
@@ -76,7 +76,7 @@ class History:
         return _differences(self._hours, self._minute() // 60, HOURS, now)
 
     def _minute(self) -> int:
-        return int(self._clock()) // _MINUTE_S
+        return int(self._clock()) // _MINUTE
 
 
 def by_sort(answers: Answers) -> Counter[str]:

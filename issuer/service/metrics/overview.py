@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from issuer import __version__
 from issuer.formats.times import show_span
 from issuer.page.operator import Condition, Key, Line, Overview, Span
+from issuer.service.bounds import FEW_FREE_BYTES
 from issuer.service.metrics.counts import FETCHES, SIGNALS
 from issuer.service.metrics.history import HOURS, MINUTES, Answers, History, answers_of, by_sort
 from issuer.service.metrics.snapshot import Snapshot
@@ -15,7 +16,6 @@ from issuer.service.metrics.state import LogState, WorkerState
 
 _SORTS = ("issued", "no", "undecided")
 _WEIGHT = {"observe": 0, "warn": 1, "throttle": 2, "quarantine": 3}
-_NOT_WELL_FREE_BYTES = 1_000_000_000
 
 
 def overview_of(found: Snapshot, history: History, now: int) -> Overview:
@@ -103,7 +103,7 @@ def _conditions(found: Snapshot, now: int) -> Iterator[Condition]:
         "Audit", not fails, "cannot be written: nothing is signed" if fails else "is written before each answer"
     )
     free = min(state.data_free_bytes for state in states)
-    yield Condition("Disk", free >= _NOT_WELL_FREE_BYTES, f"{_gigabytes(free)} free where the data is")
+    yield Condition("Disk", free >= FEW_FREE_BYTES, f"{_gigabytes(free)} free where the data is")
 
 
 def _policies(states: Sequence[WorkerState], now: int) -> Condition:
