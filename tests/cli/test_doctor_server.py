@@ -460,7 +460,7 @@ def test_a_backup_is_judged_by_its_age(home: Path, tmp_path: Path) -> None:
     os.utime(made, (0, made.stat().st_mtime - BACKUP_OLD_S - 60))
     code, lines, _ = examine(home)
     assert (lines["backup"]["verdict"], code) == ("warning", 0)
-    assert "31 min ago" in lines["backup"]["detail"]
+    assert "copied 31 min " in lines["backup"]["detail"]
     assert "systemctl status issuer-backup.timer" in lines["backup"]["next"]
     (tmp_path / "backup").chmod(0o700)
     shutil.rmtree(tmp_path / "backup")
