@@ -117,7 +117,7 @@ class Item(Struct, frozen=True):
 
 
 class Countable(Struct, frozen=True):
-    """What is to be counted of a request. `run` is the hash of its CI run, empty where there is none."""
+    """What the store counts of a request. `run` is the hash of its CI run, or empty."""
 
     items: tuple[Item, ...]
     run: bytes = b""

@@ -67,7 +67,7 @@ class TableHead(Struct, frozen=True):
 
 
 def read_head(text: Mapping[str, str]) -> TableHead:
-    """Read the metadata of a table. Raises FormatError (`file.rule`) for what is none, or one of another version."""
+    """Read the metadata of a table. Raises FormatError (`file.rule`) where it has none, or another version."""
     made_as = text.get("table_version")
     if made_as is None:
         raise FormatError(Code.FILE_RULE, f"is no table of results: {_AGAIN}")

@@ -153,7 +153,7 @@ class DaskPool:
         return [None if one is None else one[0] for one in alone]
 
     def _count(self) -> int:
-        """Return how many threads the workers have; 1 where there is none, which may be so for a moment."""
+        """Return how many threads all workers have, and at least 1: for a moment there may be no worker."""
         if time.monotonic() - self._counted_at > COUNTED_S:
             try:
                 self._threads = sum(self._client.nthreads().values())

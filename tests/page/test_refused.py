@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from issuer.dev.provider import LocalProvider
 from tests.support.boards import PAYLOADS
 from tests.support.browser import drive, looks
-from tests.support.running import BODY, Running, body, running
+from tests.support.running import BODY, Running, body
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
 MOST_OF_A_FIRST_VIEW = 100_000
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with LocalProvider() as provider, running(tmp_path_factory.mktemp("pages"), provider) as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("browser")
 
 
 def refusal(live: Running) -> str:

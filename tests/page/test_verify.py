@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,6 @@ pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"
 
 REPO = "acme/open-model"
 WORDS = {"pass": "pass", "FAIL": "fail", "unknown": "unknown", "skip": "skip"}
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with LocalProvider() as provider, running(tmp_path_factory.mktemp("pages"), provider) as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("browser")
 
 
 def signed(live: Running, sent: dict[str, Any] | None = None) -> tuple[str, str]:

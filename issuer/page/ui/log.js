@@ -13,7 +13,7 @@ import { checkNote } from "../verify/log/quorum.js";
 import { consistencyProof, inclusionProof } from "../verify/log/prove.js";
 import { nodeOfTiles, readEntries, tilePath, tileWidth } from "../verify/log/tiles.js";
 import { isSame } from "../verify/log/vkey.js";
-import { parseCompact } from "../verify/jws.js";
+import { MAX_TOKEN_BYTES, parseCompact } from "../verify/jws.js";
 import { readJson } from "../verify/json.js";
 import { byId, code, el, facts, moment, note, result, said, show, table } from "./dom.js";
 import { fetchDocument } from "./fetching.js";
@@ -190,11 +190,11 @@ async function find() {
 async function leafOf(text) {
   const { header, payload, signingInput } = parseCompact(text);
   /** @type {any} */
-  const [head, claims] = [header, payload].map((raw) => (raw instanceof Uint8Array ? readJson(raw, { maxBytes: 16_384, maxDepth: 16 }) : raw));
+  const claims = readJson(payload, { maxBytes: MAX_TOKEN_BYTES, maxDepth: 16 });
   for (const name of ["iss", "sub", "policy"]) {
     if (typeof claims?.[name] !== "string") throw new FormatError("jws.malformed", `this is no verify token: it has no \`${name}\``);
   }
-  return { leaf: await leafText(claims, String(head?.kid), signingInput), claims };
+  return { leaf: await leafText(claims, String(header.kid), signingInput), claims };
 }
 
 // -- entries -----------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def normalization_text(normalization: Mapping[str, Any]) -> str:
 
 
 def moment_of(date: str) -> int | None:
-    """Return an ISO date or time of a file as Unix seconds, at UTC where it names no offset; None where it is none."""
+    """Read an ISO date or time as Unix seconds; without an offset it is UTC. None where it is no date."""
     try:
         moment = datetime.fromisoformat(date)
     except ValueError:
