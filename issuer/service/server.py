@@ -38,7 +38,7 @@ from issuer.service.metrics.listener import MetricsListener
 from issuer.service.policy_keeper import Following, PolicyKeeper
 from issuer.service.settings import EMBEDDED, Settings, changed, listed
 from issuer.service.shared_page import SharedPage
-from issuer.service.workers import STOPS, Beat, Progress, beating, bind, listen_addresses, supervise
+from issuer.service.workers import STOPS, Beat, Progress, beating, bind, in_bursts, listen_addresses, supervise
 
 _log = structlog.get_logger("issuer")
 
@@ -163,6 +163,8 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         board = Board(workers)
         settings, shared = changed(settings, store_url=store_url), Shared(page, socket, row=board.rows[0])
         given = handed_over()
+        if workers == 1:  # several share them: the first that wakes would take a whole burst
+            given = in_bursts(given)
         addresses = [] if given else listen_addresses(settings.listen.host, settings.listen.port)
         metrics = _metrics(settings, board)
         if workers == 1 and metrics is None:

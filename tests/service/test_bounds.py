@@ -23,7 +23,7 @@ SINGLE, BATCH = MAX_BYTES["single"], MAX_BYTES["batch"]
 SERVICE = Path(b.__file__).parent
 # What every process has open beside connections: the store's pipelines and `ready`, the audit file, the listening
 # sockets, the standard streams, the event loop's own, and files that are read while policies are loaded.
-OTHER_DESCRIPTORS = b.PIPELINES + 1 + 20
+OTHER_DESCRIPTORS = b.PIPELINES + 1 + 20 + 2 * b.MAX_ACCEPTED
 
 
 def test_answers_leave_before_their_deadlines() -> None:

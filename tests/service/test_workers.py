@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import os
@@ -19,13 +20,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
-from issuer.service.bounds import SILENT_S
+from issuer.service.bounds import MAX_ACCEPTED, SILENT_S
 from issuer.service.settings import changed
 from issuer.service.signing.keyring import generate
-from issuer.service.workers import Progress, Worker, beating
+from issuer.service.workers import Progress, Worker, beating, bind
 from tests.support.http_load import request
 from tests.support.key_hosts import write_event
 from tests.support.running import (
@@ -151,6 +153,37 @@ def test_each_of_four_workers_gets_its_share_of_a_burst(four: Running) -> None:
     taken = who_answers(four, 80)
     assert len(taken) == 4
     assert max(taken.values()) < 40
+
+
+def test_callers_that_come_together_are_taken_together(four: Running) -> None:
+    """One by one, who comes last would wait for further answers to those who came first."""
+    of_worker = Counter(opened for opened in opened_by(workers_of(four)[0]) if opened.startswith("socket:"))
+    assert max(of_worker.values()) == MAX_ACCEPTED
+    own, alone = bind([(socket.AF_INET, ("127.0.0.1", 0))]), socket.create_server(("127.0.0.1", 0))
+    assert uvloop.run(turns_until_taken(own, 32)) < 8
+    assert uvloop.run(turns_until_taken([alone], 32)) >= 32
+
+
+async def turns_until_taken(sockets: list[socket.socket], callers: int) -> int:
+    """Return how many turns the event loop needs to take callers that came before it listened."""
+    loop, taken = asyncio.get_running_loop(), list[asyncio.Protocol]()
+
+    class Taken(asyncio.Protocol):
+        def connection_made(self, _transport: asyncio.BaseTransport) -> None:
+            taken.append(self)
+
+    sockets[0].listen()
+    with contextlib.ExitStack() as stack:
+        for _ in range(callers):
+            stack.enter_context(socket.create_connection(sockets[0].getsockname()))
+        servers = [await loop.create_server(Taken, sock=each) for each in sockets]
+        turns = 0
+        while len(taken) < callers:
+            await asyncio.sleep(0)
+            turns += 1
+        for server in servers:
+            server.close()
+    return turns
 
 
 def test_one_identity_used_by_32_on_four_workers_gives_one_token(four: Running) -> None:
