@@ -1,4 +1,4 @@
-"""The operator's view, as one page that loads a style and nothing else. Pure.
+"""The operator's view, as one page that is whole without its script, which only shows times in the reader's zone. Pure.
 
 It is served at the metrics' address alone: it says how the issuer is, and lets nobody change anything. What is drawn
 stands beside it as numbers.
@@ -18,7 +18,8 @@ from issuer.formats.show import visible
 from issuer.formats.times import show_time
 
 _POLICY = (
-    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; "
     "trusted-types 'none'; require-trusted-types-for 'script'"
 )
 HEADERS = (
@@ -58,11 +59,13 @@ class Line(Struct, frozen=True):
 
 
 class Key(Struct, frozen=True):
-    """A published key: its state, since Unix seconds."""
+    """A published key: its state, since Unix seconds; and from when it may come into the next one, 0 for at once, None
+    where that is not known."""
 
     kid: str
     state: str
     since: int
+    moves_from: int | None
 
 
 class Overview(Struct, frozen=True):
@@ -86,6 +89,7 @@ _WHOLE = Template("""<!doctype html>
 <meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">$again
 <title>$title</title>
 <link rel="stylesheet" href="style.css">
+<script type="module" src="times.js"></script>
 </head>
 <body>
 <a class="skip" href="#main">To the content</a>
@@ -99,9 +103,11 @@ $body</main>
 
 
 @functools.cache
-def style() -> bytes:
-    """Return the style that all pages share."""
-    return (files("issuer.page") / "ui" / "style.css").read_bytes()
+def loaded() -> dict[str, tuple[bytes, str]]:
+    """Return what the page loads, by its name beside the page: bytes and media type."""
+    types = {"style.css": "text/css", "times.js": "text/javascript", "dom.js": "text/javascript"}
+    found = files("issuer.page") / "ui"
+    return {name: ((found / name).read_bytes(), f"{kind}; charset=utf-8") for name, kind in types.items()}
 
 
 def write_overview(overview: Overview, every_s: int | None = None) -> bytes:
@@ -135,7 +141,7 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
                  overview.signals, "None.")  # fmt: skip
     yield '<p class="quiet">Who is held back, and until when: <code>issuer abuse list</code>.</p>\n'
     yield "<h2>Keys and providers</h2>\n"
-    yield _table("Published keys", ("Key", "State", "Since"), map(_key, overview.keys))
+    yield _table("Published keys", ("Key", "State", "Since", "What comes next"), map(_key, overview.keys))
     yield _lines("Questions to providers, since the service began", ("Provider", "Answered", "Failed"),
                  overview.providers, "None was asked yet.")  # fmt: skip
 
@@ -164,10 +170,22 @@ def _condition(condition: Condition) -> str:
     )
 
 
+# What a key comes to: where the time is known, and where it is not.
+_NEXT = {
+    "next": ("may sign", "may sign 15 min after every host has published it"),
+    "active": ("may give way to the next key", "signs until a next key is made, by <code>issuer keys rotate</code>"),
+    "retiring": ("may leave the key set, its last token having expired", "leaves the key set"),
+}
+
+
 def _key(key: Key) -> str:
+    known, unknown = _NEXT.get(key.state, ("changes", "is as it is"))
+    says = f"{known}, from {_time(key.moves_from)} on" if key.moves_from else f"{known} now"
+    if key.moves_from is None:
+        says = unknown
     return (
         f'<th scope="row" role="rowheader"><code>{_said(key.kid)}</code></th><td role="cell">{escape(key.state)}</td>'
-        f'<td role="cell">{_time(key.since)}</td>'
+        f'<td role="cell">{_time(key.since)}</td><td role="cell">{says}</td>'
     )
 
 

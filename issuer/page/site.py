@@ -103,7 +103,7 @@ def site(issuer_url: str) -> dict[str, File]:
 
 # What the page says of itself in its markup counts, but for these.
 HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
-_OF_OTHERS = {f"ui/{name}.js" for name in ("refused", "problem", "log", "log-drawing", "visits")}
+_OF_OTHERS = {f"ui/{name}.js" for name in ("refused", "problem", "log", "log-drawing", "visits", "times")}
 
 
 def export() -> dict[str, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from issuer.page.operator import HEADERS, MOST_ROWS, Condition, Key, Line, Overview, Span, style, write_overview
+from issuer.page.operator import HEADERS, MOST_ROWS, Condition, Key, Line, Overview, Span, loaded, write_overview
 from tests.support.boards import PAYLOADS
 
 NOW = 1_790_000_000
@@ -16,7 +16,7 @@ def written(**changes: object) -> str:
     parts: dict[str, object] = {
         "version": "issuer 0", "at": NOW, "since": NOW - 60, "conditions": [Condition("Store", True, "role master")],
         "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))], "signals": [],
-        "providers": [], "keys": [Key("k1", "active", NOW - 9)], **changes,
+        "providers": [], "keys": [Key("k1", "active", NOW - 9, None)], **changes,
     }  # fmt: skip
     return write_overview(Overview(**parts)).decode()  # type: ignore[arg-type]
 
@@ -58,23 +58,42 @@ def test_of_many_integrations_the_rest_is_one_row_and_no_answer_is_lost() -> Non
     assert f'<bdi>9,950 others</bdi></th><td class="number" role="cell">{9950 * 2:,}</td>' in html
 
 
-def test_nothing_is_run_nothing_is_sent_and_nothing_comes_from_elsewhere() -> None:
+def test_one_script_shows_times_nothing_is_sent_and_nothing_comes_from_elsewhere() -> None:
     html, policy = written(), dict(HEADERS)["Content-Security-Policy"]
-    assert not {"script", "form", "input", "button", "iframe", "img", "style"} & set(Text(html).tags)
+    assert not {"form", "input", "button", "iframe", "img", "style"} & set(Text(html).tags)
+    assert re.findall(r"<script[^>]*>[^<]*", html) == ['<script type="module" src="times.js">']
     assert not re.findall(r"\sstyle=|\son[a-z]+=|https?:", html)
-    assert policy.startswith("default-src 'none'; style-src 'self'; ")
+    assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'; ")
+    assert policy.endswith("trusted-types 'none'; require-trusted-types-for 'script'")
     assert "unsafe" not in policy
-    assert b"\n.bars " in style()
+    assert b"\n.bars " in loaded()["style.css"][0]
+    asked = re.findall(r'(?:href|src)="([a-z.]+)"', html) + re.findall(
+        r'from "\./(.+)"', loaded()["times.js"][0].decode()
+    )
+    assert set(asked) - {"metrics"} == loaded().keys()
+
+
+def test_what_comes_next_for_a_key_is_said_with_its_time() -> None:
+    def says(state: str, moves_from: int | None) -> str:
+        return Text(written(keys=[Key("k1", state, NOW, moves_from)])).text.partition("What comes next")[2]
+
+    at = "from 2026-09-21 14:13:20 UTC on"
+    assert f"may sign, {at}" in says("next", NOW)
+    assert "may sign 15 min after every host has published it" in says("next", None)
+    assert f"may give way to the next key, {at}" in says("active", NOW)
+    assert "signs until a next key is made" in says("active", None)
+    assert f"may leave the key set, its last token having expired, {at}" in says("retiring", NOW)
+    assert "may leave the key set, its last token having expired now" in says("retiring", 0)
 
 
 def test_a_text_from_outside_is_text() -> None:
     for payload in PAYLOADS:
         html = written(
             conditions=[Condition("Policies", False, payload)], integrations=[Line(payload, (1, 1, 1))],
-            codes=[Line(payload, (1,))], signals=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1)],
+            codes=[Line(payload, (1,))], signals=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1, 2)],
         )  # fmt: skip
         assert Text(html).tags == Text(written(
             conditions=[Condition("Policies", False, "x")], integrations=[Line("x", (1, 1, 1))],
-            codes=[Line("x", (1,))], signals=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1)],
+            codes=[Line("x", (1,))], signals=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1, 2)],
         )).tags  # fmt: skip
         assert not re.findall("[\u202e\u2028\x85]", html)

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.page.operator import AGAIN_S, HEADERS, style, write_overview
+from issuer.page.operator import AGAIN_S, HEADERS, loaded, write_overview
 from issuer.service.bounds import BEAT_S, MAX_SCRAPES, SCRAPE_S
 from issuer.service.metrics.board import Board
 from issuer.service.metrics.expose import BoardCollector
@@ -128,8 +128,8 @@ class _Handler(MetricsHandler):
             case "/":
                 overview = overview_of(self._reader.read(), self._history, int(time.time()))
                 self._say(write_overview(overview, AGAIN_S if asked.query else None), _HTML)
-            case "/style.css":
-                self._say(style(), "text/css; charset=utf-8")
+            case path if (found := loaded().get(path[1:])) is not None:
+                self._say(*found)
             case _:
                 self.send_error(404)
 

@@ -35,7 +35,9 @@ def overview_of(found: Snapshot, history: History, now: int) -> Overview:
         codes=_codes(sum(hours, Answers())),
         signals=_signals(found),
         providers=_providers(found),
-        keys=[Key(key.kid, key.state, key.since) for key in found.states[0].keys] if found.states else [],
+        keys=[Key(key.kid, key.state, key.since, key.moves_from) for key in found.states[0].keys]
+        if found.states
+        else [],
     )
 
 

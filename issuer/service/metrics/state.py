@@ -27,7 +27,7 @@ from issuer.service.metrics.board import Row
 from issuer.service.metrics.counts import Counts
 from issuer.service.reload import Live
 from issuer.service.revocation.live import LiveRevocations, RevocationsStatus
-from issuer.service.signing.life import PUBLISHED
+from issuer.service.signing.life import PUBLISHED, moves_from
 from issuer.service.signing.live import LiveSigner
 from issuer.service.stops import LiveStops
 from issuer.service.store_watch import StoreWatch
@@ -45,11 +45,13 @@ class PoliciesState(Struct, frozen=True):
 
 
 class KeyState(Struct, frozen=True):
-    """A key that is published: the state that the history has, since Unix seconds; and whether it signs new tokens."""
+    """A key that is published: the state that the history has, since Unix seconds; and from when it may come into the
+    next one (`life.moves_from`)."""
 
     kid: str
     state: str
     since: int
+    moves_from: int | None
 
 
 class StoreState(Struct, frozen=True):
@@ -134,8 +136,8 @@ class Teller:
 
     def _state(self) -> WorkerState:
         watched, active = self._watched, self._watched.live.active
-        lives = watched.signer.lives
-        published = [life for life in map(lives.get, watched.signer.keyring.states) if life is not None]
+        lives, folders = watched.signer.lives, watched.signer.keyring.states
+        published = [life for life in map(lives.get, folders) if life is not None]
         return WorkerState(
             at=self._clock(),
             policies=PoliciesState(
@@ -145,7 +147,11 @@ class Teller:
                 len(watched.live.narrowed) if watched.live.stale else 0,
                 len(active.authority.policies.policies),
             ),
-            keys=tuple(KeyState(life.kid, life.what, life.since) for life in published if life.what in PUBLISHED),
+            keys=tuple(
+                KeyState(life.kid, life.what, life.since, moves_from(folders, lives, life.kid))
+                for life in published
+                if life.what in PUBLISHED
+            ),
             keys_stale=watched.signer.stale,
             revocations=watched.revocations.status,
             stops=watched.stops.status,

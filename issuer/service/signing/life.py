@@ -219,6 +219,22 @@ def _leaves(lives: Lives, kid: str, now: int) -> int | None:
     return now if life.active_from is None else life.last_token_exp
 
 
+def moves_from(folders: Folders, lives: Lives, kid: str) -> int | None:
+    """Return from when a key in the key set may come into its next state, in Unix seconds, 0 for at once.
+
+    None where that is not known: not every host has published a key to come, or there is none for an active key to give
+    way to.
+    """
+    match folders.get(kid):
+        case "next":
+            return may_sign_from(lives, kid)
+        case "active":
+            coming = [may_sign_from(lives, other) for other in _in(folders, "next")]
+            return min((time for time in coming if time is not None), default=None)
+        case _:
+            return None if kid not in lives else lives[kid].last_token_exp or 0
+
+
 class Plan(Struct, frozen=True):
     """The times of one key, done and to come, if each step is done when it is due. None: it is not known, or never.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from issuer.page.operator import loaded
 from tests.support.browser import drive
 from tests.support.running import Running, body, eventually
 from tests.support.scraping import scraped, total
@@ -28,12 +30,15 @@ def test_it_shows_what_was_answered_and_is_for_every_reader(live: Running, tmp_p
     url = address(live)
     steps = [
         ["goto", url], ["axe", "axe"], ["shot", "operator"], ["text", "verdict", ".verdict h2"],
-        ["texts", "bars", ".bars figcaption"], ["texts", "rows", "table.plain tbody tr"],
+        ["texts", "bars", ".bars figcaption"], ["texts", "rows", "table.plain tbody tr"], ["texts", "times", "time"],
     ]  # fmt: skip
     for visit in drive(steps, tmp_path):
         look = visit["look"]
         assert (visit["said"], visit["cookies"], look["axe"]) == ([], [], [])
-        assert {sent for _, sent, _ in visit["requests"]} <= {url, f"{url}style.css"}
+        assert {sent for _, sent, _ in visit["requests"]} <= {url, *(url + name for name in loaded())}
+        # In Berlin, where the browser is, and in UTC.
+        assert look["times"]
+        assert all(re.fullmatch(r"\d.* \d{4}, \d\d:\d\d:\d\d \(\d{4}-.* UTC\)|", text) for text in look["times"])
         assert look.get("wider", 0) <= 0
         assert "All is well" in look["verdict"]
         signed, refused, open_, *_ = (int(text.split(": ")[1].split()[0]) for text in look["bars"])

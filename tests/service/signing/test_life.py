@@ -26,6 +26,7 @@ from issuer.service.signing.life import (
     keys_left,
     latest,
     may_sign_from,
+    moves_from,
     plan,
     steps,
 )
@@ -260,6 +261,19 @@ def test_a_plan_has_every_time_of_a_rotation() -> None:
         Plan(A, "active", None, NOW - DAY, NOW + PUBLISHED_S, NOW + PUBLISHED_S + LAST_TOKEN_S),
         Plan("", "to come", NOW, NOW + PUBLISHED_S, None, None),
     ]
+
+
+def test_a_key_comes_into_its_next_state_when_a_rotation_may_bring_it_there() -> None:
+    folders = {A: "active"}
+    told = [event(1, "active")]
+    assert moves_from(folders, fold(told), A) is None, "nobody follows it"
+    folders[B], told = "next", [*told, event(NOW, "next", B)]
+    assert [moves_from(folders, fold(told), kid) for kid in (A, B)] == [None, None], "not every host has published it"
+    told.append(event(NOW + 5, "published", B))
+    assert [moves_from(folders, fold(told), kid) for kid in (A, B)] == [NOW + 5 + PUBLISHED_S] * 2
+    folders, told = {A: "retiring", B: "active"}, [*told, event(NOW + 999, "active", B), event(NOW + 999, "retiring")]
+    assert moves_from(folders, fold(told), A) == NOW + 999 + LAST_TOKEN_S
+    assert moves_from({C: "retiring"}, fold([event(1, "next", C), event(2, "retiring", C)]), C) == 0
 
 
 def test_a_plan_of_a_key_that_is_not_published_counts_from_now() -> None:
