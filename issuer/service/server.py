@@ -197,7 +197,7 @@ def _metrics(settings: Settings, board: Board) -> MetricsListener | None:
     """Listen where metrics are scraped; None where nobody is to. Raises SetupError."""
     if not settings.metrics.port:
         return None
-    return MetricsListener(settings.metrics.host, settings.metrics.port, board)
+    return MetricsListener(settings.metrics.host, settings.metrics.port, listed(settings.metrics.names), board)
 
 
 def _run(

@@ -91,6 +91,9 @@ class MetricsRoom(Struct, frozen=True, forbid_unknown_fields=True):
 
     host: Annotated[Text, Meta(description="the address at which metrics are scraped")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="the TCP port; 0: no metrics")] = 0
+    names: Annotated[
+        str, Meta(description="names with a dot that this address is asked by, with commas, beside its host")
+    ] = ""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,22 +27,29 @@ from issuer.service.metrics.board import Board
 from issuer.service.metrics.expose import BoardCollector
 from issuer.service.metrics.history import History
 from issuer.service.metrics.overview import overview_of
+from issuer.service.metrics.rebinding import is_own
 from issuer.service.metrics.snapshot import BoardReader
 from issuer.service.workers import Beat, why_not
 
 _HTML = "text/html; charset=utf-8"
+_FOREIGN = (
+    b"This address does not answer to the name that it was asked by (Host).\n"
+    b"Ask by its IP address, or write the name into the setting metrics.names.\n"
+)
 
 
 class MetricsListener:
-    """`run` answers scrapes of a board, in a process of its own.
+    """`run` answers scrapes of a board, in a process of its own, to who asks for `host`, one of `names`, or by a name
+    that no stranger can have (rebinding.py).
 
     Raises SetupError (`service.address`) where the address cannot be had.
     """
 
     name = "metrics"
 
-    def __init__(self, host: str, port: int, board: Board) -> None:
+    def __init__(self, host: str, port: int, names: Collection[str], board: Board) -> None:
         self._board = board
+        self._names = frozenset(name.lower() for name in (host, *names))
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
                 0
@@ -57,7 +64,7 @@ class MetricsListener:
         reader = BoardReader(self._board)
         registry, history = CollectorRegistry(auto_describe=False), History(reader)
         registry.register(BoardCollector(reader))
-        handler = partial(_Handler.factory(registry), reader, history)
+        handler = partial(_Handler.factory(registry), reader, history, self._names)
 
         def turn() -> None:
             beat()
@@ -115,12 +122,15 @@ class _Handler(MetricsHandler):
     server_version, sys_version = "issuer", ""
     timeout = SCRAPE_S
 
-    def __init__(self, reader: BoardReader, history: History, *given: Any) -> None:
-        self._reader, self._history = reader, history
+    def __init__(self, reader: BoardReader, history: History, names: Collection[str], *given: Any) -> None:
+        self._reader, self._history, self._names = reader, history, names
         super().__init__(*given)
 
     def do_GET(self) -> None:  # noqa: N802 (http.server's own name)
         """Answer a scrape, or show a page; everything else is not here."""
+        if not all(is_own(host, self._names) for host in self.headers.get_all("Host", ())):
+            self._say(_FOREIGN, "text/plain; charset=utf-8", 421)
+            return
         asked = urlsplit(self.path)
         match asked.path:
             case "/metrics":
@@ -133,8 +143,8 @@ class _Handler(MetricsHandler):
             case _:
                 self.send_error(404)
 
-    def _say(self, body: bytes, media_type: str) -> None:
-        self.send_response(200)
+    def _say(self, body: bytes, media_type: str, status: int = 200) -> None:
+        self.send_response(status)
         for name, value in (("Content-Type", media_type), ("Content-Length", str(len(body))), *HEADERS):
             self.send_header(name, value)
         self.end_headers()
