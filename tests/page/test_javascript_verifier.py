@@ -20,7 +20,7 @@ from tests.support import make
 from tests.support.contract_cases import LOG, LOGGED, SAID, TRUSTS
 from tests.support.contract_vectors import FOLDER
 from tests.support.generated_cases import generated
-from tests.support.javascript import VERIFIER, Calls, Failed, Line, mapping
+from tests.support.javascript import VERIFIER, Calls, Engine, Failed, Line, mapping
 from tests.support.javascript.judging import judge_in_javascript
 from tests.support.judging_vectors import MAX_JSON_BYTES, MAX_JSON_DEPTH, reports_of
 from tests.support.pages.blocks import blocks_of
@@ -47,15 +47,15 @@ def status_of(report: dict[str, Any]) -> dict[str, Any]:
     return {**{name: report[name] for name in names}, "checks": checks}
 
 
-def test_every_case_of_the_contract_has_the_checks_that_it_must() -> None:
+def test_every_case_of_the_contract_has_the_checks_that_it_must(engine: Engine) -> None:
     given = vectors("verify")
-    answers = judge_in_javascript(given["cases"], given["trusts"])
+    answers = judge_in_javascript(given["cases"], given["trusts"], engine)
     for case, answer in zip(given["cases"], answers, strict=True):
         assert not isinstance(answer, Failed), (case["name"], answer)
         assert [status_of(report) for report in answer] == case["reports"], case["name"]
 
 
-def test_texts_claims_and_entries_of_the_contract_have_their_digests_or_are_refused() -> None:
+def test_texts_claims_and_entries_of_the_contract_have_their_digests_or_are_refused(engine: Engine) -> None:
     calls, wanted = Calls(), list[tuple[str, Line, Any]]()  # None: refused
 
     def must(case: dict[str, Any], line: Line, member: str) -> None:
@@ -72,7 +72,7 @@ def test_texts_claims_and_entries_of_the_contract_have_their_digests_or_are_refu
     for case in vectors("entries")["cases"]:
         raw = case["yaml"].encode() if "yaml" in case else base64.b64decode(case["base64"])
         must(case, calls.add("entry.js", "readEntries", raw), "entries")
-    answers = calls.run()
+    answers = calls.run(engine)
     for name, line, said in wanted:
         answer = answers[line.number]
         assert isinstance(answer, Failed) == (said is None), (name, answer)
@@ -132,19 +132,19 @@ def in_python(case: dict[str, Any], trusts: dict[str, Any]) -> Any:
 
 
 @pytest.mark.long
-def test_every_case_of_the_contract_has_the_words_that_python_has() -> None:
+def test_every_case_of_the_contract_has_the_words_that_python_has(engine: Engine) -> None:
     given = vectors("verify")
-    answers = judge_in_javascript(given["cases"], given["trusts"])
+    answers = judge_in_javascript(given["cases"], given["trusts"], engine)
     for case, answer in zip(given["cases"], answers, strict=True):
         assert [{**report, "line": 0} for report in answer] == in_python(case, given["trusts"]), case["name"]
 
 
 @pytest.mark.long
-def test_ten_thousand_entries_come_to_what_they_come_to_in_python() -> None:
+def test_ten_thousand_entries_come_to_what_they_come_to_in_python(engine: Engine) -> None:
     """Good ones, tampered with, and misspelt. What it leaves open it says so of, and hardly any that Python reads."""
     given = list(generated(22, 10_000))
     outcomes = Counter[str]()
-    for case, answer in zip(given, judge_in_javascript(given, TRUSTS), strict=True):
+    for case, answer in zip(given, judge_in_javascript(given, TRUSTS, engine), strict=True):
         wanted = in_python(case, TRUSTS)
         outcomes[compared(case, answer, wanted)] += 1
     assert (

@@ -1,6 +1,6 @@
-"""Calls of the JavaScript verifier's modules, many in one Node process: `ask.mjs` makes them.
+"""Calls of the JavaScript verifier's modules, many in one process: `ask.mjs` makes them in Node, and a browser may.
 
-A test collects its calls, so that a thousand cost one start of Node, and compares the answers with Python's own.
+A test collects its calls, so that a thousand cost one start, and compares the answers with Python's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from msgspec import Struct
 from tests.support.shared import ROOT
 
 VERIFIER = ROOT / "issuer/page/verify"
-_ASK = Path(__file__).parent / "ask.mjs"
+_HERE = Path(__file__).parent
+ANSWERS = _HERE / "answers.mjs"
+# A command that makes calls: it takes the modules' folder and a file of JSON lines, and prints an answer a line.
+Engine = Sequence[str]
+NODE: Engine = ("node", "--no-warnings", str(_HERE / "ask.mjs"))
 
 
 class Failed(Struct, frozen=True):
@@ -49,12 +53,12 @@ class Calls:
         self._lines.append(json.dumps({"module": module, "call": call, "args": _written(args)}))
         return Line(len(self._lines) - 1)
 
-    def run(self) -> Sequence[Any]:
+    def run(self, engine: Engine = NODE) -> Sequence[Any]:
         """Return the answers, in the calls' order: values, `Failed` for a FormatError. Anything else thrown fails."""
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
             file.write("\n".join(self._lines))
             file.flush()
-            command = ["node", "--no-warnings", str(_ASK), str(VERIFIER), file.name]
+            command = [*engine, str(VERIFIER), file.name]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == 0, done.stderr[-2000:]
         answers = [json.loads(line) for line in done.stdout.split("\n") if line]

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from issuer.verify_token import unverified_leaf
-from tests.support.javascript import Calls, Failed, Line, mapping
+from tests.support.javascript import NODE, Calls, Engine, Failed, Line, mapping
 
 Case = Mapping[str, Any]
 
 
-def judge_in_javascript(cases: Iterable[Case], trusts: Mapping[str, Case]) -> list[Any]:
+def judge_in_javascript(
+    cases: Iterable[Case], trusts: Mapping[str, Case], engine: Engine = NODE
+) -> list[Any]:
     """Return for each case its reports as JSON, or why the file is not read, all by one process."""
     calls = Calls()
     known = {name: _trust(calls, trust) for name, trust in trusts.items()}
     lines = [_judged(calls, case, known[case["trust"]]) for case in cases]
-    answers = calls.run()
+    answers = calls.run(engine)
     return [answers[line.number] for line in lines]
 
 
