@@ -18,44 +18,13 @@ from tests.support import make
 from tests.support.answering import STALLS, answering
 from tests.support.boards import PAYLOADS
 from tests.support.browser import drive, looks
+from tests.support.browser.steps import FOUND, REPO, asking, signed, statuses
 from tests.support.in_process import run
 from tests.support.judging import write_trust
 from tests.support.running import Running, body, numbered, running
 from tests.support.witnessed import ORIGIN, TestLog, leaf_of, policy_text
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
-
-REPO = "acme/open-model"
-WORDS = {"pass": "pass", "FAIL": "fail", "unknown": "unknown", "skip": "skip"}
-
-
-def signed(live: Running, sent: dict[str, Any] | None = None) -> tuple[str, str]:
-    """Return a result file that this service has signed, and its token."""
-    answer = live.post(live.token(), numbered(1) if sent is None else sent)
-    assert answer.status_code in {200, 201}, answer.text
-    return answer.json()["entry"], answer.json()["verify_token"]
-
-
-def asking(
-    live: Running, text: str, name: str = "gsm8k.yaml", *, repo: str = REPO, page: str = ""
-) -> list[list[object]]:
-    """Return the steps up to what is needed."""
-    return [
-        ["goto", page or f"{live.url}/ui/verify"], ["drop", "#what", name, text], ["wait", "#chosen:has-text('bytes')"],
-        ["fill", "#repo", repo], ["fill", "#issuer", live.url], ["fill", "#audience", AUDIENCE], ["click", "#look"],
-        ["wait", "#plan > .panel, #plan > .note"],
-    ]  # fmt: skip
-
-
-FOUND: list[list[object]] = [
-    ["click", "#go"], ["wait", "#answer .checks"], ["texts", "verdict", "#answer .verdict"],
-    ["texts", "rows", "#answer .checks tbody tr"], ["text", "answer", "#answer"],
-]  # fmt: skip
-
-
-def statuses(look: dict[str, Any]) -> list[str]:
-    """Return how the checks came out, as the page shows them."""
-    return [next(status for word, status in WORDS.items() if word in row.split("\n")[0]) for row in look["rows"]]
 
 
 def by_command(live: Running, text: str, folder: Path) -> dict[str, Any]:

@@ -12,9 +12,7 @@ from tests.support.javascript import NODE, Calls, Engine, Failed, Line, mapping
 Case = Mapping[str, Any]
 
 
-def judge_in_javascript(
-    cases: Iterable[Case], trusts: Mapping[str, Case], engine: Engine = NODE
-) -> list[Any]:
+def judge_in_javascript(cases: Iterable[Case], trusts: Mapping[str, Case], engine: Engine = NODE) -> list[Any]:
     """Return for each case its reports as JSON, or why the file is not read, all by one process."""
     calls = Calls()
     known = {name: _trust(calls, trust) for name, trust in trusts.items()}
