@@ -21,7 +21,7 @@ from issuer.tlog.vkey import Kind, cosigned_text, parse_vkey, vkey_of
 from issuer.tlog.witness_policy import parse_policy
 from issuer.verify.check_log import AtHand, CheckedNotes, Search, sidecar_name
 from issuer.verify.trust import TrustedLog
-from issuer.verify_token import TokenClaims, read_unverified, token_leaf
+from issuer.verify_token import TokenClaims, read_unverified, token_leaf, unverified_leaf
 from tests.support import make
 from tests.support.javascript import Calls, Failed, big, mapping
 from tests.support.tlog import ORIGIN, WITNESSES, Tree, policy_text
@@ -370,12 +370,16 @@ def test_check_11_comes_to_what_it_comes_to_in_python_for_many_tokens() -> None:
 
 @pytest.mark.long
 def test_a_leaf_names_its_sidecar_and_the_question_to_its_log() -> None:
-    claims, signing_input = parsed(make.token_for(SAID, log=ORIGIN))
+    token = make.token_for(SAID, log=ORIGIN)
+    claims, signing_input = parsed(token)
     leaf, calls = token_leaf(claims, make.KID, signing_input), Calls()
     calls.add("log/ask.js", "sidecarName", make.PATH, leaf.to_bytes().decode())
     calls.add("log/ask.js", "proofUrl", "https://issuer.example/log/", leaf.to_bytes().decode())
+    calls.add("log/ask.js", "unverifiedLeaf", token)
     question = f"https://issuer.example/log/proof?iat={claims.iat}&token={leaf.token.hex()}"
-    assert calls.run() == [sidecar_name(make.PATH, leaf.token), question]
+    name, asked, made = calls.run()
+    assert (name, asked) == (sidecar_name(make.PATH, leaf.token), question)
+    assert (made["leaf"], made["claims"]["sub"]) == (unverified_leaf(token).to_bytes().decode(), claims.sub)
 
 
 # -- tiles ---------------------------------------------------------------------------------------------------------------

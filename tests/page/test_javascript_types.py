@@ -1,4 +1,4 @@
-"""The types that the verifier in JavaScript states in its comments are true, by TypeScript's compiler."""
+"""The types that the JavaScript of the pages states in its comments are true, by TypeScript's compiler."""
 
 from __future__ import annotations
 
@@ -8,34 +8,51 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.javascript import VERIFIER
 from tests.support.shared import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("node", "npm"), pytest.mark.timeout(300)]
 
-WRONG = """import { leafHash } from "./log/merkle.js";
+ROOM = ROOT / "issuer/page"
+WRONG = """import { leafHash } from "../verify/log/merkle.js";
 /** @type {Promise<string>} */
 export const hash = leafHash("no bytes");
+"""
+ANY = """const read = JSON.parse("1");
+/** @param {any} value */
+export const same = (value) => /** @type {any} */ (read ?? value);
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the compiler, by its lock, and a copy of the verifier."""
+    """A folder with the compiler, by its lock, and a copy of the scripts."""
     made = tmp_path_factory.mktemp("types")
     shutil.copytree(ROOT / "tests/support/javascript/types", made, dirs_exist_ok=True)
     command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     subprocess.run(command, cwd=made, check=True, capture_output=True, timeout=200)
-    shutil.copytree(VERIFIER, made / "verify")
+    for name in ("ui", "verify"):
+        shutil.copytree(ROOM / name, made / name)
     return made
 
 
-def complaints(folder: Path) -> list[str]:
-    done = subprocess.run(
-        ["node", "node_modules/typescript/bin/tsc", "--project", "."], cwd=folder, check=False, capture_output=True, text=True
-    )  # fmt: skip
-    assert (done.returncode == 0) == (not done.stdout.strip())
+def printed(folder: Path, *program: str) -> list[str]:
+    done = subprocess.run(["node", *program], cwd=folder, check=False, capture_output=True, text=True)
+    assert not done.stderr
     return done.stdout.splitlines()
+
+
+def complaints(folder: Path) -> list[str]:
+    return printed(folder, "node_modules/typescript/bin/tsc", "--project", ".")
+
+
+def anys(folder: Path) -> list[str]:
+    return printed(folder, "any.mjs")
+
+
+def test_every_script_of_the_room_is_among_them(folder: Path) -> None:
+    listed = printed(folder, "node_modules/typescript/bin/tsc", "--project", ".", "--listFilesOnly")
+    seen = {Path(name).relative_to(folder).as_posix() for name in listed if "node_modules" not in name}
+    assert seen == {path.relative_to(ROOM).as_posix() for path in ROOM.rglob("*.js")}
 
 
 def test_every_type_is_true_under_the_strict_rules(folder: Path) -> None:
@@ -43,9 +60,23 @@ def test_every_type_is_true_under_the_strict_rules(folder: Path) -> None:
 
 
 def test_a_call_with_another_type_is_noticed(folder: Path) -> None:
-    wrong = folder / "verify/wrong.js"
+    wrong = folder / "ui/wrong.js"
     wrong.write_text(WRONG)
     found = complaints(folder)
     wrong.unlink()
-    assert {line.partition("(")[0] for line in found if not line.startswith(" ")} == {"verify/wrong.js"}
+    assert {line.partition("(")[0] for line in found if not line.startswith(" ")} == {"ui/wrong.js"}
     assert sum("error TS2345" in line or "error TS2322" in line for line in found) == 2
+
+
+def test_nothing_is_of_any_type_and_no_complaint_is_silenced(folder: Path) -> None:
+    assert anys(folder) == []
+    assert [path.name for path in ROOM.rglob("*.js") if "@ts-" in path.read_text("utf-8")] == []
+
+
+def test_a_name_a_cast_and_an_answer_of_any_type_are_noticed(folder: Path) -> None:
+    wrong = folder / "ui/wrong.js"
+    wrong.write_text(ANY)
+    found = anys(folder)
+    wrong.unlink()
+    said = [line.partition("wrong.js:")[2].partition(" =")[0] for line in found]
+    assert said == ["1: read", "3: (value)", "3: value", "3: (read ?? value)"]

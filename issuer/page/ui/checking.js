@@ -1,88 +1,128 @@
 // A worker: the verifier apart from the page, so that what takes too long can be ended, and no file holds the page up.
 // It reaches no network (its policy, and nothing here asks): what it needs is handed in.
 import { FormatError, inspectToken, readBenchmark, readEntries, readTrustFile, resolve, sources, trustIssuer, verifyEntries } from "../verify/index.js";
-import { parseCompact } from "../verify/jws.js";
-import { readJson } from "../verify/json.js";
-import { proofUrl, sidecarName } from "../verify/log/ask.js";
-import { leafText } from "../verify/log/leaf.js";
+import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
 
-const MOST_QUESTIONS = 100;
-const MOST_TOKEN = 16 * 1024;
+/** @typedef {import("../verify/log/inclusion.js").AtHand} AtHand */
+/** @typedef {import("../verify/report.js").Report} Report */
+/** @typedef {import("../verify/trust.js").Absence} Absence */
+/** @typedef {import("../verify/trust.js").TrustFile} TrustFile */
+/**
+ * Whom to trust: by a trust file, or one issuer by what it publishes.
+ * @typedef {{issuer: string, audience: string, published: {archive: boolean, revocations: boolean}}} OneIssuer
+ * @typedef {{bytes: Uint8Array} | OneIssuer} Whom
+ */
+/**
+ * What to check: a file, which is `path` in the repository `repo`, or a token alone; received at `at`, which `witnessed`
+ * says is by this person's own clock, or null. Times are Unix seconds.
+ * @typedef {{file: Uint8Array, token: null} | {file: null, token: string}} Subject
+ * @typedef {Subject & {repo: string, path: string, trust: Whom, now: number, at: number | null, witnessed: boolean}} Question
+ */
+/**
+ * What the trust file names by this pointer: to be fetched, or a file that the person has.
+ * @typedef {{pointer: string, url?: string, file?: string}} Need
+ */
+/**
+ * A token's leaf in its issuer's log, what its proof is called beside the file, and where it is asked for, "" for nowhere.
+ * @typedef {{leaf: string, name: string, url: string}} Leaf
+ */
+/** @typedef {{entries: number, tokens: number, audience: string, needs: Need[], leaves: Leaf[]}} Plan */
+/**
+ * What was fetched and given: by pointers of the trust file, and proofs and answers of logs by leaf.
+ * @typedef {{found: Map<string, Uint8Array | null>, fetchedAt: Map<string, number>, proofs: Map<string, AtHand>,
+ *   asked: Map<string, AtHand>, benchmark: Uint8Array | null}} Evidence
+ */
+/** @typedef {{reports: Report[], absent: Absence[]}} Judged */
+/**
+ * What the worker is sent, and what it answers to it.
+ * @typedef {{plan: {given: {question: Question}, done: Plan}, judge: {given: {question: Question, evidence: Evidence},
+ *   done: Judged}}} Verbs
+ * @typedef {{verb: "plan", given: Verbs["plan"]["given"]} | {verb: "judge", given: Verbs["judge"]["given"]}} Task
+ */
+/**
+ * @template Done
+ * @typedef {{done: Done} | {fault: {code: string, message: string, place: string}}} Answer
+ */
 
-/** @param {any} asked */
-const trustOf = (asked) =>
-  asked.bytes ? readTrustFile(asked.bytes) : trustIssuer(asked.issuer, asked.audience, asked.published);
+const MOST_LEAVES = 100;
 
-/** What is to be checked: the entries of a file, or a token. @param {any} asked */
-const entriesOf = ({ file }) => (file ? readEntries(file) : []);
+/** @param {Whom} trust @returns {Promise<TrustFile>} */
+const trustOf = async (trust) =>
+  "bytes" in trust ? readTrustFile(trust.bytes) : trustIssuer(trust.issuer, trust.audience, trust.published);
 
-/** Say what judging would need. @param {any} asked */
-async function plan(asked) {
-  const entries = entriesOf(asked);
-  const trust = await trustOf(asked.trust);
-  const tokens = file(asked) ? entries.map((entry) => entry.token) : [asked.token];
-  const leaves = await leavesOf(tokens, trust, asked.path);
+/** Say what judging would need. @param {Verbs["plan"]["given"]} given @returns {Promise<Plan>} */
+async function plan({ question }) {
+  const entries = question.file ? readEntries(question.file) : [];
+  const trust = await trustOf(question.trust);
+  const tokens = (question.file ? entries.map(({ token }) => token) : [question.token]).filter((token) => token !== null);
+  const needs = [...sources(trust)].map(([pointer, { url, file }]) => ({ pointer, url, file }));
   return {
     entries: entries.length,
-    tokens: tokens.filter(Boolean).length,
+    tokens: tokens.length,
     audience: trust.audience,
-    issuers: trust.issuers.map((/** @type {any} */ one) => one.issuer),
-    required: trust.require ?? [],
-    needs: [...sources(trust)].map(([pointer, { url, file }]) => ({ pointer, url, file })).filter(({ url, file }) => url || file),
-    leaves,
+    needs: needs.filter(({ url, file }) => url || file),
+    leaves: await leavesOf(tokens, trust, question.path.split("/").pop() ?? ""),
   };
 }
-
-/** @param {any} asked */
-const file = (asked) => Boolean(asked.file);
 
 /**
  * The leaves of tokens whose issuer has a log in the trust file, and where its proof may be asked for. What a token says is
  * not checked here: it decides which question is shown to the person, and nothing else.
- * @param {(string | null)[]} tokens @param {any} trust @param {string} path
+ * @param {string[]} tokens @param {TrustFile} trust @param {string} file its name
  */
-async function leavesOf(tokens, trust, path) {
+async function leavesOf(tokens, { issuers }, file) {
+  const logs = new Map(issuers.flatMap(({ issuer, log }) => (log ? [[issuer, log]] : [])));
+  /** @type {Leaf[]} */
   const found = [];
-  for (const token of tokens) {
-    if (!token || found.length === MOST_QUESTIONS) continue;
-    try {
-      const { header, payload, signingInput } = /** @type {any} */ (parseCompact(token));
-      const claims = /** @type {any} */ (readJson(payload, { maxBytes: MOST_TOKEN, maxDepth: 16 }));
-      const entry = trust.issuers.find((/** @type {any} */ one) => one.issuer === claims.iss);
-      if (!entry?.log) continue;
-      const head = header instanceof Uint8Array ? /** @type {any} */ (readJson(header, { maxBytes: MOST_TOKEN, maxDepth: 4 })) : header;
-      const leaf = await leafText(claims, String(head.kid), signingInput);
-      found.push({ leaf, url: entry.log.url ? proofUrl(entry.log.url, leaf) : "", name: sidecarName(path.split("/").pop() ?? "", leaf) });
-    } catch (error) {
-      if (!(error instanceof FormatError)) throw error; // check 1 says what is wrong with such a token
+  if (logs.size)
+    for (const token of tokens) {
+      if (found.length === MOST_LEAVES) break;
+      const { leaf, iss } = await leafOf(token);
+      const log = logs.get(iss);
+      if (log) found.push({ leaf, name: sidecarName(file, leaf), url: log.url ? proofUrl(log.url, leaf) : "" });
     }
-  }
   return found;
 }
 
-/** Judge. @param {any} asked */
-async function judge(asked) {
-  const entries = entriesOf(asked);
-  const trust = await resolve(await trustOf(asked.trust), asked.found, asked.fetchedAt);
-  const { now, at, witnessed, proofs, asked: answers } = asked;
-  const benchmarks = new Map();
-  if (asked.benchmark) {
-    const benchmark = readBenchmark(asked.benchmark);
-    for (const { dataset } of entries) benchmarks.set(`${dataset.id}@${dataset.revision}`, benchmark);
+/** @param {string} token */
+async function leafOf(token) {
+  try {
+    const { leaf, claims } = await unverifiedLeaf(token);
+    return { leaf, iss: claims.iss };
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error; // check 1 says what is wrong with such a token
+    return { leaf: "", iss: "" };
   }
-  const context = { now, witnessed, benchmarks, proofs, asked: answers };
-  const reports = file(asked)
-    ? await verifyEntries(entries, asked.repo, asked.path, trust, at, context)
-    : [await inspectToken(asked.token, trust, at, context)];
+}
+
+/** Judge. @param {Verbs["judge"]["given"]} given @returns {Promise<Judged>} */
+async function judge({ question, evidence }) {
+  const { now, at, witnessed } = question;
+  const { found, fetchedAt, proofs, asked } = evidence;
+  const trust = await resolve(await trustOf(question.trust), found, fetchedAt);
+  if (question.file === null) {
+    const report = await inspectToken(question.token, trust, at, { now, witnessed, proofs, asked });
+    return { reports: [report], absent: trust.absent };
+  }
+  const entries = readEntries(question.file);
+  const context = { now, witnessed, benchmarks: benchmarksOf(entries, evidence.benchmark), proofs, asked };
+  const reports = await verifyEntries(entries, question.repo, question.path, trust, at, context);
   return { reports, absent: trust.absent };
 }
 
-/** @type {Record<string, (asked: any) => Promise<any>>} */
-const VERBS = { plan, judge };
+/**
+ * The `eval.yaml` that lies beside a file is taken for that of each benchmark and commit which the file names.
+ * @param {import("../verify/entry.js").Entry[]} entries @param {Uint8Array | null} raw
+ */
+function benchmarksOf(entries, raw) {
+  if (!raw) return new Map();
+  const benchmark = readBenchmark(raw);
+  return new Map(entries.map(({ dataset }) => [`${dataset.id}@${dataset.revision}`, benchmark]));
+}
 
-onmessage = async ({ data }) => {
+onmessage = async (/** @type {MessageEvent<Task>} */ { data }) => {
   try {
-    postMessage({ done: await VERBS[data.verb](data) });
+    postMessage({ done: await (data.verb === "plan" ? plan(data.given) : judge(data.given)) });
   } catch (error) {
     if (!(error instanceof FormatError)) return postMessage({ fault: { code: "internal", message: String(error), place: "" } });
     postMessage({ fault: { code: error.code, message: error.message, place: error.place } });

@@ -14,14 +14,19 @@ export function visible(value) {
   });
 }
 
+/** What an element is made of: a node as it is, text by `visible`, and nothing of what is absent. @typedef {Node | string | number | null | undefined} Part */
+/** The tag of "p.quiet". @template {string} Kind @typedef {Kind extends `${infer Tag}.${string}` ? Tag : Kind} TagOf */
+/** The element of a tag. @template {string} Tag @typedef {Tag extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[Tag] : HTMLElement} ElementOf */
+
 /**
  * Make an element. Strings among the children are text, escaped by `visible`.
- * @param {string} kind a tag with classes: "p.quiet"
- * @param {...(Node | string | number | null | undefined | {[name: string]: string})} parts attributes, and children
+ * @template {string} Kind
+ * @param {Kind} kind a tag with classes: "p.quiet"
+ * @param {...(Part | {[name: string]: string})} parts attributes, and children
  */
 export function el(kind, ...parts) {
   const [tag, ...classes] = kind.split(".");
-  const made = document.createElement(tag);
+  const made = /** @type {ElementOf<TagOf<Kind>>} */ (document.createElement(tag));
   if (classes.length) made.className = classes.join(" ");
   for (const part of parts) {
     if (part === null || part === undefined || part === "") continue;
@@ -38,20 +43,29 @@ export const said = (value) => el("bdi", visible(value));
 /** @param {unknown} value */
 export const code = (value) => el("code", said(value));
 
-/** @param {string} id @returns {any} */
-export const byId = (id) => document.getElementById(id);
+/**
+ * The element of this id, which the page's markup has; where the code needs one of a kind, it names it.
+ * @template {HTMLElement} [Kind=HTMLElement]
+ * @param {string} id @param {new () => Kind} [kind]
+ */
+export function byId(id, kind) {
+  const found = document.getElementById(id);
+  if (!(found instanceof (kind ?? HTMLElement))) throw new TypeError(`this page has no such element: ${id}`);
+  return /** @type {Kind} */ (found);
+}
 
-/** Facts as pairs of a name and what it is; pairs without a value are left out. @param {[string, any][]} pairs */
+/** Facts as pairs of a name and what it is; pairs without a value are left out. @param {[string, Part][]} pairs */
 export function facts(pairs) {
   const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return rows.length ? el("dl.facts", ...rows.flatMap(([name, value]) => [el("dt", name), el("dd", asNode(value))])) : "";
 }
 
-/** @param {any} value */
+/** @param {Part} value */
 const asNode = (value) => (value instanceof Node ? value : said(value));
 
-/** A moment in the reader's own zone, and in UTC beside it. @param {number} seconds Unix seconds */
+/** A moment in the reader's own zone, and in UTC beside it; nothing of none. @param {number | null} seconds Unix seconds */
 export function moment(seconds) {
+  if (seconds === null) return "";
   const at = new Date(seconds * 1000);
   if (Number.isNaN(at.getTime())) return said(seconds);
   const utc = `${at.toISOString().slice(0, 19)}Z`;
@@ -87,7 +101,7 @@ export function result(kind, word) {
   return el(`td.result.${kind}`, el("span.sign", { "aria-hidden": "true" }, SIGNS[kind]), word);
 }
 
-/** @param {"good"|"bad"|"open"|""} kind @param {...any} parts */
+/** @param {"good"|"bad"|"open"|""} kind @param {...Part} parts */
 export const note = (kind, ...parts) => el(kind ? `div.note.${kind}` : "div.note", ...parts);
 
 /** Put this in the place of what stood there. @param {Element} place @param {...(Node|string)} parts */

@@ -51,6 +51,7 @@ export async function fetchDocument(url, most) {
 async function codeOf(answer) {
   if (!(answer.headers.get("content-type") ?? "").startsWith("application/problem+json")) return "";
   try {
+    /** @type {{code?: unknown}} */
     const { code } = JSON.parse(new TextDecoder().decode(await readBounded(answer, MOST_PROBLEM)));
     return typeof code === "string" ? code : "";
   } catch {

@@ -2,8 +2,8 @@
 import { equal, hex, utf8 } from "../verify/bytes.js";
 import { FormatError } from "../verify/errors.js";
 import { objection } from "../verify/log/inclusion.js";
-import { leafText, readLines } from "../verify/log/leaf.js";
-import { proofUrl } from "../verify/log/ask.js";
+import { readLines } from "../verify/log/leaf.js";
+import { proofUrl, unverifiedLeaf } from "../verify/log/ask.js";
 import { climb, leafHash, verifyConsistency, verifyInclusion } from "../verify/log/merkle.js";
 import { parseNote, verifyNote } from "../verify/log/note.js";
 import { parsePolicy } from "../verify/log/policy.js";
@@ -13,8 +13,7 @@ import { checkNote } from "../verify/log/quorum.js";
 import { consistencyProof, inclusionProof } from "../verify/log/prove.js";
 import { nodeOfTiles, readEntries, tilePath, tileWidth } from "../verify/log/tiles.js";
 import { isSame } from "../verify/log/vkey.js";
-import { MAX_TOKEN_BYTES, parseCompact } from "../verify/jws.js";
-import { readJson } from "../verify/json.js";
+import { isObject, readJson } from "../verify/json.js";
 import { byId, code, el, facts, moment, note, result, said, show, table } from "./dom.js";
 import { fetchDocument } from "./fetching.js";
 import { drawClimb, drawDays } from "./log-drawing.js";
@@ -43,7 +42,7 @@ const now = () => Math.floor(Date.now() / 1000);
 /** @param {bigint | number} count */
 const counted = (count) => count.toLocaleString("en");
 
-/** Do some work, and show in a place what it finds or why it cannot. @param {string} place @param {string} busy @param {() => Promise<any[]>} work */
+/** Do some work, and show in a place what it finds or why it cannot. @param {string} place @param {string} busy @param {() => Promise<(Node | string)[]>} work */
 async function into(place, busy, work) {
   show(byId(place), el("p.busy", busy));
   try {
@@ -60,7 +59,7 @@ async function into(place, busy, work) {
 async function look() {
   good = null;
   await into("state", "Asking the log …", async () => {
-    const own = byId("policy").value;
+    const own = byId("policy", HTMLTextAreaElement).value;
     const policy = await parsePolicy(own.trim() ? utf8(own.endsWith("\n") ? own : `${own}\n`) : await statedPolicy());
     const raw = await read("checkpoint", MOST_INFO);
     const signed = parseNote(raw);
@@ -76,12 +75,12 @@ async function look() {
 
 /** The policy that the server itself states. */
 async function statedPolicy() {
-  /** @type {any} */
-  const info = readJson(await read("log.json", MOST_INFO), { maxBytes: MOST_INFO, maxDepth: 8 });
-  if (typeof info?.witness_policy === "string" && info.witness_policy) return utf8(info.witness_policy);
-  const keys = Array.isArray(info?.vkeys) ? info.vkeys.filter((/** @type {unknown} */ key) => typeof key === "string") : [];
+  const said = readJson(await read("log.json", MOST_INFO), { maxBytes: MOST_INFO, maxDepth: 8 });
+  const info = isObject(said) ? said : {};
+  if (typeof info.witness_policy === "string" && info.witness_policy) return utf8(info.witness_policy);
+  const keys = Array.isArray(info.vkeys) ? info.vkeys.filter((key) => typeof key === "string") : [];
   if (!keys.length) throw new FormatError("log.unavailable", "this server names no key of its log: paste its witness policy below");
-  return utf8(`${keys.map((/** @type {string} */ key) => `log ${key}`).join("\n")}\nquorum none\n`);
+  return utf8(`${keys.map((key) => `log ${key}`).join("\n")}\nquorum none\n`);
 }
 
 /** Say by whom a checkpoint is signed; too few witnesses are said, and anything else is thrown. @param {WitnessPolicy} policy @param {import("../verify/log/note.js").Note} signed */
@@ -108,7 +107,7 @@ function drawState(checkpoint, quorum, time, isOwn) {
       ["Log", said(checkpoint.origin)],
       ["Entries", counted(checkpoint.size)],
       ["Root", el("span.digest", hex(checkpoint.root))],
-      ["Witnessed", time === null ? "" : moment(time)],
+      ["Witnessed", moment(time)],
     ]),
   );
 }
@@ -162,12 +161,12 @@ async function isBeginning(earlier, checkpoint) {
 // -- a token -----------------------------------------------------------------------------------------------------------
 
 async function find() {
-  const text = byId("token").value.trim();
+  const text = byId("token", HTMLTextAreaElement).value.trim();
   await into("found", "Asking the log …", async () => {
     if (!text) return [note("", el("p", "Nothing is pasted yet."))];
     if (good === null) return [note("open", el("p", "The log's checkpoint is not good, or not there: look above."))];
     const { policy } = good;
-    const { leaf, claims } = await leafOf(text);
+    const { leaf, claims } = await unverifiedLeaf(text);
     const raw = await read(proofUrl(LOG.href.replace(/\/$/, ""), leaf), MOST_INFO);
     const proof = splitProof(raw);
     const witnessed = parseNote(proof.checkpoint);
@@ -184,17 +183,6 @@ async function find() {
       drawClimb(proof.index, hash, steps, checkpoint.root),
     ];
   });
-}
-
-/** @param {string} text a token */
-async function leafOf(text) {
-  const { header, payload, signingInput } = parseCompact(text);
-  /** @type {any} */
-  const claims = readJson(payload, { maxBytes: MAX_TOKEN_BYTES, maxDepth: 16 });
-  for (const name of ["iss", "sub", "policy"]) {
-    if (typeof claims?.[name] !== "string") throw new FormatError("jws.malformed", `this is no verify token: it has no \`${name}\``);
-  }
-  return { leaf: await leafText(claims, String(header.kid), signingInput), claims };
 }
 
 // -- entries -----------------------------------------------------------------------------------------------------------
@@ -263,7 +251,7 @@ byId("forget").addEventListener("click", () => {
   show(byId("visits"), note("", el("p", "Forgotten. The next look is a first visit.")));
 });
 for (const [form, work] of /** @type {const} */ ([["find", find], ["trust", look]])) {
-  byId(form).addEventListener("submit", (/** @type {Event} */ event) => {
+  byId(form).addEventListener("submit", (event) => {
     event.preventDefault();
     void work();
   });

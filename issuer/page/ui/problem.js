@@ -2,6 +2,7 @@
 import { code, el, facts, moment, note, result, said, table } from "./dom.js";
 
 const MOST_ROWS = 200;
+/** What stands in an answer: of which kind each member is, is looked at where it is read. @typedef {{[name: string]: unknown}} Members */
 const CODE = /^[a-z0-9_]{1,40}\.?[a-z0-9_.]{0,60}$/;
 
 /** Find the JSON object in a text: all of it, or from the first brace to the last. @param {string} text */
@@ -10,6 +11,7 @@ export function findObject(text) {
   const end = text.lastIndexOf("}");
   for (const part of [text, begin < 0 ? "" : text.slice(begin, end + 1)]) {
     try {
+      /** @type {unknown} */
       const value = JSON.parse(part);
       if (isObject(value)) return value;
     } catch {
@@ -19,23 +21,23 @@ export function findObject(text) {
   return null;
 }
 
-/** @param {unknown} value @returns {value is Record<string, any>} */
+/** @param {unknown} value @returns {value is Members} */
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** @param {unknown} value */
 const text = (value) => (typeof value === "string" ? value : "");
 
-/** @param {unknown} value @returns {Record<string, any>[]} */
+/** @param {unknown} value @returns {Members[]} */
 const objects = (value) => (Array.isArray(value) ? value.filter(isObject) : []);
 
-/** Draw what an issuer answered. Raises nothing: what is not there is not drawn. @param {Record<string, any>} answer */
+/** Draw what an issuer answered. Raises nothing: what is not there is not drawn. @param {Members} answer */
 export function drawAnswer(answer) {
   if (answer.verdict === "granted" || answer.verdict === "refused") return drawExplained(answer);
   if (text(answer.code) || text(answer.title) || text(answer.type)) return [drawProblem(answer)];
   return [note("bad", el("p", "This is JSON, but no answer of an issuer: it has neither a "), code("code"), " nor a title.")];
 }
 
-/** @param {Record<string, any>} problem */
+/** @param {Members} problem */
 function drawProblem(problem) {
   const undecided = problem.retryable === true;
   const name = text(problem.code) || text(problem.type);
@@ -59,7 +61,7 @@ function drawProblem(problem) {
   );
 }
 
-/** @param {Record<string, any>} answer */
+/** @param {Members} answer */
 function drawExplained(answer) {
   const granted = answer.verdict === "granted";
   const checks = objects(answer.checks);
@@ -94,7 +96,7 @@ function errorCode(name) {
   return CODE.test(name) ? el("a", { href: new URL(`../errors/${name}`, document.baseURI).pathname }, code(name)) : code(name);
 }
 
-/** @param {boolean} undecided @param {string} detail @param {Record<string, any>[]} checks */
+/** @param {boolean} undecided @param {string} detail @param {Members[]} checks */
 function nextStep(undecided, detail, checks) {
   const hints = [...new Set(checks.filter((one) => one.passed === false).map((one) => text(one.hint)).filter(Boolean))];
   const steps = undecided ? ["Send the same request again, after the time that Retry-After named."] : hints;
@@ -102,7 +104,7 @@ function nextStep(undecided, detail, checks) {
   return note("", el("h3", "What to do"), list, detail && !hints.length ? el("p", said(detail)) : "");
 }
 
-/** @param {Record<string, any>[]} faults */
+/** @param {Members[]} faults */
 function drawFaults(faults) {
   if (!faults.length) return "";
   const rows = faults.slice(0, MOST_ROWS).map((one) => [
@@ -113,7 +115,7 @@ function drawFaults(faults) {
   return el("div", table("What is wrong, and where in the request", ["Where", "Code", "What"], rows), more(faults));
 }
 
-/** Draw a policy's checks: those that failed first. @param {Record<string, any>[]} checks */
+/** Draw a policy's checks: those that failed first. @param {Members[]} checks */
 function drawChecks(checks) {
   if (!checks.length) return "";
   const sorted = [...checks.filter((one) => one.passed !== true), ...checks.filter((one) => one.passed === true)];
@@ -136,7 +138,7 @@ function drawChecks(checks) {
   return el("div.checks", table(caption, ["Result", "Check", "What was found"], rows), more(checks));
 }
 
-/** Name what is checked: a check that passed is not called by how it fails. @param {Record<string, any>} check */
+/** Name what is checked: a check that passed is not called by how it fails. @param {Members} check */
 function subject(check) {
   const name = text(check.code);
   if (name.startsWith("policy.")) return name.slice("policy.".length);
@@ -145,7 +147,9 @@ function subject(check) {
 
 /** @param {unknown} warnings */
 function drawWarnings(warnings) {
-  const texts = Array.isArray(warnings) ? warnings.filter((one) => typeof one === "string") : [];
+  /** @type {unknown[]} */
+  const all = Array.isArray(warnings) ? warnings : [];
+  const texts = all.filter((one) => typeof one === "string");
   return texts.length ? note("open", el("h3", "Warnings"), el("ul", ...texts.slice(0, MOST_ROWS).map((one) => el("li", said(one))))) : "";
 }
 

@@ -29,6 +29,9 @@ const EXAMPLE = {
   ],
 };
 
+const problem = () => byId("problem", HTMLTextAreaElement);
+const credentialField = () => byId("credential", HTMLTextAreaElement);
+
 /** @param {string} text */
 function showPasted(text) {
   const place = byId("answer");
@@ -45,17 +48,18 @@ function showPasted(text) {
 async function takeFile(files) {
   const [file] = files;
   if (file.size > MOST_BYTES) return show(byId("answer"), note("bad", el("p", said(file.name), ` has ${file.size.toLocaleString()} bytes, and at most ${MOST_BYTES.toLocaleString()} are read.`)));
-  byId("problem").value = await file.text();
-  return showPasted(byId("problem").value);
+  problem().value = await file.text();
+  return showPasted(problem().value);
 }
 
 async function ask() {
   const place = byId("explained");
-  const credential = byId("credential").value.trim().replace(/^Bearer\s+/i, "");
-  const body = byId("body").value.trim() || "{}";
+  const send = byId("send", HTMLButtonElement);
+  const credential = credentialField().value.trim().replace(/^Bearer\s+/i, "");
+  const body = byId("body", HTMLTextAreaElement).value.trim() || "{}";
   if (!BEARER.test(credential)) return show(place, note("bad", el("p", credential ? "This is no bearer credential: it has characters that none has." : "Paste a credential first.")));
   if (new Blob([body]).size > MOST_BODY) return show(place, note("bad", el("p", `The request has more than ${MOST_BODY / 1024} KiB.`)));
-  byId("send").disabled = true;
+  send.disabled = true;
   show(place, el("p.busy", `Asking ${location.origin} …`));
   try {
     const answered = await fetch(new URL("../tokens/explain", document.baseURI), {
@@ -68,25 +72,25 @@ async function ask() {
     const late = error instanceof DOMException && error.name === "TimeoutError";
     return show(place, note("open", el("p", late ? `No answer in ${WAIT_MS / 1000} s. Nothing was decided: ask again.` : "The issuer was not reached. Nothing was decided: ask again.")));
   } finally {
-    byId("send").disabled = false;
+    send.disabled = false;
   }
 }
 
 function forget() {
-  byId("credential").value = "";
+  credentialField().value = "";
   show(byId("explained"));
 }
 
 byId("origin").textContent = location.origin;
-byId("paste").addEventListener("submit", (/** @type {Event} */ event) => {
+byId("paste").addEventListener("submit", (event) => {
   event.preventDefault();
-  showPasted(byId("problem").value);
+  showPasted(problem().value);
 });
 byId("example").addEventListener("click", () => {
-  byId("problem").value = JSON.stringify(EXAMPLE, null, 2);
-  showPasted(byId("problem").value);
+  problem().value = JSON.stringify(EXAMPLE, null, 2);
+  showPasted(problem().value);
 });
-byId("ask").addEventListener("submit", (/** @type {Event} */ event) => {
+byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   void ask();
 });

@@ -55,9 +55,17 @@ const TIERS = [
 /** @type {Record<string, [("good"|"bad"|"open"|"none"), string]>} */
 const STATUS = { pass: ["good", "pass"], fail: ["bad", "FAIL"], unknown: ["open", "unknown"], skip: ["none", "skip"] };
 
-/** @typedef {{token: boolean, linked: {content: string} | null, trust: any, faults: any[], absent: any[]}} Around */
+/** @typedef {import("../verify/report.js").Report} Report */
+/** @typedef {import("../verify/report.js").Said} Said */
+/** What is drawn of what an entry or a token says. @typedef {Pick<Said, "dataset" | "metrics" | "framework" | "model_revision" | "selection" | "completeness" | "value">} Shown */
+/**
+ * What is known beside the reports: whether they are of a token alone, the link that was followed, the audience, what
+ * could not be fetched, and what the trust file names and was not to be had.
+ * @typedef {{token: boolean, linked: {content: string} | null, audience: string, faults: import("./evidence.js").Got[],
+ *   absent: import("../verify/trust.js").Absence[]}} Around
+ */
 
-/** @param {Element} place @param {any[]} reports @param {Around} around */
+/** @param {Element} place @param {Report[]} reports @param {Around} around */
 export function drawReports(place, reports, around) {
   const parts = [
     drawLink(reports, around.linked),
@@ -78,7 +86,7 @@ export function drawReports(place, reports, around) {
   next();
 }
 
-/** @param {any[]} reports @param {{content: string} | null} linked */
+/** @param {Report[]} reports @param {{content: string} | null} linked */
 function drawLink(reports, linked) {
   if (!linked) return "";
   const found = reports.find((report) => report.content_digest === linked.content);
@@ -96,7 +104,7 @@ function drawFaults({ faults, absent }) {
   return rows.length ? note("open", el("h3", "Not to be had"), el("ul", ...rows.slice(0, MOST_ROWS))) : "";
 }
 
-/** @param {any[]} reports */
+/** @param {Report[]} reports */
 function drawSummary(reports) {
   const counts = Object.entries(VERDICTS).map(([name, { word }]) => [word, reports.filter((report) => report.verdict === name).length]);
   const rows = counts.filter(([, count]) => count).map(([word, count]) => [el("th", { scope: "row" }, word), el("td.number", count.toLocaleString())]);
@@ -105,34 +113,48 @@ function drawSummary(reports) {
 
 // -- one entry ----------------------------------------------------------------------------------------------------------
 
-/** @param {any} report @param {Around} around */
-function drawReport(report, around) {
+/** @param {Report} report @param {Around} around */
+const drawReport = (report, around) => (around.token ? drawToken(report, around) : drawEntry(report, around));
+
+/** @param {Report} report @param {Around} around */
+function drawEntry(report, { audience }) {
   const { word, kind } = VERDICTS[report.verdict];
-  const title = around.token ? tokenTitle(report) : word;
-  const signed = report.claims !== null;
   return el(
     "article",
-    el(`div.verdict.${around.token && report.verdict !== "failed" ? "open" : kind}`, el("h2", title), el("p", around.token ? "A token, without a file." : describe(report))),
-    el("h3", around.token ? "What it says" : "What the file says"),
-    drawSaid(around.token && signed ? { ...report, said: saidByToken(report.claims), repo: report.claims.model_repo } : report, around),
-    signed ? drawSigned(report) : el("p", around.token ? "Its signature was not found good: what it says counts for nothing." : "Nobody here vouches for it."),
-    around.token ? "" : drawTier(report),
+    el(`div.verdict.${kind}`, el("h2", word), el("p", describe(report))),
+    el("h3", "What the file says"),
+    drawSaid(report.said, report.repo, audience),
+    report.claims ? drawSigned(report) : el("p", "Nobody here vouches for it."),
+    drawTier(report),
     drawChecks(report),
-    drawMeaning(report, around),
-    drawDigests(report, around),
+    drawMeaning(meaningOf(report)),
+    drawDigests(report, report.content_digest ? copyLink(report) : ""),
   );
 }
 
-/** @param {any} report */
-const tokenTitle = (report) => (report.verdict === "failed" ? "Not a good token here" : report.claims ? "A token of this issuer" : "Undecided");
+/** @param {Report} report @param {Around} around */
+function drawToken(report, { audience }) {
+  const { claims, verdict } = report;
+  const title = verdict === "failed" ? "Not a good token here" : claims ? "A token of this issuer" : "Undecided";
+  return el(
+    "article",
+    el(`div.verdict.${verdict === "failed" ? "bad" : "open"}`, el("h2", title), el("p", "A token, without a file.")),
+    el("h3", "What it says"),
+    claims ? drawSaid(saidByToken(claims), claims.model_repo, audience) : el("p", "Its signature was not found good: what it says counts for nothing."),
+    claims ? drawSigned(report) : "",
+    drawChecks(report),
+    drawMeaning(TOKEN),
+    drawDigests(report, ""),
+  );
+}
 
-/** @param {any} claims */
+/** @param {import("../verify/claims.js").RunClaims} claims @returns {Shown} */
 const saidByToken = (claims) => ({
   dataset: { id: claims.benchmark_repo, task_id: claims.task_id, revision: claims.benchmark_revision },
   metrics: claims.metrics, framework: claims.framework, model_revision: claims.model_revision, selection: {}, completeness: "",
 });
 
-/** @param {any} report */
+/** @param {Report} report */
 function describe({ verdict, reason, said: entry, repo, pointer, path, line }) {
   const place = `${path}, entry ${pointer.slice(1)}${line ? ` (line ${line})` : ""}`;
   const first = entry.metrics[0];
@@ -141,15 +163,15 @@ function describe({ verdict, reason, said: entry, repo, pointer, path, line }) {
   return said(`${repo} on ${entry.dataset.id}: ${score}. ${place}${why}`);
 }
 
-/** @param {any} metric */
+/** @param {Said["metrics"][number]} metric */
 const metricName = (metric) => (metric.slice ? `${metric.metric_id} (${metric.slice})` : metric.metric_id);
 
-/** @param {any} report @param {Around} around */
-function drawSaid({ said: entry, repo }, { trust }) {
+/** @param {Shown} entry @param {string} repo @param {string} audience */
+function drawSaid(entry, repo, audience) {
   const revision = entry.model_revision ?? "";
-  const onHub = trust.audience === HUB && REPO.test(repo) && COMMIT.test(revision);
+  const onHub = audience === HUB && REPO.test(repo) && COMMIT.test(revision);
   const commit = onHub ? link(`${HUB}/${repo}/commit/${revision}`, revision) : revision && code(revision);
-  const rows = entry.metrics.slice(0, MOST_ROWS).map((/** @type {any} */ metric) => [
+  const rows = entry.metrics.slice(0, MOST_ROWS).map((metric) => [
     el("th", { scope: "row" }, said(metricName(metric))),
     el("td", said(entry.selection[metricName(metric)] ?? "")),
     el("td.number", said(metric.value)),
@@ -167,7 +189,7 @@ function drawSaid({ said: entry, repo }, { trust }) {
   );
 }
 
-/** @param {any} report */
+/** @param {Report} report */
 function drawSigned(report) {
   const counts = report.verdict === "verified" || report.verdict === "good_when_issued";
   const { caller } = report;
@@ -182,14 +204,14 @@ function drawSigned(report) {
       ["The run's commit", commitOfRun(report.run_url, caller)],
       ["Signed by", said(report.issuer)], ["For its integration", report.integration],
       ["Signed", moment(report.issued_at)], ["The token ended", moment(report.expires_at)],
-      ["Seen by witnesses", report.witnessed_at === null ? "" : moment(report.witnessed_at)],
+      ["Seen by witnesses", moment(report.witnessed_at)],
       ["Attempt", report.attempt ? el("span", `${many}, since `, moment(report.attempt.since)) : ""],
     ]),
     el("details", el("summary", "All that the issuer says of who asked"), facts(ids.map(([name, value]) => [name, code(value)]))),
   );
 }
 
-/** The commit of the workflow's code, at its provider, where the address of the run says where that is. @param {string} url @param {any} caller */
+/** The commit of the workflow's code, at its provider, where the address of the run says where that is. @param {string} url @param {Report["caller"]} caller */
 function commitOfRun(url, caller) {
   const sha = typeof caller.sha === "string" ? caller.sha : typeof caller.workflow_sha === "string" ? caller.workflow_sha : "";
   if (!COMMIT.test(sha)) return "";
@@ -197,7 +219,7 @@ function commitOfRun(url, caller) {
   return found ? link(`${found[1]}${found[2].startsWith("/-") ? "/-" : ""}/commit/${sha}`, sha) : code(sha);
 }
 
-/** @param {any} report */
+/** @param {Report} report */
 function drawTier({ tier, tier_reason: reason, verdict }) {
   const own = TIERS.find(([name]) => name === tier);
   const ranks = TIERS.slice(0, 5).map(([name, what]) => el("li", name === tier ? { "aria-current": "true" } : "", `${name}: ${what}`));
@@ -211,9 +233,9 @@ function drawTier({ tier, tier_reason: reason, verdict }) {
   );
 }
 
-/** @param {any} report */
+/** @param {Report} report */
 function drawChecks({ checks }) {
-  const rows = checks.map((/** @type {any} */ check) => {
+  const rows = checks.map((check) => {
     const [kind, word] = STATUS[check.status];
     return [
       result(kind, word),
@@ -221,30 +243,34 @@ function drawChecks({ checks }) {
       el("td", said(check.evidence), check.token || check.file ? facts([["In the token", code(check.token || "–")], ["Here", code(check.file || "–")]]) : ""),
     ];
   });
-  const counted = Object.entries(STATUS).map(([name, [, word]]) => [checks.filter((/** @type {any} */ check) => check.status === name).length, word]);
+  const counted = Object.entries(STATUS).map(([name, [, word]]) => [checks.filter((check) => check.status === name).length, word]);
   const caption = `All ${checks.length} checks: ${counted.filter(([count]) => count).map(([count, word]) => `${count} ${word}`).join(", ")}`;
   return el("div.checks", table(caption, ["Result", "Check", "Evidence"], rows));
 }
 
-/** @param {any} report @param {Around} around */
-function drawMeaning(report, { token }) {
-  const failed = report.checks.filter((/** @type {any} */ check) => check.status === "fail").map((/** @type {any} */ check) => check.number);
-  const rest = report.checks.every((/** @type {any} */ check) => check.number === 5 || check.number > 9 || check.status === "pass");
-  const meaning = token ? TOKEN : failed.length === 1 && failed[0] === 5 && rest ? NOT_FRESH : VERDICTS[report.verdict];
-  return note("", facts([["This proves", el("span", meaning.proves)], ["It does not", el("span", meaning.not)]]));
+/** @typedef {{proves: string, not: string}} Meaning */
+
+/** @param {Report} report @returns {Meaning} */
+function meaningOf({ checks, verdict }) {
+  const failed = checks.filter(({ status }) => status === "fail");
+  const rest = checks.every(({ number, status }) => number === 5 || number > 9 || status === "pass");
+  return failed.length === 1 && failed[0].number === 5 && rest ? NOT_FRESH : VERDICTS[verdict];
 }
 
-/** @param {any} report @param {Around} around */
-function drawDigests(report, { token }) {
+/** @param {Meaning} meaning */
+const drawMeaning = (meaning) =>
+  note("", facts([["This proves", el("span", meaning.proves)], ["It does not", el("span", meaning.not)]]));
+
+/** @param {Report} report @param {Node | string} link */
+function drawDigests(report, link) {
   const digests = facts([
     ["The token", report.token_digest ? code(report.token_digest) : ""], ["The content", report.content_digest ? code(report.content_digest) : ""],
     ["jti", report.jti ? code(report.jti) : ""], ["Key", report.kid ? code(report.kid) : ""],
   ]);
-  if (!digests) return "";
-  return el("details", el("summary", "Digests, and a link"), digests, token || !report.content_digest ? "" : copyLink(report));
+  return digests ? el("details", el("summary", "Digests, and a link"), digests, link) : "";
 }
 
-/** A link that has digests and where the file sits, and no token. @param {any} report */
+/** A link that has digests and where the file sits, and no token. @param {Report} report */
 function copyLink(report) {
   const parts = new URLSearchParams({ repo: report.repo, path: report.path, content: report.content_digest });
   const address = `${location.origin}${location.pathname}#${parts}`;

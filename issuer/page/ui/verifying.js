@@ -1,129 +1,57 @@
 // The page "Verify a result": a file, where it sits, whom the person trusts; what is fetched, with consent; every check.
 import { byId, code, el, note, onDrop, said, show } from "./dom.js";
-import { fetchDocument } from "./fetching.js";
+import { evidence, gather, isLeftOut, settled, wantedBy, whatIs } from "./evidence.js";
+import { Fault } from "./fault.js";
+import { REPO, field, given, pasted, question, read, take, takeTrust } from "./given.js";
 import { drawReports } from "./report.js";
+import { work } from "./working.js";
 
-const MOST_FILE = 1024 * 1024;
-const MOST_PROOF = 512 * 1024;
+/** @typedef {import("./checking.js").Plan} Plan */
+/** @typedef {import("./checking.js").Question} Question */
+/** @typedef {import("./evidence.js").Wanted} Wanted */
+/** A file that the trust file names, and where the person gives it. @typedef {{pointer: string, file: string, input: HTMLInputElement}} Asked */
+
 const MOST_SUPPLIED = 4 * 1024 * 1024;
-const MOST_FILES = 200;
-// As the readers of each take them.
-/** @type {Record<string, number>} */
-const MOST = { keys: 256 * 1024, archive: 1024 * 1024, revocations: 4 * 1024 * 1024, policy: 1024 * 1024, receipt_keys: 256 * 1024, revocation_keys: 256 * 1024 };
-/** @type {Record<string, string>} */
-const WHAT = {
-  keys: "the keys that sign its tokens", archive: "every key that ever signed, for older tokens", revocations: "what it has taken back",
-  policy: "the witnesses of its log", receipt_keys: "the keys of your receipts", revocation_keys: "the keys that sign what was taken back",
-};
-const CHECK_MS = 60_000;
-const REPO = /^[A-Za-z0-9._-]{1,96}\/[A-Za-z0-9._-]{1,96}$/;
 const DIGEST = /^sha256:[0-9a-f]{64}$/;
-const TOKEN = /^\s*[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\s*$/;
-const NOT_FOUND = new Set([404, 410]);
-
-/** @typedef {{name: string, bytes: Uint8Array}} Named */
-/** What was given, beside the fields. @type {{file: Named | null, trust: Named | null, benchmark: Named | null, proofs: Map<string, Uint8Array>}} */
-const given = { file: null, trust: null, benchmark: null, proofs: new Map() };
 let turn = 0; // what was begun before another question is not shown
 
-// -- what is to be checked ----------------------------------------------------------------------------------------------
-
-/** @param {File} file @param {number} most @returns {Promise<Named>} */
-async function read(file, most) {
-  if (file.size > most) throw new Said(`${file.name} has ${file.size.toLocaleString()} bytes. At most ${most.toLocaleString()} are read.`);
-  return { name: file.name, bytes: new Uint8Array(await file.arrayBuffer()) };
+/** What was found was found of something else. */
+function forgetFound() {
+  turn += 1;
+  show(byId("plan"));
+  show(byId("answer"));
 }
 
-/** What is said to the person, and no fault of the program. */
-class Said extends Error {}
+// -- what is given ------------------------------------------------------------------------------------------------------
 
 /** @param {File[]} files */
-async function take(files) {
-  const place = byId("chosen");
+async function choose(files) {
   forgetFound();
   try {
-    if (files.length > MOST_FILES) throw new Said(`${files.length} files. At most ${MOST_FILES} are read.`);
-    for (const file of files) {
-      if (file.name.endsWith(".tlog-proof")) given.proofs.set(file.name, (await read(file, MOST_PROOF)).bytes);
-      else if (file.name === "eval.yaml") given.benchmark = await read(file, MOST_FILE);
-      else given.file = await read(file, MOST_FILE);
-    }
-    byId("text").value = "";
-    if (given.file && !byId("path").value) byId("path").value = `.eval_results/${given.file.name}`;
-    const others = [given.benchmark && "its eval.yaml", given.proofs.size && `proofs of the log: ${given.proofs.size}`].filter(Boolean);
-    const size = given.file ? `, ${given.file.bytes.length.toLocaleString()} bytes` : "";
-    show(place, said(given.file ? given.file.name : "No result file yet"), size, others.length ? `; ${others.join(", ")}` : "");
+    await take(files);
+    pasted().value = "";
+    showGiven();
   } catch (error) {
     given.file = null;
-    show(place, el("span.result.bad", said(messageOf(error))));
+    show(byId("chosen"), el("span.result.bad", said(error instanceof Fault ? error.message : "This file cannot be read.")));
   }
 }
 
-/** @param {unknown} error */
-function messageOf(error) {
-  if (error instanceof Said) return error.message;
-  return "This file cannot be read.";
+function showGiven() {
+  const { file, benchmark, proofs } = given;
+  if (file && !field("path").value) field("path").value = `.eval_results/${file.name}`;
+  const others = [benchmark ? "its eval.yaml" : "", proofs.size ? `proofs of the log: ${proofs.size}` : ""].filter(Boolean);
+  const size = file ? `, ${file.bytes.length.toLocaleString()} bytes` : "";
+  show(byId("chosen"), said(file ? file.name : "No result file yet"), size, others.length ? `; ${others.join(", ")}` : "");
 }
 
-/** What the form says, or Said. */
-function question() {
-  const text = byId("text").value;
-  if (text.length > MOST_FILE) throw new Said("The pasted text is longer than 1 MiB.");
-  const token = TOKEN.test(text) ? text.trim() : null;
-  const file = text.trim() && !token ? new TextEncoder().encode(text) : token ? null : given.file?.bytes ?? null;
-  if (!file && !token) throw new Said("1. Drop a result file, choose one, or paste its text or a token.");
-  const repo = byId("repo").value.trim();
-  const path = byId("path").value.trim();
-  if (file && !REPO.test(repo)) throw new Said("2. Name the model repository, as OWNER/NAME: a file does not say where it sits.");
-  if (file && !path) throw new Said("2. Name the file as it is called in the repository, as .eval_results/gsm8k.yaml.");
-  return { file, token, repo, path, trust: trusted(), ...received() };
-}
-
-function trusted() {
-  if (byId("by-file").checked) {
-    if (!given.trust) throw new Said("3. Choose your trust file.");
-    return { bytes: given.trust.bytes };
+/** @param {File} file */
+async function chooseTrust(file) {
+  try {
+    await takeTrust(file);
+  } catch (error) {
+    refuse(error);
   }
-  const issuer = byId("issuer").value.trim();
-  const audience = byId("audience").value.trim();
-  if (!/^https?:\/\/[^\s/?#@]+(\/[^\s?#@]*[^\s?#@/])?$/.test(issuer)) throw new Said("3. Name the issuer as its URL, https and without a slash at the end.");
-  if (!audience) throw new Said("3. Name the audience: the site that the token was made for, for example https://huggingface.co.");
-  return { issuer, audience, published: { archive: true, revocations: true } };
-}
-
-function received() {
-  const now = Math.floor(Date.now() / 1000);
-  const how = byId("received").value;
-  if (how === "unknown") return { now, at: null, witnessed: false };
-  if (how === "now") return { now, at: now, witnessed: true };
-  const at = Date.parse(`${byId("at").value}Z`) / 1000;
-  if (!Number.isFinite(at)) throw new Said("2. Say when you received it.");
-  return { now, at: Math.floor(at), witnessed: false };
-}
-
-// -- the worker ---------------------------------------------------------------------------------------------------------
-
-const WORKER = new URL("./checking.js", import.meta.url).href;
-/** A worker's address is code: the one that may be named is this. */
-const addresses = globalThis.trustedTypes?.createPolicy("checking", { createScriptURL: () => WORKER });
-
-/** Have the worker do this, within CHECK_MS. @param {string} verb @param {any} asked @returns {Promise<any>} */
-function work(verb, asked) {
-  const worker = new Worker(/** @type {any} */ (addresses ? addresses.createScriptURL("") : WORKER), { type: "module" });
-  return new Promise((resolve, reject) => {
-    const end = setTimeout(() => reject(new Said(`This could not be checked in ${CHECK_MS / 1000} s: it was stopped, and nothing is known. Use the command issuer verify.`)), CHECK_MS);
-    worker.onmessage = ({ data }) => {
-      clearTimeout(end);
-      if (data.fault) reject(Object.assign(new Said(data.fault.message), data.fault));
-      else resolve(data.done);
-    };
-    worker.onerror = (event) => {
-      clearTimeout(end);
-      event.preventDefault();
-      reject(new Said("The verifier did not load. Load this page again; nothing is known."));
-    };
-    worker.postMessage({ verb, ...asked });
-  }).finally(() => worker.terminate());
 }
 
 // -- what is needed -----------------------------------------------------------------------------------------------------
@@ -134,102 +62,88 @@ async function look() {
   try {
     const asked = question();
     show(byId("plan"), el("p.busy", "Reading …"));
-    const plan = await work("plan", asked);
-    if (own !== turn) return;
-    await offer(asked, plan);
+    const plan = await work("plan", { question: asked });
+    if (own === turn) offer(asked, plan);
   } catch (error) {
     if (own === turn) refuse(error);
   }
 }
 
-/** @param {any} error */
+/** @param {unknown} error */
 function refuse(error) {
-  const beyond = error.code === "beyond";
-  const place = error.place ? el("p", "Where: ", code(error.place)) : "";
-  const kind = beyond ? "open" : "bad";
-  const title = beyond ? "This page does not read all of it: nothing is known" : "Not checked";
-  show(byId("plan"), note(kind, el("h2", title), el("p", said(error instanceof Said ? error.message : `The page failed: ${error}`)), error.code ? el("p", "Code: ", code(error.code)) : "", place));
-}
-
-/** Show what would be fetched, and wait for the person. @param {any} asked @param {any} plan */
-async function offer(asked, plan) {
-  if (asked.file && !plan.entries) return show(byId("plan"), note("", el("p", "This file has no entries: there is nothing to check.")));
-  const fetched = [...plan.needs.filter((/** @type {any} */ need) => need.url), ...plan.leaves.filter((/** @type {any} */ leaf) => leaf.url).map((/** @type {any} */ leaf) => ({ url: leaf.url, leaf: leaf.leaf }))];
-  const files = plan.needs.filter((/** @type {any} */ need) => need.file);
-  const count = asked.file ? `${plan.entries.toLocaleString()} ${plan.entries === 1 ? "entry" : "entries"}, ${plan.tokens.toLocaleString()} with a token.` : "One token.";
-  const rows = fetched.map((/** @type {any} */ need) => el("li", code(need.url), " ", el("span.quiet", `(${whatIs(need)})`)));
-  const inputs = files.map((/** @type {any} */ need, /** @type {number} */ index) => el("div", el("label", { for: `need-${index}` }, "Your trust file names ", code(need.file), `: ${whatIs(need)}`), el("input", { type: "file", id: `need-${index}` })));
-  const go = el("button", { type: "button", id: "go" }, fetched.length ? `Fetch ${fetched.length === 1 ? "this" : `these ${fetched.length}`}, and check` : "Check");
+  const fault = error instanceof Fault ? error : new Fault(`The page failed: ${error}`);
+  const beyond = fault.code === "beyond";
   show(
     byId("plan"),
-    el("div.panel", el("h2", "What is needed"), el("p", count),
-      fetched.length ? el("p", "To judge this, documents are fetched that everybody may have. Whoever serves them sees your address, and which documents; of the file, nothing but what stands here:") : el("p", "Nothing is fetched."),
-      fetched.length ? el("ul", ...rows) : "", ...inputs, el("p.buttons", go)),
+    note(
+      beyond ? "open" : "bad",
+      el("h2", beyond ? "This page does not read all of it: nothing is known" : "Not checked"),
+      el("p", said(fault.message)),
+      fault.code ? el("p", "Code: ", code(fault.code)) : "",
+      fault.place ? el("p", "Where: ", code(fault.place)) : "",
+    ),
   );
-  go.focus();
-  go.addEventListener("click", () => void check(asked, plan, fetched, files));
 }
 
-/** @param {any} need */
-const whatIs = (need) => (need.leaf ? "is the token in its log? The address has the token's digest and time" : WHAT[need.pointer.split("/").pop()] ?? "named by your trust file");
+/** Show what would be fetched, and wait for the person. @param {Question} asked @param {Plan} plan */
+function offer(asked, plan) {
+  if (asked.file && !plan.entries) return show(byId("plan"), note("", el("p", "This file has no entries: there is nothing to check.")));
+  const wanted = wantedBy(plan);
+  const files = plan.needs.flatMap(({ pointer, file }, index) =>
+    file ? [{ pointer, file, input: el("input", { type: "file", id: `need-${index}` }) }] : [],
+  );
+  const go = el("button", { type: "button", id: "go" }, wanted.length ? `Fetch ${wanted.length === 1 ? "this" : `these ${wanted.length}`}, and check` : "Check");
+  show(byId("plan"), el("div.panel", el("h2", "What is needed"), el("p", countOf(asked, plan)), ...drawWanted(wanted), ...files.map(drawAsked), el("p.buttons", go)));
+  go.focus();
+  go.addEventListener("click", () => void check(asked, plan, wanted, files, go));
+}
 
-/** @param {any} asked @param {any} plan @param {any[]} fetched @param {any[]} files */
-async function check(asked, plan, fetched, files) {
+/** @param {Question} asked @param {Plan} plan */
+function countOf({ file }, { entries, tokens }) {
+  if (!file) return "One token.";
+  return `${entries.toLocaleString()} ${entries === 1 ? "entry" : "entries"}, ${tokens.toLocaleString()} with a token.`;
+}
+
+/** @param {Wanted[]} wanted */
+function drawWanted(wanted) {
+  if (!wanted.length) return [el("p", "Nothing is fetched.")];
+  const why = "To judge this, documents are fetched that everybody may have. Whoever serves them sees your address, and which documents; of the file, nothing but what stands here:";
+  return [el("p", why), el("ul", ...wanted.map((each) => el("li", code(each.url), " ", el("span.quiet", `(${whatIs(each)})`))))];
+}
+
+/** @param {Asked} asked */
+const drawAsked = ({ pointer, file, input }) =>
+  el("div", el("label", { for: input.id }, "Your trust file names ", code(file), `: ${whatIs({ pointer })}`), input);
+
+// -- the checks ---------------------------------------------------------------------------------------------------------
+
+/** @param {Question} asked @param {Plan} plan @param {Wanted[]} wanted @param {Asked[]} files @param {HTMLButtonElement} go */
+async function check(asked, plan, wanted, files, go) {
   const own = ++turn;
   const busy = el("p.busy", "Reading …");
-  const go = byId("go");
   go.disabled = true;
   go.after(busy);
   try {
-    const supplied = await Promise.all(files.map(async (need, index) => {
-      const [file] = byId(`need-${index}`).files;
-      return [need.pointer, file ? (await read(file, MOST_SUPPLIED)).bytes : null];
-    }));
-    const got = await gather(fetched, (done) => { busy.textContent = `Fetched ${done} of ${fetched.length} …`; });
+    const supplied = await Promise.all(files.map(readSupplied));
+    const got = await gather(wanted, (done) => { busy.textContent = `Fetched ${done} of ${wanted.length} …`; });
     if (own !== turn) return;
     busy.textContent = "Checking …";
-    const judged = await work("judge", { ...asked, ...evidence(asked, plan, got, supplied) });
+    const judged = await work("judge", { question: settled(asked, got), evidence: evidence(plan, got, supplied, given) });
     if (own !== turn) return;
     go.disabled = false;
     busy.remove();
     const faults = got.filter((one) => one.fault && !isLeftOut(asked, one));
-    drawReports(byId("answer"), judged.reports, { token: !asked.file, linked: linked(), trust: plan, faults, absent: judged.absent });
+    drawReports(byId("answer"), judged.reports, { token: !asked.file, linked: linked(), audience: plan.audience, faults, absent: judged.absent });
     byId("answer").focus();
   } catch (error) {
     if (own === turn) refuse(error);
   }
 }
 
-/** @param {any[]} fetched @param {(done: number) => void} tell */
-async function gather(fetched, tell) {
-  const got = [];
-  for (const need of fetched) { // one after the other: a log is not asked a hundred things at once
-    tell(got.length);
-    got.push({ ...need, ...(await fetchDocument(need.url, need.leaf ? MOST_PROOF : MOST[need.pointer.split("/").pop()] ?? MOST_FILE)) });
-  }
-  return got;
-}
-
-/** An issuer alone is asked for what it may not publish: that is no fault. @param {any} asked @param {any} one */
-const isLeftOut = (asked, one) => !asked.trust.bytes && NOT_FOUND.has(one.status) && /archive|revocation/.test(one.pointer ?? "");
-
-/** What was fetched and given, as the verifier takes it. @param {any} asked @param {any} plan @param {any[]} got @param {any[]} supplied */
-function evidence(asked, plan, got, supplied) {
-  const documents = got.filter((one) => one.pointer);
-  const found = new Map([...documents.map((one) => [one.pointer, one.bytes]), ...supplied]);
-  const fetchedAt = new Map(documents.filter((one) => one.bytes).map((one) => [one.pointer, one.at]));
-  const lacks = (/** @type {string} */ name) => documents.some((one) => one.pointer.endsWith(name) && isLeftOut(asked, one));
-  const published = { archive: !lacks("/archive"), revocations: !lacks("/revocations") };
-  const proofs = new Map();
-  for (const { leaf, name } of plan.leaves) if (given.proofs.has(name)) proofs.set(leaf, { proof: given.proofs.get(name) });
-  const answers = new Map(got.filter((one) => one.leaf).map((one) => [one.leaf, answerOf(one)]));
-  return { trust: asked.trust.bytes ? asked.trust : { ...asked.trust, published }, found, fetchedAt, proofs, asked: answers, benchmark: given.benchmark?.bytes ?? null };
-}
-
-/** What a log answered. Only its own word is a no: another 404 may be anybody's. @param {any} one */
-function answerOf({ bytes, fault, code: refused }) {
-  if (bytes) return { proof: bytes };
-  return refused === "log.no_leaf" ? { denied: true } : { fault };
+/** @param {Asked} asked @returns {Promise<[string, Uint8Array | null]>} */
+async function readSupplied({ pointer, input }) {
+  const file = input.files?.[0];
+  return [pointer, file ? (await read(file, MOST_SUPPLIED)).bytes : null];
 }
 
 // -- links --------------------------------------------------------------------------------------------------------------
@@ -246,47 +160,36 @@ function linked() {
 function showLinked() {
   const asked = linked();
   if (!asked) return show(byId("linked"));
-  byId("repo").value = asked.repo;
-  byId("path").value = asked.path;
+  field("repo").value = asked.repo;
+  field("path").value = asked.path;
   return show(byId("linked"), note("", el("p", "The link that you followed speaks of the entry with this digest, of ", said(asked.repo), ":"), el("p", code(asked.content)), el("p.quiet", "A link proves nothing, and has no token in it. Drop the file here to check it.")));
 }
 
 // -- the form -----------------------------------------------------------------------------------------------------------
 
-function showChosen() {
-  byId("issuer-fields").hidden = byId("by-file").checked;
-  byId("file-fields").hidden = !byId("by-file").checked;
-  byId("at-field").hidden = byId("received").value !== "stated";
+function showFields() {
+  byId("issuer-fields").hidden = field("by-file").checked;
+  byId("file-fields").hidden = !field("by-file").checked;
+  byId("at-field").hidden = byId("received", HTMLSelectElement).value !== "stated";
 }
 
-byId("verify").addEventListener("submit", (/** @type {Event} */ event) => {
+byId("verify").addEventListener("submit", (event) => {
   event.preventDefault();
   void look();
 });
-/** What was found was found of something else. */
-function forgetFound() {
-  turn += 1;
-  show(byId("plan"));
-  show(byId("answer"));
-}
-
 byId("verify").addEventListener("input", () => {
   forgetFound();
-  showChosen();
+  showFields();
 });
-byId("file").addEventListener("change", () => void take([...byId("file").files]));
-byId("trust-file").addEventListener("change", async () => {
-  try {
-    given.trust = await read(byId("trust-file").files[0], MOST_SUPPLIED);
-  } catch (error) {
-    given.trust = null;
-    refuse(error);
-  }
+field("file").addEventListener("change", () => void choose([...(field("file").files ?? [])]));
+field("trust-file").addEventListener("change", () => {
+  const [file] = field("trust-file").files ?? [];
+  if (file) void chooseTrust(file);
 });
-byId("text").addEventListener("input", () => { given.file = null; });
-onDrop(byId("what"), (files) => void take(files));
+pasted().addEventListener("input", () => { given.file = null; });
+onDrop(byId("what"), (files) => void choose(files));
 addEventListener("hashchange", showLinked);
-byId("issuer").value = document.body.dataset.issuer ?? "";
+field("issuer").value = document.body.dataset.issuer ?? "";
 if (!globalThis.crypto?.subtle) show(byId("plan"), note("bad", el("p", "This browser checks signatures only on a page that came by https, or from its own machine. Open this page so, or use ", code("issuer verify"), ".")));
-showChosen();
+showFields();
 showLinked();

@@ -6,8 +6,10 @@ const MOST = 300_000; // characters
 /** @param {string} origin @returns {{raw: Uint8Array, at: number} | null} */
 export function lastVisit(origin) {
   try {
+    /** @type {{note?: unknown, at?: unknown} | null} */
     const kept = JSON.parse(localStorage.getItem(PREFIX + origin) ?? "null");
-    return typeof kept?.note === "string" && Number.isSafeInteger(kept.at) ? { raw: new TextEncoder().encode(kept.note), at: kept.at } : null;
+    if (typeof kept?.note !== "string" || typeof kept.at !== "number" || !Number.isSafeInteger(kept.at)) return null;
+    return { raw: new TextEncoder().encode(kept.note), at: kept.at };
   } catch {
     return null; // storage is denied, or what is there is none of ours
   }

@@ -1,7 +1,25 @@
 /** Where the proof of a leaf may lie, and how its log is asked for it. Names and addresses alone: nothing is fetched. */
 
 import { decodeBase64, hex, utf8 } from "../bytes.js";
-import { readLines } from "./leaf.js";
+import { readJson } from "../json.js";
+import { MAX_TOKEN_BYTES, parseCompact } from "../jws.js";
+import { integer, object, optional, text } from "../shape.js";
+import { leafText, readLines } from "./leaf.js";
+
+const named = object({ iss: text(), sub: text(), iat: integer(), exp: integer(), policy: text(), log: optional(text()) });
+
+/**
+ * The leaf of a token, and what the token says for it: nothing of that is verified. Throws FormatError for what is no
+ * token, or has no leaf.
+ * @param {string} token
+ */
+export async function unverifiedLeaf(token) {
+  const { header, payload, signingInput } = parseCompact(token);
+  const said = readJson(payload, { maxBytes: MAX_TOKEN_BYTES, maxDepth: 16 });
+  named(said);
+  const claims = /** @type {import("../json.js").JsonObject & import("./leaf.js").LeafClaims & {log?: string}} */ (said);
+  return { leaf: await leafText(claims, String(header.kid), signingInput), claims };
+}
 
 /** @param {string} leaf  the text of a token's leaf */
 const tokenHex = (leaf) => hex(decodeBase64(readLines(utf8(leaf)).get("token") ?? "") ?? new Uint8Array());

@@ -70,6 +70,7 @@ async function sibling(level, index, size, node) {
  * @param {Node} node
  */
 async function folded(begin, end, node) {
+  /** @type {Uint8Array | null} */
   let head = null;
   for (let rest = end; begin < rest; ) {
     const level = trailingZeros(rest - begin);

@@ -1,0 +1,81 @@
+// What is fetched to judge a result, one document after the other, as the verifier takes it.
+import { fetchDocument } from "./fetching.js";
+import { MOST_PROOF } from "./given.js";
+
+/** @typedef {import("./checking.js").Evidence} Evidence */
+/** @typedef {import("./checking.js").Plan} Plan */
+/** @typedef {import("./checking.js").Question} Question */
+/** What is fetched: what the trust file names at `pointer`, or the proof of `leaf`; the other one is "".
+ * @typedef {{url: string, pointer: string, leaf: string}} Wanted */
+/** @typedef {Wanted & Awaited<ReturnType<typeof fetchDocument>>} Got */
+
+const MOST = 1024 * 1024;
+/** What a trust file may name, by the end of its pointer: how large its reader takes it, and what it is. @type {Map<string, [number, string]>} */
+const KINDS = new Map([
+  ["keys", [256 * 1024, "the keys that sign its tokens"]],
+  ["archive", [MOST, "every key that ever signed, for older tokens"]],
+  ["revocations", [4 * MOST, "what it has taken back"]],
+  ["policy", [MOST, "the witnesses of its log"]],
+  ["receipt_keys", [256 * 1024, "the keys of your receipts"]],
+  ["revocation_keys", [256 * 1024, "the keys that sign what was taken back"]],
+]);
+const NOT_FOUND = new Set([404, 410]);
+
+/** @param {string} pointer @returns {[number, string]} */
+const kindOf = (pointer) => KINDS.get(pointer.split("/").pop() ?? "") ?? [MOST, "named by your trust file"];
+
+/** What is named, in words. @param {{pointer: string, leaf?: string}} named */
+export const whatIs = ({ pointer, leaf }) =>
+  leaf ? "is the token in its log? The address has the token's digest and time" : kindOf(pointer)[1];
+
+/** @param {Plan} plan @returns {Wanted[]} */
+export const wantedBy = ({ needs, leaves }) => [
+  ...needs.flatMap(({ pointer, url }) => (url ? [{ url, pointer, leaf: "" }] : [])),
+  ...leaves.flatMap(({ leaf, url }) => (url ? [{ url, pointer: "", leaf }] : [])),
+];
+
+/** Fetch them: a log is not asked a hundred things at once. @param {Wanted[]} wanted @param {(done: number) => void} tell */
+export async function gather(wanted, tell) {
+  /** @type {Got[]} */
+  const got = [];
+  for (const each of wanted) {
+    tell(got.length);
+    got.push({ ...each, ...(await fetchDocument(each.url, each.leaf ? MOST_PROOF : kindOf(each.pointer)[0])) });
+  }
+  return got;
+}
+
+/** Say whether one issuer alone does not publish what it need not: that is no fault. @param {Question} question @param {Got} one */
+export const isLeftOut = ({ trust }, { status, pointer }) =>
+  !("bytes" in trust) && NOT_FOUND.has(status) && /archive|revocation/.test(pointer);
+
+/** What is judged, once it is known what the issuer does not publish. @param {Question} question @param {Got[]} got @returns {Question} */
+export function settled(question, got) {
+  if ("bytes" in question.trust) return question;
+  const lacks = (/** @type {string} */ name) => got.some((one) => one.pointer.endsWith(name) && isLeftOut(question, one));
+  const published = { archive: !lacks("/archive"), revocations: !lacks("/revocations") };
+  return { ...question, trust: { ...question.trust, published } };
+}
+
+/**
+ * What was fetched, and what the person gave: `supplied` for the trust file, and what lay beside the result file.
+ * @param {Plan} plan @param {Got[]} got @param {[string, Uint8Array | null][]} supplied
+ * @param {{benchmark: {bytes: Uint8Array} | null, proofs: Map<string, Uint8Array>}} given
+ * @returns {Evidence}
+ */
+export function evidence({ leaves }, got, supplied, { benchmark, proofs }) {
+  const documents = got.filter(({ pointer }) => pointer);
+  return {
+    found: new Map([...documents.map(({ pointer, bytes }) => /** @type {const} */ ([pointer, bytes])), ...supplied]),
+    fetchedAt: new Map(documents.filter(({ bytes }) => bytes).map(({ pointer, at }) => [pointer, at])),
+    proofs: new Map(leaves.filter(({ name }) => proofs.has(name)).map(({ leaf, name }) => [leaf, { proof: proofs.get(name) }])),
+    asked: new Map(got.filter(({ leaf }) => leaf).map((one) => [one.leaf, answerOf(one)])),
+    benchmark: benchmark?.bytes ?? null,
+  };
+}
+
+/** What a log answered. Only its own word is a no: another 404 may be anybody's. @param {Got} got */
+function answerOf({ bytes, fault, code }) {
+  if (bytes) return { proof: bytes };
+  return code === "log.no_leaf" ? { denied: true } : { fault };
+}

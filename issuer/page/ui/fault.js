@@ -1,0 +1,13 @@
+// What a person is told in place of an answer, and no fault of the page.
+
+export class Fault extends Error {
+  /**
+   * @param {string} message
+   * @param {{code?: string, place?: string}} [where] the verifier's code, and the place in the file
+   */
+  constructor(message, { code = "", place = "" } = {}) {
+    super(message);
+    this.code = code;
+    this.place = place;
+  }
+}
