@@ -68,3 +68,8 @@ def spend(rate: Rate, arrival_us: int, now_us: int, cost: int = 1) -> Spent | Ex
     arrival = max(arrival_us, now_us) + rate.interval_us * cost
     ahead = arrival - now_us - rate.tolerance_us
     return Exceeded(ahead) if ahead > 0 else Spent(arrival)
+
+
+def used(rate: Rate, ahead_us: int) -> int:
+    """Return how much of the burst is used up where the arrival time is so far ahead of now."""
+    return max(0, -(-ahead_us // rate.interval_us))

@@ -68,6 +68,34 @@ class Key(Struct, frozen=True):
     moves_from: int | None
 
 
+class Stand(Struct, frozen=True):
+    """What stands against an identity, and until when (Unix seconds; 0: for good)."""
+
+    name: str
+    says: str
+    until: int
+
+
+class Used(Struct, frozen=True):
+    """How much of a limit is used."""
+
+    name: str
+    used: int
+    limit: int
+
+
+class Held(Struct, frozen=True):
+    """What the store holds against identities, the gravest first, and the limits of which most is used.
+
+    `left_out` is how many identities it was not asked for. `unknown` says why nothing is known, "" where it is.
+    """
+
+    unknown: str
+    stands: Sequence[Stand] = ()
+    used: Sequence[Used] = ()
+    left_out: int = 0
+
+
 class Overview(Struct, frozen=True):
     """How an issuer is. Times are Unix seconds; `since` is when this history began."""
 
@@ -78,6 +106,7 @@ class Overview(Struct, frozen=True):
     spans: Sequence[Span]
     integrations: Sequence[Line]
     codes: Sequence[Line]
+    held: Held
     signals: Sequence[Line]
     providers: Sequence[Line]
     keys: Sequence[Key]
@@ -137,13 +166,30 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
                  overview.integrations, "Nobody that is registered has asked yet.")  # fmt: skip
     yield _lines("Refusals, and what was not decided: the last 24 hours", ("Code", "Answers"), overview.codes,
                  "None.")  # fmt: skip
+    yield "<h2>Limits and abuse</h2>\n"
+    yield from _held(overview.held)
     yield _lines("Signals of abuse, since the service began", ("Integration: signal, and what followed", "Times"),
                  overview.signals, "None.")  # fmt: skip
-    yield '<p class="quiet">Who is held back, and until when: <code>issuer abuse list</code>.</p>\n'
     yield "<h2>Keys and providers</h2>\n"
     yield _table("Published keys", ("Key", "State", "Since", "What comes next"), map(_key, overview.keys))
     yield _lines("Questions to providers, since the service began", ("Provider", "Answered", "Failed"),
                  overview.providers, "None was asked yet.")  # fmt: skip
+
+
+def _held(held: Held) -> Iterable[str]:
+    if held.unknown:
+        yield '<p class="note bad">Who is held back, and how much of the limits is used, is not known: '
+        yield f"{_said(held.unknown)}.</p>\n"
+        return
+    if held.left_out:
+        yield f'<p class="quiet">{held.left_out:,} identities are left out; <code>issuer abuse list</code> has all.'
+        yield "</p>\n"
+    heads = ("Identity", "What stands against it", "Until")
+    yield _rows("Who is held back, or released", heads, list(map(_stand, held.stands)), "Nobody.")
+    yield _rows("Limits: those of which most is used", ("Limit", "Used", "Of", "Share"), list(map(_used, held.used)),
+                "Nothing is used of any.", numbers_from=1)  # fmt: skip
+    yield '<p class="quiet">What is used of a rate comes back with time. Beyond a rate requests are refused, beyond '
+    yield "its refusals an identity is quarantined, beyond a day's tokens or owners (UTC) a signal is raised.</p>\n"
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -189,6 +235,26 @@ def _key(key: Key) -> str:
     )
 
 
+def _stand(stand: Stand) -> str:
+    until = _time(stand.until) if stand.until else "it is mended"
+    return (
+        f'<th scope="row" role="rowheader">{_said(stand.name)}</th><td role="cell">{_said(stand.says)}</td>'
+        f'<td role="cell">{until}</td>'
+    )
+
+
+def _used(one: Used) -> str:
+    share = min(100, 100 * one.used // one.limit)
+    drawn = (
+        f'<svg class="share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'
+        f'<path class="bar" d="M0 0h{max(share, 1)}v4H0z"/></svg>'
+    )
+    numbers = "".join(
+        f'<td class="number" role="cell">{text}</td>' for text in (f"{one.used:,}", f"{one.limit:,}", f"{share} %")
+    )
+    return f'<th scope="row" role="rowheader">{_said(one.name)}{drawn}</th>{numbers}'
+
+
 def _line(line: Line) -> str:
     numbers = "".join(f'<td class="number" role="cell">{number:,}</td>' for number in line.numbers)
     return f'<th scope="row" role="rowheader">{_said(line.name)}</th>{numbers}'
@@ -202,6 +268,17 @@ def _lines(caption: str, heads: Sequence[str], lines: Sequence[Line], none: str)
         sums = tuple(map(sum, zip(*(line.numbers for line in rest), strict=True)))
         shown.append(Line(f"{len(rest):,} others", sums))
     return _table(caption, heads, map(_line, shown), numbers_from=1)
+
+
+def _rows(caption: str, heads: Sequence[str], rows: Sequence[str], none: str, numbers_from: int = 99) -> str:
+    """Write a table of at most so many rows; the last one says how many there are besides."""
+    if not rows:
+        return f'<h3>{escape(caption)}</h3><p class="quiet">{escape(none)}</p>\n'
+    rest = f'<th scope="row" role="rowheader">{len(rows) - MOST_ROWS:,} others</th>' + '<td role="cell"></td>' * (
+        len(heads) - 1
+    )
+    shown = rows if len(rows) <= MOST_ROWS else [*rows[:MOST_ROWS], rest]
+    return _table(caption, heads, shown, numbers_from)
 
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from: int = 99) -> str:

@@ -316,6 +316,11 @@ METRIC_STATE_BYTES = 64 * 1024
 METRIC_STATE_S = 1.0
 # How often it asks the log, of which nothing else may have been asked for long.
 METRIC_LOG_S = 5.0
+# The operator's view asks the store what stands against whom: at most this often, however many look, for so long, and
+# of so many identities.
+METRIC_HELD_S = 15.0
+METRIC_HELD_LOOK_S = 3.0
+METRIC_HELD_IDENTITIES = 20_000
 # Who scrapes: so many at once, and the rest is turned away; each has so long to ask and to read.
 MAX_SCRAPES = 8
 SCRAPE_S = 10.0

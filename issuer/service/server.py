@@ -166,13 +166,13 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         if workers == 1:  # several share them: the first that wakes would take a whole burst
             given = in_bursts(given)
         addresses = [] if given else listen_addresses(settings.listen.host, settings.listen.port)
-        metrics = _metrics(settings, board)
-        if workers == 1 and metrics is None:
+        if workers == 1 and not settings.metrics.port:
             _run(settings, log, shared, clock, given or bind(addresses))
         else:
             prepare(settings)
             progress = Progress()
             keeper = PolicyKeeper(load(settings, progress.note), progress)
+            metrics = _metrics(settings, board, keeper)
 
             def run(place: int, beat: Beat, told: Line) -> None:
                 if metrics is not None:
@@ -193,11 +193,12 @@ def settle() -> None:
         trim(0)
 
 
-def _metrics(settings: Settings, board: Board) -> MetricsListener | None:
+def _metrics(settings: Settings, board: Board, keeper: PolicyKeeper) -> MetricsListener | None:
     """Listen where metrics are scraped; None where nobody is to. Raises SetupError."""
-    if not settings.metrics.port:
+    room = settings.metrics
+    if not room.port:
         return None
-    return MetricsListener(settings.metrics.host, settings.metrics.port, listed(settings.metrics.names), board)
+    return MetricsListener(room.host, room.port, listed(room.names), board, settings.store.url, keeper)
 
 
 def _run(

@@ -186,19 +186,24 @@ def beating(beat: Beat, come_so_far: Callable[[], int]) -> Iterator[None]:
 
 
 class Beside(Protocol):
-    """What a process beside the workers does: `run`, in that process."""
+    """What a process beside the workers does: `run`, in that process, which is told what a worker is told."""
+
+    name: str
+
+    def run(self, beat: Beat, told: Line) -> NoReturn:
+        """Do it, in the process."""
+
+
+class Keeper(Protocol):
+    """What one process keeps for all others: `run`, in that process, finds `changes` in the parent."""
 
     name: str
 
     def run(self, beat: Beat) -> NoReturn:
         """Do it, in the process."""
 
-
-class Keeper(Beside, Protocol):
-    """What one process keeps for all workers, which finds `changes` in the parent."""
-
     def changes(self) -> Iterator[int]:
-        """Take, in the parent, what was found; yield descriptors that are to be passed on to every worker."""
+        """Take, in the parent, what was found; yield descriptors that are to be passed on to every other process."""
 
 
 class Worker:
@@ -272,7 +277,7 @@ class Worker:
         try:
             self._line.tell(descriptor)
         except OSError as error:
-            _log.error("worker not told", pid=self.pid, detail=error.strerror)
+            _log.error(f"{self._name} not told", pid=self.pid, detail=error.strerror)
             self.send(signal.SIGKILL)
 
     def send(self, number: int) -> None:
@@ -297,15 +302,15 @@ def supervise(
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on the parent waits for them, one by one
     pipes = Pipes()
-    workers = [Worker(partial(run, number), silent_s) for number in range(count)]
-    others = [*([keeper] if keeper else []), *beside]
-    places = [*(Worker(partial(_run_beside, other), silent_s, other.name) for other in others), *workers]
+    told = [*(Worker(other.run, silent_s, other.name) for other in beside),
+            *(Worker(partial(run, number), silent_s) for number in range(count))]  # fmt: skip
+    places = [*([Worker(partial(_keep, keeper), silent_s, keeper.name)] if keeper else []), *told]
     listens_at = time.monotonic()
     try:
         while (number := _turn(places, pipes)) not in STOPS:
             for descriptor in keeper.changes() if keeper else ():
-                for worker in workers:
-                    worker.tell(descriptor)
+                for place in told:
+                    place.tell(descriptor)
             if number == signal.SIGHUP:
                 _send(places, signal.SIGHUP)
             if (now := time.monotonic()) >= listens_at:
@@ -318,8 +323,8 @@ def supervise(
         pipes.close()
 
 
-def _run_beside(other: Beside, beat: Beat, _told: Line) -> None:
-    other.run(beat)
+def _keep(keeper: Keeper, beat: Beat, _told: Line) -> None:
+    keeper.run(beat)
 
 
 def _turn(workers: Sequence[Worker], pipes: Pipes) -> int | None:

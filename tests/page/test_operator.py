@@ -5,7 +5,20 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from issuer.page.operator import HEADERS, MOST_ROWS, Condition, Key, Line, Overview, Span, loaded, write_overview
+from issuer.page.operator import (
+    HEADERS,
+    MOST_ROWS,
+    Condition,
+    Held,
+    Key,
+    Line,
+    Overview,
+    Span,
+    Stand,
+    Used,
+    loaded,
+    write_overview,
+)
 from tests.support.boards import PAYLOADS
 
 NOW = 1_790_000_000
@@ -15,7 +28,7 @@ SPAN = Span("minute", NOW - 120, 60, {"issued": [0, 4, 2], "no": [0, 1, 0], "und
 def written(**changes: object) -> str:
     parts: dict[str, object] = {
         "version": "issuer 0", "at": NOW, "since": NOW - 60, "conditions": [Condition("Store", True, "role master")],
-        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))], "signals": [],
+        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))], "held": Held(""), "signals": [],
         "providers": [], "keys": [Key("k1", "active", NOW - 9, None)], **changes,
     }  # fmt: skip
     return write_overview(Overview(**parts)).decode()  # type: ignore[arg-type]
@@ -58,6 +71,24 @@ def test_of_many_integrations_the_rest_is_one_row_and_no_answer_is_lost() -> Non
     assert f'<bdi>9,950 others</bdi></th><td class="number" role="cell">{9950 * 2:,}</td>' in html
 
 
+def test_who_is_held_back_and_what_is_used_is_said_with_ends_and_numbers() -> None:
+    stands = [Stand("inspect-ai/ci", "quarantined by refusals", NOW), Stand("inspect-ai/odd", "broken", 0)]
+    text = Text(written(held=Held("", stands, [Used("inspect-ai/ci: rate", 1500, 2000)]))).text
+    assert "inspect-ai/ciquarantined by refusals2026-09-21 14:13:20 UTC\ninspect-ai/oddbrokenit is mended" in text
+    assert "inspect-ai/ci: rate1,5002,00075 %" in text
+    assert "Nobody." in Text(written()).text
+    unknown = Text(written(held=Held("the store at valkey:6379 does not work: no answer"))).text
+    assert "is not known: the store at valkey:6379 does not work: no answer." in unknown
+    assert "Nobody." not in unknown, "nobody knows whether anybody is"
+
+
+def test_of_many_who_are_held_back_the_rest_is_counted() -> None:
+    html = written(held=Held("", [Stand(f"i/{number}", "throttled", NOW) for number in range(10_000)], left_out=7))
+    assert html.count("<bdi>i/") == MOST_ROWS
+    assert "9,950 others" in html
+    assert "7 identities are left out" in html
+
+
 def test_one_script_shows_times_nothing_is_sent_and_nothing_comes_from_elsewhere() -> None:
     html, policy = written(), dict(HEADERS)["Content-Security-Policy"]
     assert not {"form", "input", "button", "iframe", "img", "style"} & set(Text(html).tags)
@@ -91,9 +122,11 @@ def test_a_text_from_outside_is_text() -> None:
         html = written(
             conditions=[Condition("Policies", False, payload)], integrations=[Line(payload, (1, 1, 1))],
             codes=[Line(payload, (1,))], signals=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1, 2)],
+            held=Held("", [Stand(payload, payload, 1)], [Used(payload, 1, 2)]),
         )  # fmt: skip
         assert Text(html).tags == Text(written(
             conditions=[Condition("Policies", False, "x")], integrations=[Line("x", (1, 1, 1))],
             codes=[Line("x", (1,))], signals=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1, 2)],
+            held=Held("", [Stand("x", "x", 1)], [Used("x", 1, 2)]),
         )).tags  # fmt: skip
         assert not re.findall("[\u202e\u2028\x85]", html)

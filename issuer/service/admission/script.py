@@ -20,7 +20,7 @@ from issuer.errors import Refused, Undecided
 from issuer.formats.times import show_time
 from issuer.issuance.ports import AdmissionRequest, Admitted, Counted, Item, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
-from issuer.limits import Limits, Rate, RateState
+from issuer.limits import Limits, Rate, RateState, used
 from issuer.service.bounds import AGAIN_RATE, RESEMBLING_RATE
 
 SCRIPT = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("count.lua", "admit.lua"))
@@ -319,11 +319,11 @@ def refusals_counted(call: AdmissionRequest, ahead_us: int) -> Counted:
         return Counted(
             (f"this was one refusal too many: {who} quarantined for {quarantine_s} s",), probing="quarantine"
         )
-    used = -(-ahead_us // rate.interval_us)
-    if used * 2 < rate.burst:
+    spent = used(rate, ahead_us)
+    if spent * 2 < rate.burst:
         return Counted()
-    warning = f"{used} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s"
-    return Counted((warning,), probing="warn" if (used - 1) * 2 < rate.burst else None)
+    warning = f"{spent} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s"
+    return Counted((warning,), probing="warn" if (spent - 1) * 2 < rate.burst else None)
 
 
 def _who(payer: Payer) -> str:

@@ -67,6 +67,15 @@ class Standing(Struct, frozen=True, omit_defaults=True):
         return bool(ends or self.signals or self.is_broken)
 
 
+class Looked(Struct, frozen=True):
+    """The standing of an identity, and how far the arrival times of its own rate and of its refusals are ahead of now
+    (limits.py), in microseconds."""
+
+    standing: Standing
+    ahead_us: int
+    refusals_us: int
+
+
 class Standings:
     """The standings in one store. Raises SetupError (`state.unreachable`) where it does not answer."""
 
@@ -76,20 +85,30 @@ class Standings:
 
     async def read(self, payers: Iterable[Payer]) -> AsyncIterator[Standing]:
         """Yield the standing of each identity, in their order."""
-        now_s = await self._now_s()
+        async for looked in self.look(payers):
+            yield looked.standing
+
+    async def look(self, payers: Iterable[Payer]) -> AsyncIterator[Looked]:
+        """Yield the standing of each identity and what it has used of its rates, in their order."""
+        now_us = await self._now_us()
         rest = iter(payers)
         while some := list(islice(rest, _AT_ONCE)):
             answers = await self._ask([_question(payer) for payer in some])
             for payer, answer in zip(some, answers, strict=True):
-                yield _standing(payer, answer, now_s)
+                yield _looked(payer, answer, now_us)
+
+    async def ahead(self, integrations: Sequence[str]) -> list[int]:
+        """Return how far the arrival time of each integration's rate is ahead of now, in microseconds."""
+        now_us = await self._now_us()
+        asked = [(b"GET", names_of(Payer(name, "")).integration) for name in integrations]
+        parts = [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
+        return [_ahead(each, now_us) for part in parts for each in await self._ask(part)]
 
     async def show(self, payer: Payer) -> Standing:
         """Return the standing of an identity, with that of who resembles it."""
         (standing,) = [each async for each in self.read((payer,))]
-        now_s, buckets = (
-            await self._now_s(),
-            [Payer(payer.integration, payer.identity, each) for each in range(BUCKETS)],
-        )
+        now_s = await self._now_us() // 1_000_000
+        buckets = [Payer(payer.integration, payer.identity, each) for each in range(BUCKETS)]
         held = await self._ask([(b"HGET", names_of(bucket).payer, b"standing") for bucket in buckets])
         found = [_ends(raw) for raw in held]
         return replace(standing, buckets=tuple(number for number, ends in enumerate(found) if ends[0] > now_s))
@@ -104,9 +123,10 @@ class Standings:
             raise self._unreachable(TypeError())
         return -(-ends // 1_000_000)
 
-    async def _now_s(self) -> int:
+    async def _now_us(self) -> int:
         (answer,) = await self._ask([(b"TIME",)])
-        return int(_list(answer)[0])
+        seconds, micros = map(int, _list(answer))
+        return seconds * 1_000_000 + micros
 
     async def _ask(self, commands: Sequence[Command]) -> list[object]:
         try:
@@ -136,12 +156,25 @@ async def standings_at(url: str) -> AsyncIterator[Standings]:
 
 
 def _question(payer: Payer) -> Command:
-    return b"HMGET", names_of(payer).payer, b"standing", b"state", *(f"signal {name}".encode() for name in _SIGNALS)
+    signals = (f"signal {name}".encode() for name in _SIGNALS)
+    return b"HMGET", names_of(payer).payer, b"standing", b"state", b"refusals", *signals
 
 
-def _standing(payer: Payer, answer: object, now_s: int) -> Standing:
-    found: list[bytes | None] = answer if isinstance(answer, list) else [b"of a foreign kind", *[None] * 5]
-    held, state, *raised = found
+def _looked(payer: Payer, answer: object, now_us: int) -> Looked:
+    found: list[bytes | None] = answer if isinstance(answer, list) else [b"of a foreign kind", *[None] * 6]
+    held, state, refusals, *raised = found
+    standing = _standing(payer, held, state, raised, now_us // 1_000_000)
+    arrival = 0 if state is None or standing.is_broken else STATE.unpack_from(state)[0]
+    return Looked(standing, max(0, arrival - now_us), _ahead(refusals, now_us))
+
+
+def _ahead(arrival: object, now_us: int) -> int:
+    return max(0, _count(arrival) - now_us)
+
+
+def _standing(
+    payer: Payer, held: bytes | None, state: bytes | None, raised: Sequence[bytes | None], now_s: int
+) -> Standing:
     quarantined, by, throttled, released = _ends(held)
     is_broken = (held is not None and _read_ends(held) is None) or (state is not None and len(state) < STATE.size)
     _, day, tokens, keys = (0, 0, 0, 0) if state is None or is_broken else STATE.unpack_from(state)
@@ -176,8 +209,8 @@ def _read_ends(held: object) -> tuple[int, str, int, int] | None:
     return _seconds(quarantined), by.decode("ascii"), _seconds(throttled), _seconds(released)
 
 
-def _count(held: bytes | None) -> int:
-    return int(held) if held is not None and _COUNT.fullmatch(held) else 0
+def _count(held: object) -> int:
+    return int(held) if isinstance(held, bytes) and _COUNT.fullmatch(held) else 0
 
 
 def _seconds(microseconds: bytes) -> int:

@@ -23,12 +23,15 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.page.operator import AGAIN_S, HEADERS, loaded, write_overview
 from issuer.service.bounds import BEAT_S, MAX_SCRAPES, SCRAPE_S
+from issuer.service.line import Line
 from issuer.service.metrics.board import Board
 from issuer.service.metrics.expose import BoardCollector
+from issuer.service.metrics.held import StoreLook
 from issuer.service.metrics.history import History
-from issuer.service.metrics.overview import overview_of
+from issuer.service.metrics.overview import View
 from issuer.service.metrics.rebinding import is_own
 from issuer.service.metrics.snapshot import BoardReader
+from issuer.service.policy_keeper import Following, PolicyKeeper
 from issuer.service.workers import Beat, why_not
 
 _HTML = "text/html; charset=utf-8"
@@ -47,8 +50,10 @@ class MetricsListener:
 
     name = "metrics"
 
-    def __init__(self, host: str, port: int, names: Collection[str], board: Board) -> None:
-        self._board = board
+    def __init__(
+        self, host: str, port: int, names: Collection[str], board: Board, store_url: str, keeper: PolicyKeeper
+    ) -> None:
+        self._board, self._store_url, self._keeper = board, store_url, keeper
         self._names = frozenset(name.lower() for name in (host, *names))
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
@@ -59,15 +64,17 @@ class MetricsListener:
             detail = f"cannot listen on {host} port {port} for metrics: {why_not(error)}"
             raise SetupError(Code.SERVICE_ADDRESS, detail) from None
 
-    def run(self, beat: Beat) -> NoReturn:
+    def run(self, beat: Beat, told: Line) -> NoReturn:
         """Answer scrapes, and show how the issuer is."""
-        reader = BoardReader(self._board)
+        reader, policies = BoardReader(self._board), Following(self._keeper.state, told)
         registry, history = CollectorRegistry(auto_describe=False), History(reader)
         registry.register(BoardCollector(reader))
-        handler = partial(_Handler.factory(registry), reader, history, self._names)
+        store = StoreLook(self._store_url, lambda: policies.state.policies.policies)
+        handler = partial(_Handler.factory(registry), View(reader, history, store), self._names)
 
         def turn() -> None:
             beat()
+            policies.follow(False)
             history.turn()
 
         _Server(self._socket, handler, turn).serve_forever(BEAT_S / 2)
@@ -122,8 +129,8 @@ class _Handler(MetricsHandler):
     server_version, sys_version = "issuer", ""
     timeout = SCRAPE_S
 
-    def __init__(self, reader: BoardReader, history: History, names: Collection[str], *given: Any) -> None:
-        self._reader, self._history, self._names = reader, history, names
+    def __init__(self, view: View, names: Collection[str], *given: Any) -> None:
+        self._view, self._names = view, names
         super().__init__(*given)
 
     def do_GET(self) -> None:  # noqa: N802 (http.server's own name)
@@ -136,7 +143,7 @@ class _Handler(MetricsHandler):
             case "/metrics":
                 super().do_GET()
             case "/":
-                overview = overview_of(self._reader.read(), self._history, int(time.time()))
+                overview = self._view.overview(int(time.time()))
                 self._say(write_overview(overview, AGAIN_S if asked.query else None), _HTML)
             case path if (found := loaded().get(path[1:])) is not None:
                 self._say(*found)

@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from issuer import __version__
 from issuer.formats.times import show_span
-from issuer.page.operator import Condition, Key, Line, Overview, Span
+from issuer.page.operator import Condition, Held, Key, Line, Overview, Span
 from issuer.service.bounds import FEW_FREE_BYTES
 from issuer.service.metrics.counts import FETCHES, SIGNALS
+from issuer.service.metrics.held import StoreLook
 from issuer.service.metrics.history import HOURS, MINUTES, Answers, History, answers_of, by_sort
-from issuer.service.metrics.snapshot import Snapshot
+from issuer.service.metrics.snapshot import BoardReader, Snapshot
 from issuer.service.metrics.state import LogState, WorkerState
 
 _SORTS = ("issued", "no", "undecided")
 _WEIGHT = {"observe": 0, "warn": 1, "throttle": 2, "quarantine": 3}
 
 
-def overview_of(found: Snapshot, history: History, now: int) -> Overview:
+class View(Struct, frozen=True):
+    """What the operator's view is made of."""
+
+    reader: BoardReader
+    history: History
+    store: StoreLook
+
+    def overview(self, now: int) -> Overview:
+        """Say how an issuer is at a Unix second."""
+        return overview_of(self.reader.read(), self.history, self.store.found(), now)
+
+
+def overview_of(found: Snapshot, history: History, held: Held, now: int) -> Overview:
     """Say how an issuer is at a Unix second."""
     answers = answers_of(found.counted)
     hours = history.by_hour(answers)
@@ -33,6 +48,7 @@ def overview_of(found: Snapshot, history: History, now: int) -> Overview:
         ],
         integrations=_integrations(sum(hours, Answers())),
         codes=_codes(sum(hours, Answers())),
+        held=held,
         signals=_signals(found),
         providers=_providers(found),
         keys=[Key(key.kid, key.state, key.since, key.moves_from) for key in found.states[0].keys]
