@@ -101,7 +101,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.app": {"audit_events", "errors", "identity", "tlog", "files", "issuance", "policy", "service.admission", "service.audit", "service.authn", "service.background", "service.follow", "service.hosts", "service.http", "service.kept_policies", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.recycled", "service.reload", "service.revocation", "service.settings", "service.shared_page", "service.signing", "service.stops", "service.store_watch", "service.turns", "service.workers", "service.bounds", "service.home"},
     "service.server": {"codes", "errors", "issuance", "service.admission", "service.app", "service.handed_over", "service.http", "service.line", "service.log", "service.log_stream", "service.metrics", "service.policy_keeper", "service.settings", "service.shared_page", "service.workers", "service.bounds"},
     "relying": {*FORMATS, "files", "http_client", "url", "results", "wire", "tlog", "verify", "verify_token"},
-    "relying.leaderboard": {*FORMATS, "results", "verify", "verify_token", "relying"},
+    "relying.leaderboard": {*FORMATS, "page", "results", "verify", "verify_token", "relying"},
     "client.hub": {*FORMATS, "http_client", "identity", "results", "verify", "verify_token"},
     "client": {*FORMATS, "client.hub", "diagnosis", "files", "http_client", "results", "tlog", "wire", "identity", "verify_token", "verify", "adapters"},
     "witness": {*FORMATS, "files", "keyfile", "limits", "tlog", "service.authn", "service.bounds", "service.http", "service.log_stream", "service.workers"},

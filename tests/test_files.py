@@ -747,6 +747,7 @@ ON_THEIR_OWN = {
     "witness/state.py": "makes the file of a database, whose bytes are SQLite's",
     "relying/leaderboard/page.py": "reads files of this package",
     "page/site.py": "reads files of this package",
+    "page/frame.py": "reads a file of this package",
     "page/operator.py": "reads a file of this package",
     "cli/version.py": "asks importlib what pip has noted",
     "cli/demo.py": "reads the file that it has just written, and one of this package",

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from string import Template
 
 from msgspec import Struct
+
+from issuer.page.frame import Page, Place, links, policy_of
 
 _HERE = files("issuer.page")
 _TYPES = {
@@ -54,50 +55,58 @@ class _Page(Struct, frozen=True):
     @property
     def policy(self) -> str:
         """The policy of this page; `frame-ancestors` counts in a header alone."""
-        parts = ["default-src 'none'", "style-src 'self'", "img-src 'self'"]
-        parts += ["script-src 'self'"] if self.script else []
-        parts += [f"connect-src {self.connect}"] if self.connect else []
-        parts += ["worker-src 'self'", "trusted-types checking"] if self.workers else ["trusted-types 'none'"]
-        return "; ".join([*parts, "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"])
+        connect = [f"connect-src {self.connect}"] if self.connect else []
+        rest = ["worker-src 'self'", "trusted-types checking"] if self.workers else ["trusted-types 'none'"]
+        return policy_of("'self'", "'self'" if self.script else "", "img-src 'self'", *connect, *rest)
 
 
 _VERIFY = _Page(
     "verify",
     "Verify a result",
-    "Check a score in this browser: who ran what, on which commit, and who vouches for it.",
+    "You have a score, in a file with a token. Who ran what, on which commit, when, and who vouches for it? "
+    "All eleven checks, each with its evidence.",
     "verifying.js",
     # The keys of any issuer that the person names; plain http is for a machine of one's own.
     "'self' https: http://127.0.0.1:* http://localhost:*",
     workers=True,
 )
-PAGES = (
+_LOG = _Page(
+    "log",
+    "The log",
+    "Every token is an entry of a public log before it is signed. How it grows, who watches it, and where a token is "
+    "in it.",
+    "log.js",
+    "'self'",
+)
+_PAGES = (
     _Page("", "Look at results", "Check a score, or find out why a job was refused."),
     _VERIFY,
     _Page(
         "refused",
         "Why was I refused?",
-        "What an issuer's answer means, and what to do next.",
+        "Your job asked for a token and got an error. What the answer means, which rule it was, and what to do next.",
         "refused.js",
         "'self'",
     ),
-    _Page(
-        "log",
-        "The log",
-        "The issuer's transparency log: what it has signed, and whether history stays as it was.",
-        "log.js",
-        "'self'",
-    ),
+    _LOG,
 )
 
 
-def site(issuer_url: str) -> dict[str, File]:
+def _pages(*, has_log: bool) -> tuple[_Page, ...]:
+    return tuple(page for page in _PAGES if has_log or page is not _LOG)
+
+
+def site(issuer_url: str, *, has_log: bool) -> dict[str, File]:
     """Return what an issuer serves, by its path: `/ui`, the pages below, and `/ui/static/VERSION/...`."""
     version, static = _static()
     made = {f"/ui/static/{version}/{name}": file for name, file in static.items()}
-    for path, page in [("/ui", PAGES[0]), *((f"/ui/{page.name}", page) for page in PAGES)]:
-        below = "ui/" if path == "/ui" else ""
+    shown, others = _pages(has_log=has_log), places(ui=True, has_log=has_log)
+    for path, page in [("/ui", shown[0]), *((f"/ui/{page.name}", page) for page in shown)]:
+        root = "./" if path == "/ui" else "../"
+        above = links(others, root, path.removeprefix("/"))
+        body = _markup(page, f"{root}ui/static/{version}", root, issuer_url, above, has_log=has_log)
         headers = {"Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'", **_COMMON}
-        made[path] = File(_markup(page, f"{below}static/{version}", below, issuer_url), HTML_TYPE, FRESH, headers)
+        made[path] = File(body, HTML_TYPE, FRESH, headers)
     return made
 
 
@@ -113,7 +122,7 @@ def export() -> dict[str, bytes]:
     """
     version, static = _static()
     made = {f"static/{version}/{name}": file.body for name, file in static.items() if name not in _OF_OTHERS}
-    return {**made, "index.html": _markup(_VERIFY, f"static/{version}", None, "")}
+    return {**made, "index.html": _markup(_VERIFY, f"static/{version}", "", "", "")}
 
 
 def _static() -> tuple[str, dict[str, File]]:
@@ -140,41 +149,38 @@ def _files(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 # -- markup ------------------------------------------------------------------------------------------------------------
 
-_WHOLE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">
-<meta name="description" content="$about">
-<title>$title</title>
-<link rel="icon" href="$static/ui/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="$static/ui/style.css">
-$script</head>
-<body data-issuer="$issuer">
-<a class="skip" href="#main">To the content</a>
-$links<main id="main">
-$body</main>
-</body></html>
-""")
+
+def places(*, ui: bool, has_log: bool) -> tuple[Place, ...]:
+    """Return what the links above every page of an issuer lead to: only what it has."""
+    shown = [Place(f"ui/{page.name}", page.title) for page in _pages(has_log=has_log) if page.name] if ui else []
+    return (Place("", "Issuer"), *shown, Place("errors", "Error codes"))
 
 
-def _markup(page: _Page, static: str, below: str | None, issuer: str) -> bytes:
-    """Write a page. `below` leads from it to what is below `/ui`; None: it stands alone."""
-    links = "" if below is None else _links(page, below)
-    script = f'<script type="module" src="{static}/ui/{page.script}"></script>\n' if page.script else ""
-    body = (_HERE / "ui" / f"{page.name or 'index'}.html").read_text("utf-8").replace("{below}", below or "")
-    return _WHOLE.substitute(
-        policy=escape(page.policy), about=escape(page.about), title=escape(page.title), static=static, script=script,
-        issuer=escape(issuer), links=links, body=body,
-    ).encode()  # fmt: skip
-
-
-def _links(current: _Page, below: str) -> str:
-    """Write the links between the pages; paths are relative, for an issuer may lie below a path of its host."""
-    above = "./" if below else "../"
-    items = [(above, "Issuer", False)]
-    items += [(below + page.name if page.name else f"{above}ui", page.title, page is current) for page in PAGES]
+def cards(root: str, *, has_log: bool) -> str:
+    """Write for each page what it is for. `root` leads to the issuer's URL."""
     listed = "".join(
-        f'<a href="{href}"{" aria-current=page" if here else ""}>{escape(text)}</a>' for href, text, here in items
+        f'<li><h2><a href="{root}ui/{page.name}">{escape(page.title)}</a></h2>\n<p>{escape(page.about)}</p></li>\n'
+        for page in _pages(has_log=has_log)
+        if page.name
     )
-    return f'<header><nav aria-label="Pages">{listed}</nav></header>\n'
+    return f'<ul class="cards">\n{listed}</ul>\n'
+
+
+def _markup(page: _Page, static: str, root: str, issuer: str, above: str, *, has_log: bool = False) -> bytes:
+    """Write a page. `root` leads from it to the issuer's URL."""
+    script = f'<script type="module" src="{static}/ui/{page.script}"></script>\n' if page.script else ""
+    body = (_HERE / "ui" / f"{page.name or 'index'}.html").read_text("utf-8")
+    return (
+        Page(
+            title=page.title,
+            policy=page.policy,
+            body=body.replace("{cards}", cards(root, has_log=has_log)),
+            head=f'<link rel="icon" href="{static}/ui/icon.svg" type="image/svg+xml">\n'
+            f'<link rel="stylesheet" href="{static}/ui/style.css">\n{script}',
+            about=page.about,
+            above=above,
+            attributes=f' data-issuer="{escape(issuer)}"',
+        )
+        .write()
+        .encode()
+    )

@@ -254,7 +254,7 @@ def prepare(settings: Settings) -> None:
     """Make, once and before any, what several workers share."""
     make_own_secret(settings)
     system_roots()
-    write_documents()
+    write_documents(ui=settings.ui, has_log=bool(settings.log.origin))
     Litestar([], openapi_config=None, logging_config=None)  # it imports half of itself when it is first used
 
 
@@ -305,9 +305,15 @@ def build(
         parts.sources, parts.admission, store, parts.audit, tarpit, parts.log,
     )  # fmt: skip
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit, counts)
-    pages = ui_routes(settings.url, counts) if settings.ui else []
+    has_log = bool(settings.log.origin)
+    pages = ui_routes(settings.url, counts, has_log=has_log) if settings.ui else []
     return Litestar(
-        routes(service, [*judging, *_log_pages(settings, parts, tarpit), *pages]),
+        routes(
+            service,
+            [*judging, *_log_pages(settings, parts, tarpit), *pages],
+            ui=settings.ui,
+            has_log=has_log,
+        ),
         lifespan=[lambda _: _running(settings, parts, live, store, progress, shared.row)],
         exception_handlers=exception_handlers(settings.url, counts),
         openapi_config=None,

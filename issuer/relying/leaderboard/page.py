@@ -7,15 +7,14 @@ chosen.
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable, Iterator
-from hashlib import sha256
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
 from issuer.formats.show import visible
 from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
+from issuer.page.frame import OWN_STYLE, STYLED, Page, digest_source, policy_of
 from issuer.relying.leaderboard import shown
 from issuer.relying.leaderboard.listed import Listed
 from issuer.relying.leaderboard.plot import plot, symbols
@@ -23,34 +22,27 @@ from issuer.relying.leaderboard.ranking import Board, Row, Table
 from issuer.verify.report import TIERS, Tier
 from issuer.verify.tiers import RANKS
 
-_HERE = files("issuer.relying.leaderboard")
-STYLE = _HERE.joinpath("page.css").read_text("utf-8")
-SCRIPT = _HERE.joinpath("page.js").read_text("utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-POLICY = (
-    f"default-src 'none'; style-src {_hash(STYLE)}; script-src {_hash(SCRIPT)}; base-uri 'none'; form-action 'none'; "
-    "require-trusted-types-for 'script'"
-)
+_SCRIPT = files("issuer.relying.leaderboard").joinpath("page.js").read_text("utf-8")
+_POLICY = policy_of(OWN_STYLE, digest_source(_SCRIPT), "trusted-types 'none'")
 
 
 def as_html(board: Board, hub: str) -> str:
     """Write the page. `hub` is the URL of the Hub at which a model's commit can be looked at."""
     tables = "".join(_section(board, table, number, hub) for number, table in enumerate(board.tables))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer">'
-        f"<title>Leaderboard</title><style>{STYLE}</style></head>\n<body>"
-        f'<svg class="defs" aria-hidden="true">{symbols()}</svg><main><h1>Leaderboard</h1>'
-        f"{_basis(board)}<p>{shown.meaning_of(board)}</p>{_choose(board)}{_contents(board)}{tables}{_refuted(board)}{_unread(board)}"
-        f"</main><script>{SCRIPT}</script></body></html>\n"
+    body = (
+        '<h1>Leaderboard</h1>\n<p class="lead">Scores by benchmark, each with what stands behind it.</p>\n'
+        f"<p>{shown.meaning_of(board)}</p>{_contents(board)}{_choose(board)}{tables}"
+        f"{_refuted(board)}{_unread(board)}{_basis(board)}"
     )
+    return Page(
+        title="Leaderboard",
+        policy=_POLICY,
+        head=STYLED,
+        body=body,
+        above=f'<svg class="defs" aria-hidden="true">{symbols()}</svg>\n',
+        below=f"<script>{_SCRIPT}</script>",
+        attributes=' class="broad"',
+    ).write()
 
 
 def _said(text: str) -> str:
@@ -79,7 +71,7 @@ def _basis(board: Board) -> str:
         *(("Not at hand", f"<code>{_said(absent)}</code>") for absent in basis.absent),
     ]
     listed = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in lines)
-    return f'<div class="basis"><dl>{listed}</dl></div>'
+    return f'<section aria-labelledby="basis"><h2 id="basis">Judged by</h2><dl class="facts">{listed}</dl></section>'
 
 
 def _choose(board: Board) -> str:
@@ -104,6 +96,12 @@ def _select(name: str, label: str, options: Iterable[tuple[str, str]]) -> str:
 
 
 def _contents(board: Board) -> str:
+    """Write what there is to go to, and what to look for where there is nothing."""
+    if not board.tables:
+        return (
+            '<div class="note open"><p>No result is in a table here. Results are read from '
+            "<code>DIR/OWNER/NAME/.eval_results/*.yaml</code>.</p></div>"
+        )
     links = "".join(
         f'<li><a href="#table-{number}">{_said(shown.title_of(table.subject))}</a> '
         f'<span class="quiet">{len(table.rows):,}</span></li>'
@@ -120,13 +118,13 @@ def _section(board: Board, table: Table, number: int, hub: str) -> str:
     heading = f"table-{number}"
     title = f" ({_said(table.title)})" if table.title else ""
     notes = "".join(f"<p>{note.text} {_code(note.said)}</p>" for note in shown.notes_of(table, board))
-    several = len(table.settings) > 1
-    head = "".join(_heading(name) for name in _head(table, several=several))
-    rows = "".join(f"{_row(table, row, hub, several=several)}\n" for row in table.rows)
+    columns = _columns(table)
+    head = "".join(_heading(name, table.unit) for name in columns)
+    rows = "".join(f"{_row(table, row, hub, columns)}\n" for row in table.rows)
     return (
         f'<section aria-labelledby="{heading}"><h2 id="{heading}">{_said(shown.title_of(table.subject))}{title}</h2>'
         f"{notes}{_settings(table)}{plot(table, number)}"
-        f'<div class="wide" role="region" tabindex="0" aria-labelledby="{heading}"><table class="board">'
+        f'<div class="wide" role="region" tabindex="0" aria-labelledby="{heading}"><table class="plain board">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>\n"
     )
 
@@ -141,45 +139,63 @@ def _settings(table: Table) -> str:
     return f"<ul>{''.join(listed)}</ul>"
 
 
-_NUMBERS = ("Rank", "Score", "Chosen")
+_NUMBERS = {"Rank", "Score", "Rank in setting", "Chosen from"}
+_COLUMNS = (
+    "Rank", "Model", "Score", "Tier", "Setting", "Rank in setting", "Framework", "Issuer", "Attempt", "Chosen from",
+    "Date",
+)  # fmt: skip
 
 
-def _heading(name: str) -> str:
-    number = ' class="number"' if name.startswith(_NUMBERS) else ""
-    return f'<th scope="col"{number}>{name}</th>'
+def _columns(table: Table) -> list[str]:
+    """Return the columns of a table. One in which no row says anything is left out."""
+    entries, several = [row.entry for row in table.rows], len(table.settings) > 1
+    is_said = {
+        "Setting": several,
+        "Rank in setting": several,
+        "Issuer": any(entry.issuer for entry in entries),
+        "Attempt": any(entry.attempt is not None for entry in entries),
+        "Chosen from": any(row.chosen_from > 1 for row in table.rows),
+    }
+    return [name for name in _COLUMNS if is_said.get(name, True)]
 
 
-def _head(table: Table, *, several: bool) -> Iterator[str]:
-    unit = f" ({_said(table.unit)})" if table.unit else ""
-    yield from ("Rank", "Model", f"Score{unit}", "Tier")
-    if several:
-        yield from ("Setting", "Rank in setting")
-    yield from ("Framework", "Issuer", "Attempt", "Chosen from", "Date", "Look at")
+def _heading(name: str, unit: str) -> str:
+    number = ' class="number"' if name in _NUMBERS else ""
+    return f'<th scope="col"{number}>{name}{f" ({_said(unit)})" if unit and name == "Score" else ""}</th>'
 
 
-def _row(table: Table, row: Row, hub: str, *, several: bool) -> str:
+def _row(table: Table, row: Row, hub: str, columns: Iterable[str]) -> str:
     entry = row.entry
-    cells = [
-        _number(row.rank),
-        _cell(_said(entry.repo), entry.repo, "name"),
-        _score(row),
-        _cell(_tier(entry), _rank(entry), "short"),
-    ]
-    if several:
-        cells += [_cell(_mark(table, row), f"{row.setting}"), _number(row.rank_in_setting)]
-    date = (
-        ""
-        if entry.when is None
-        else f"{show_time(entry.when)[:10]}{'' if entry.issued_at is not None else '<br>(as it says)'}"
-    )
-    cells += [
-        _cell(_said(shown.framework_text(entry)), shown.framework_text(entry), "said"),
-        _cell(_issuer(entry), entry.issuer, "said"), _cell(_attempt(entry), f"{entry.attempt or ''}", "short"),
-        _number(row.chosen_from), _cell(date, "" if entry.when is None else f"{entry.when}", "short"),
-        _cell(_links(entry, hub), ""),
-    ]  # fmt: skip
+    framework = shown.framework_text(entry)
+    cells = {
+        "Rank": _number(row.rank),
+        "Model": _cell(f"{_said(entry.repo)}{_links(entry, hub)}", entry.repo, "name"),
+        "Score": _score(row),
+        "Tier": _cell(_tier(entry), _rank(entry), "short"),
+        "Setting": _cell(_mark(table, row), f"{row.setting}"),
+        "Rank in setting": _number(row.rank_in_setting),
+        "Framework": _cell(_said(framework), framework, "said"),
+        "Issuer": _cell(_issuer(entry), entry.issuer, "said"),
+        "Attempt": _cell(_attempt(entry), f"{entry.attempt or ''}", "short"),
+        "Chosen from": _number(row.chosen_from),
+        "Date": _date(entry),
+    }
     kind = "" if entry.standing >= RANKS["verified"] else ' class="open"'
-    return f'<tr{kind} data-tier="{entry.tier}" data-framework="{_said(entry.framework)}">{"".join(cells)}</tr>'
+    said = "".join(cells[name] for name in columns)
+    return f'<tr{kind} data-tier="{entry.tier}" data-framework="{_said(entry.framework)}">{said}</tr>'
+
+
+def _date(entry: Listed) -> str:
+    if entry.when is None:
+        return _cell("", "")
+    claimed = "" if entry.issued_at is not None else "<br>(as it says)"
+    return _cell(f"{_time(entry.when)}{claimed}", f"{entry.when}", "short")
+
+
+def _time(moment: int) -> str:
+    """Write a day; the script shows the time in the reader's zone, with UTC beside it."""
+    said = show_time(moment)
+    return f'<time datetime="{said}">{said[:10]}</time>'
 
 
 def _cell(inner: str, key: str, kind: str = "") -> str:
@@ -223,17 +239,18 @@ def _issuer(entry: Listed) -> str:
 
 
 def _attempt(entry: Listed) -> str:
-    since = "" if entry.attempts_since is None else f"<br>since {show_time(entry.attempts_since)[:10]}"
+    since = "" if entry.attempts_since is None else f"<br>since {_time(entry.attempts_since)}"
     return f"{shown.attempt_text(entry)}{since}"
 
 
 def _links(entry: Listed, hub: str) -> str:
     links = (("run", entry.run_url), ("commit", shown.commit_url(entry, hub)))
-    return " ".join(
+    written = " ".join(
         f'<a href="{escape(url)}" rel="noreferrer nofollow" aria-label="{name} of {_said(entry.repo)}">{name}</a>'
         for name, url in links
         if url.startswith(("https://", "http://"))
     )
+    return f'<br><span class="quiet">{written}</span>' if written else ""
 
 
 def _code(text: str) -> str:
@@ -277,6 +294,6 @@ def _apart(name: str, title: str, rule: str, head: Iterable[str], rows: Iterable
     body = "".join(f"<tr>{row}</tr>\n" for row in cells)
     return (
         f'<section aria-labelledby="{name}"><h2 id="{name}">{title}</h2><p>{rule}</p>'
-        f'<div class="wide" role="region" tabindex="0" aria-labelledby="{name}"><table>'
+        f'<div class="wide" role="region" tabindex="0" aria-labelledby="{name}"><table class="plain">'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></section>\n"
     )

@@ -12,6 +12,8 @@ from html import escape
 from msgspec import Struct
 
 from issuer.identity.provider import Provider
+from issuer.page.frame import links
+from issuer.page.site import cards, places
 from issuer.service.http.documents import Document, document
 from issuer.service.http.pages import page
 from issuer.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATIONS_PATH
@@ -32,10 +34,13 @@ class Landing(Struct, frozen=True):
         cls, url: str, providers: Iterable[Provider], metadata: bytes, *, verifies: bool, log_url: str, ui: bool
     ) -> Landing:
         """Write both. `metadata` is the body of /.well-known/eval-token-issuer."""
-        verifying, asking = _verifying(url, verifies=verifies, ui=ui), _asking(url, providers, ui=ui)
-        body = _introduction(url) + verifying + asking + _published(log_url)
+        has_log = bool(log_url)
+        shown = cards("./", has_log=has_log) if ui else ""
+        verifying, asking = _verifying(url, verifies=verifies), _asking(url, providers)
+        body = "\n".join((_introduction(url), shown, verifying, asking, _published(log_url)))
+        above = links(places(ui=ui, has_log=has_log), "./", "")
         return cls(
-            page(url, body, cache=_CACHE, Vary="Accept"),
+            page(url, body, above, cache=_CACHE, Vary="Accept"),
             document(metadata, cache=_CACHE, Vary="Accept"),
         )
 
@@ -57,41 +62,39 @@ def _range(text: str) -> tuple[str, float]:
 
 def _introduction(url: str) -> str:
     return (
-        "<h1>An issuer of verify tokens</h1>"
-        f"<p><code>{escape(url)}</code> signs results of AI evaluations. "
-        "A verify token says which registered evaluation framework reported a score, for which commit of a model and "
-        "of a benchmark. It stands beside the score in the model&#x27;s repository, and everybody can check it.</p>"
-        "<p>A good token shows who reported the score, and that nobody has changed it since. It does not show that the "
-        "benchmark is sound, or that the run was honest.</p>"
+        "<h1>An issuer of verify tokens</h1>\n"
+        f'<p class="lead"><code>{escape(url)}</code> signs results of AI evaluations, so that everybody can check who '
+        "reported a score.</p>\n"
+        "<p>A verify token stands beside the score in the model&#x27;s repository. It says which registered evaluation "
+        "framework reported it, for which commit of the model and of the benchmark, and that nobody has changed it "
+        "since. It does not show that the benchmark is sound, or that the run was honest.</p>"
     )
 
 
-def _verifying(url: str, *, verifies: bool, ui: bool) -> str:
-    page = '<p><a href="ui/verify">Verify a result in this browser</a>, or on your machine:</p>' if ui else ""
+def _verifying(url: str, *, verifies: bool) -> str:
     over_http = (
         "<p>Without the program: send the entry to <code>POST /verify</code>; a web page may do so, too.</p>"
         if verifies
         else ""
     )
     return (
-        f"<h2>Check a result</h2>{page}"
+        "<h2>Check a result on your machine</h2>\n"
         f"<pre>issuer verify .eval_results/BENCHMARK.yaml --repo OWNER/MODEL \\\n"
-        f"    --issuer {escape(url)} --audience AUDIENCE</pre>"
+        f"    --issuer {escape(url)} --audience AUDIENCE</pre>\n"
         "<p><code>AUDIENCE</code> is the site that the token was made for, for example "
         f"<code>https://huggingface.co</code>.</p>{over_http}"
     )
 
 
-def _asking(url: str, providers: Iterable[Provider], *, ui: bool) -> str:
-    refused = '<p>Refused? <a href="ui/refused">What the answer means, and what to do</a>.</p>' if ui else ""
+def _asking(url: str, providers: Iterable[Provider]) -> str:
     names = ", ".join(f"<code>{escape(provider.id)}</code>" for provider in providers)
     return (
-        "<h2>Get a token</h2>"
-        "<p>In a job of a framework that is registered here:</p>"
+        "<h2>Get a token</h2>\n"
+        "<p>In a job of a framework that is registered here:</p>\n"
         f"<pre>issuer token request --issuer {escape(url)} \\\n"
-        "    --claims claims.json --out .eval_results/BENCHMARK.yaml</pre>"
+        "    --claims claims.json --out .eval_results/BENCHMARK.yaml</pre>\n"
         f"<p>The job proves who it is by an identity token for <code>{escape(url)}</code>, or by another credential. "
-        f"Taken here: {names}. To register a framework, write to whoever runs this service.</p>{refused}"
+        f"Taken here: {names}. To register a framework, write to whoever runs this service.</p>"
     )
 
 
@@ -102,12 +105,10 @@ def _published(log_url: str) -> str:
         (REVOCATIONS_PATH, "what was taken back, where there is something"),
         (METADATA_PATH, "endpoints, identity providers and limits, for programs"),
         ("/openapi.json", "the interface, as OpenAPI"),
-        ("/errors", "every error code, and what to do"),
     ]
     if log_url:
         rows.append((f"{log_url}/log.json", "the transparency log, in which every token stands"))
     listed = "".join(
-        f'<tr><td><a href="{escape(path)}"><code>{escape(path)}</code></a></td><td>{what}</td></tr>'
-        for path, what in rows
+        f'<dt><a href="{escape(path)}"><code>{escape(path)}</code></a></dt><dd>{what}</dd>\n' for path, what in rows
     )
-    return f"<h2>What is published</h2><table>{listed}</table>"
+    return f'<h2>What is published</h2>\n<dl class="facts">{listed}</dl>\n'

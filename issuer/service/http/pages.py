@@ -1,67 +1,76 @@
 """A page for each error code: what happened, what to do. Written once, from the registry alone.
 
-And how a page for people is made: no script, nothing from elsewhere, in no frame.
+And how such a page is served: no script, nothing from elsewhere, in no frame. It has the style in it, for it is there
+where the pages under `/ui` are not.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
-from hashlib import sha256
 from html import escape
+from itertools import groupby
 
 from issuer.codes import Code
+from issuer.page.frame import Place, links, write_alone
+from issuer.page.site import places
 from issuer.service.http.documents import Document, document
 
 _CACHE = "public, max-age=3600"
-_STYLE = (
-    ":root{color-scheme:light dark}body{font:1rem/1.6 system-ui,sans-serif;max-width:44rem;margin:3rem auto;"
-    "padding:0 1rem}code{font:.95em ui-monospace,monospace}dt{font-weight:600;margin-top:1rem}dd{margin:0}"
-    "td{padding:.2rem 1rem .2rem 0;vertical-align:top}pre{overflow-x:auto}code{overflow-wrap:anywhere}"
-)
-_HEADERS = {
-    "Content-Security-Policy": (
-        f"default-src 'none'; style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 @cache
-def pages() -> Mapping[str, Document]:
-    """Return the page of each code, by its text, and under "" the list of all."""
-    return {"": _index()} | {str(code): _of(code) for code in Code}
+def pages(*, ui: bool, has_log: bool) -> Mapping[str, Document]:
+    """Return the page of each code, by its text, and under "" the list of all; links lead to what the issuer has."""
+    others = places(ui=ui, has_log=has_log)
+    return {"": _index(others)} | {str(code): _of(code, others) for code in Code}
 
 
-def _of(code: Code) -> Document:
+def _of(code: Code, others: tuple[Place, ...]) -> Document:
     meaning = code.meaning
     answered = (
         f"HTTP status {meaning.status}. " if meaning.status else "Reported for files and at start, never over HTTP. "
     )
     again = "Nothing was decided: the same request may be sent again." if code.retryable else "Decided no."
     body = (
-        f"<h1><code>{code}</code></h1><dl><dt>What happened</dt><dd>{escape(meaning.title)}</dd>"
-        f"<dt>What to do</dt><dd>{escape(meaning.remedy)}</dd>"
-        f"<dt>How it is answered</dt><dd>{answered}{again if meaning.status else ''}</dd></dl>"
-        '<p><a href="/errors">All codes</a></p>'
+        f'<h1><code>{code}</code></h1>\n<p class="lead">{escape(meaning.title)}</p>\n'
+        f'<div class="note"><h2>What to do</h2><p>{escape(meaning.remedy)}</p></div>\n'
+        f'<dl class="facts"><dt>How it is answered</dt><dd>{answered}{again if meaning.status else ""}</dd></dl>\n'
+        '<p><a href="../errors">All codes</a></p>\n'
     )
-    return page(str(code), body, cache=_CACHE)
+    return page(str(code), body, links(others, "../", "errors"), cache=_CACHE)
 
 
-def _index() -> Document:
+def _index(others: tuple[Place, ...]) -> Document:
+    groups = [(name, list(codes)) for name, codes in groupby(sorted(Code, key=_group), key=_group)]
+    contents = "".join(f'<li><a href="#{name}">{name}</a></li>\n' for name, _ in groups)
+    body = (
+        "<h1>Error codes</h1>\n"
+        "<p>Whatever an issuer or one of its commands refuses has one of these codes. Each has a page that says what "
+        f'to do.</p>\n<nav aria-label="Groups"><ul class="row">{contents}</ul></nav>\n'
+        f"{''.join(_table(name, codes) for name, codes in groups)}"
+    )
+    return page("Error codes", body, links(others, "./", "errors"), cache=_CACHE)
+
+
+def _group(code: Code) -> str:
+    return str(code).partition(".")[0]
+
+
+def _table(name: str, codes: list[Code]) -> str:
     rows = "".join(
-        f'<tr><td><a href="/errors/{code}"><code>{code}</code></a></td><td>{escape(code.meaning.title)}</td></tr>'
-        for code in Code
+        f'<dt><a href="errors/{code}"><code>{code}</code></a></dt><dd>{escape(code.meaning.title)}</dd>\n'
+        for code in codes
     )
-    return page("Error codes", f"<h1>Error codes</h1><table>{rows}</table>", cache=_CACHE)
+    return f'<h2 id="{name}"><code>{name}</code></h2>\n<dl class="facts codes">{rows}</dl>\n'
 
 
-def page(title: str, body: str, *, cache: str, **headers: str) -> Document:
-    """Make a page of a title, which is text, and a body, which is HTML."""
-    html = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>{body}</body></html>'
-    )
-    return document(html.encode(), "text/html; charset=utf-8", cache=cache, **_HEADERS, **headers)
+def page(title: str, body: str, above: str, *, cache: str, **headers: str) -> Document:
+    """Make a page of a title, which is text, a body and the links above it, which are HTML."""
+    html, policy = write_alone(title, body, above)
+    named = {
+        "Content-Security-Policy": f"{policy}; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+    }
+    return document(html.encode(), "text/html; charset=utf-8", cache=cache, **named, **headers)

@@ -38,8 +38,9 @@ _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
 
 
-def routes(service: Service, more: Sequence[Any]) -> list[Any]:
-    """Return the handlers of one service, with `more` that are described beside them."""
+def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) -> list[Any]:
+    """Return the handlers of one service, with `more` that are described beside them. `ui`: it has the pages for
+    people; `has_log`: it has a log."""
     schemas = _schemas()
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
 
@@ -90,7 +91,7 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
         ready,
         stops,
     ]
-    description, errors = document(openapi.openapi(described)), pages()
+    description, errors = document(openapi.openapi(described)), pages(ui=ui, has_log=has_log)
     return [
         *described,
         *publish("/openapi.json", lambda _: description),
@@ -100,10 +101,10 @@ def routes(service: Service, more: Sequence[Any]) -> list[Any]:
     ]
 
 
-def write_documents() -> None:
+def write_documents(*, ui: bool, has_log: bool) -> None:
     """Write, before there are several processes, the documents that are the same in each of them."""
     _schemas()
-    pages()
+    pages(ui=ui, has_log=has_log)
 
 
 @cache

@@ -17,11 +17,11 @@ from issuer.service.http.reading import Http, header_values
 from issuer.service.metrics.counts import Counts
 
 
-def ui_routes(issuer_url: str, counts: Counts) -> list[Any]:
+def ui_routes(issuer_url: str, counts: Counts, *, has_log: bool) -> list[Any]:
     """Return the handlers of the pages. A path counts in its one spelling: what a page loads is relative to it."""
     documents = {
         path: document(file.body, file.media_type, cache=file.cache, **file.headers)
-        for path, file in site(issuer_url).items()
+        for path, file in site(issuer_url, has_log=has_log).items()
     }
 
     async def look(request: Http) -> Answer:

@@ -61,7 +61,12 @@ def test_the_page_says_by_what_it_was_judged_and_when_and_how_the_time_is_known(
 
 def test_a_row_says_tier_framework_issuer_attempt_run_and_commit() -> None:
     page = as_html(example(), HUB)
-    for said in ("inspect-ai 0.3.285", f"{make.ISSUER} for inspect-ai", "3<br>since 2026-11-17", "received in time"):
+    for said in (
+        "inspect-ai 0.3.285",
+        f"{make.ISSUER} for inspect-ai",
+        '3<br>since <time datetime="2026-11-17T11:06:40Z">2026-11-17</time>',
+        "received in time",
+    ):
         assert said in page
     links = [attributes["href"] for tag, attributes in Markup(page).tags if tag == "a" and "rel" in attributes]
     assert links == [f"{HUB}/b/b/commit/{MODEL_REVISION}", RUN, f"{HUB}/a/a/commit/{MODEL_REVISION}"]

@@ -97,7 +97,7 @@ def test_what_a_file_says_is_never_told_over_http() -> None:
 
 
 def test_every_code_has_a_page_that_says_what_happened_and_what_to_do() -> None:
-    written = pages()
+    written = pages(ui=True, has_log=True)
     for code in Code:
         page = written[str(code)].whole
         headers = headers_of(page)
@@ -108,4 +108,4 @@ def test_every_code_has_a_page_that_says_what_happened_and_what_to_do() -> None:
         assert code.meaning.remedy in text
         assert (f"HTTP status {code.meaning.status}" in text) is bool(code.meaning.status), code
         assert ("Decided no." in text) is (bool(code.meaning.status) and not code.retryable), code
-        assert f'<a href="/errors/{code}">' in written[""].whole.body.decode()
+        assert f'<a href="errors/{code}">' in written[""].whole.body.decode()

@@ -59,7 +59,7 @@ def test_a_public_document_has_a_strong_etag_and_is_not_sent_to_who_has_it(publi
 
 
 def test_pages_for_people_are_served_under_the_headers_that_they_come_with(public: Running) -> None:
-    for path, file in site(public.url).items():
+    for path, file in site(public.url, has_log=False).items():
         answer = public.http.get(path)
         assert (answer.status_code, answer.content) == (200, file.body)
         assert answer.headers["content-type"] == file.media_type

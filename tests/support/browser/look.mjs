@@ -17,7 +17,7 @@ for (const theme of ["light", "dark"]) {
     page.on("request", (request) => seen.requests.push(request.url()));
     await page.goto(`file://${file}`);
     await page.screenshot({ path: `${shots}/${theme}-${width}.png`, fullPage: true });
-    const rows = () => page.locator("table.board tbody tr:visible").evaluateAll((all) => all.map((row) => row.cells[1].textContent));
+    const rows = () => page.locator("table.board tbody tr:visible").evaluateAll((all) => all.map((row) => row.cells[1].firstChild.textContent));
     const look = { theme, width, title: await page.title(), rows: await rows() };
     look.wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     await page.locator("table.board th button", { hasText: "Model" }).first().click();
