@@ -25,8 +25,8 @@ def test_the_first_view_of_each_page_is_small_and_leads_to_the_others(live: Runn
     steps = [["goto", f"{live.url}/ui"], ["axe", "axe"], ["shot", "index"], ["links", "links", ".cards a"]]
     found = drive(steps, folder)
     for look in looks(found, live.url):
-        assert look["links"] == [f"{live.url}/ui/{name}" for name in ("verify", "refused", "log")]
-    for path in ("/ui", "/ui/verify", "/ui/refused", "/ui/log"):
+        assert look["links"] == [f"{live.url}/ui/{name}" for name in ("verify", "refused")]
+    for path in ("/", "/errors", "/ui", "/ui/verify", "/ui/refused"):
         (visit,) = drive([["goto", f"{live.url}{path}"]], folder, themes=["light"], widths=[1280])
         assert 0 < visit["bytes"] < MOST_OF_A_FIRST_VIEW
 
