@@ -71,6 +71,21 @@ def follow(path: Path, last: int, pause: Callable[[], None] = lambda: time.sleep
     with open_plain(path) as file:
         yield from deque(_lines(file, path, whole=True), last)
         yield from _grow(file, path, pause)
+    yield from _follow_rotated(path, pause)
+
+
+def follow_end(path: Path, within: int, pause: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the lines in the last bytes of a file, so many at most, then go on as `follow` does."""
+    with open_plain(path) as file:
+        if os.fstat(file.fileno()).st_size > within:
+            file.seek(-within, os.SEEK_END)
+            file.readline(MAX_LINE_BYTES)  # the rest of one
+        yield from _grow(file, path, pause)
+    yield from _follow_rotated(path, pause)
+
+
+def _follow_rotated(path: Path, pause: Callable[[], None]) -> Iterator[bytes]:
+    """Yield every line of the files that take a name, one after the other."""
     while True:
         try:
             with open_plain(path) as file:

@@ -92,7 +92,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.log": {*FORMATS, "files", "keyfile", "wire", "tlog", "verify_token", "policy", "service.admission", "service.authn", "service.background", "service.bounds", "service.home", "service.log_stream", "service.signing"},
     "service.line": set(),
     "service.handed_over": {"codes", "errors"},
-    "service.metrics": {*FORMATS, "audit_events", "issuer", "issuance", "limits", "page", "policy", "verify_token", "wire", "service.admission", "service.audit", "service.backed_up", "service.bounds", "service.line", "service.log", "service.policy_keeper", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.workers"},
+    "service.metrics": {*FORMATS, "audit_events", "audit_reader", "issuer", "issuance", "limits", "page", "policy", "policy.authoring", "verify_token", "wire", "service.admission", "service.audit", "service.backed_up", "service.bounds", "service.follow", "service.line", "service.log", "service.policy_keeper", "service.reload", "service.revocation", "service.signing", "service.stops", "service.store_watch", "service.workers"},
     "service.store_watch": {"errors", "service.admission", "service.bounds"},
     "service.follow": {"codes", "errors", "files", "policy", "policy.authoring", "service.bounds", "service.look"},
     "service.policy_keeper": {"policy.authoring", "service.bounds", "service.follow", "service.line", "service.workers"},

@@ -96,6 +96,24 @@ class Held(Struct, frozen=True):
     left_out: int = 0
 
 
+class Unneeded(Struct, frozen=True):
+    """The entries of an integration's policy, by their places in it, that `never` matched, and how many it has."""
+
+    name: str
+    never: Sequence[str]
+    entries: int
+
+
+class Unmatched(Struct, frozen=True):
+    """Entries that matched nothing since Unix seconds, of policies by which was decided; by the `silent` ones was not.
+    `unread` batches are too large to be in the audit."""
+
+    since: int
+    policies: Sequence[Unneeded] = ()
+    silent: Sequence[str] = ()
+    unread: int = 0
+
+
 class Overview(Struct, frozen=True):
     """How an issuer is. Times are Unix seconds; `since` is when this history began."""
 
@@ -108,6 +126,7 @@ class Overview(Struct, frozen=True):
     codes: Sequence[Line]
     held: Held
     signals: Sequence[Line]
+    unmatched: Unmatched
     providers: Sequence[Line]
     keys: Sequence[Key]
 
@@ -170,6 +189,8 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
     yield from _held(overview.held)
     yield _lines("Signals of abuse, since the service began", ("Integration: signal, and what followed", "Times"),
                  overview.signals, "None.")  # fmt: skip
+    yield "<h2>Policies</h2>\n"
+    yield from _unmatched(overview.unmatched)
     yield "<h2>Keys and providers</h2>\n"
     yield _table("Published keys", ("Key", "State", "Since", "What comes next"), map(_key, overview.keys))
     yield _lines("Questions to providers, since the service began", ("Provider", "Answered", "Failed"),
@@ -190,6 +211,33 @@ def _held(held: Held) -> Iterable[str]:
                 "Nothing is used of any.", numbers_from=1)  # fmt: skip
     yield '<p class="quiet">What is used of a rate comes back with time. Beyond a rate requests are refused, beyond '
     yield "its refusals an identity is quarantined, beyond a day's tokens or owners (UTC) a signal is raised.</p>\n"
+
+
+# Names or places that one line has.
+_MOST_NAMES = 20
+
+
+def _unmatched(unmatched: Unmatched) -> Iterable[str]:
+    yield '<p class="quiet">Identities, frameworks, globs and metrics of a policy that matched nothing, whatever was '
+    yield f"decided, since {_time(unmatched.since)}, says this host's audit; a policy that changes begins anew.</p>\n"
+    if unmatched.unread:
+        yield f'<p class="quiet">The results of {unmatched.unread:,} large batches are not in the audit.</p>\n'
+    heads = ("Policy", "Entries", "Never", "Places")
+    rows = list(map(_unneeded, unmatched.policies))
+    yield _rows("Rules that never fired", heads, rows, "None, of policies by which was decided.")
+    if unmatched.silent:
+        yield f"<p>By {len(unmatched.silent):,} policies nothing was decided: {_names(unmatched.silent)}.</p>\n"
+
+
+def _unneeded(policy: Unneeded) -> str:
+    name, numbers = _said(policy.name), (policy.entries, len(policy.never))
+    counted = "".join(f'<td class="number" role="cell">{each:,}</td>' for each in numbers)
+    return f'<th scope="row" role="rowheader">{name}</th>{counted}<td role="cell">{_names(policy.never)}</td>'
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _MOST_NAMES:,} others" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(_said, names[:_MOST_NAMES])) + rest
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

@@ -321,6 +321,9 @@ METRIC_LOG_S = 5.0
 METRIC_HELD_S = 15.0
 METRIC_HELD_LOOK_S = 3.0
 METRIC_HELD_IDENTITIES = 20_000
+# Which entries of the policies nothing has matched is told by the last part of the audit, some 40,000 decisions, and by
+# what comes after it.
+METRIC_AUDIT_BYTES = 64 * 1024 * 1024
 # Who scrapes: so many at once, and the rest is turned away; each has so long to ask and to read.
 MAX_SCRAPES = 8
 SCRAPE_S = 10.0

@@ -34,7 +34,7 @@ from issuer.service.log.setup import LogSettings, WitnessSettings
 from issuer.service.log_stream import configure_logging
 from issuer.service.metrics.board import Board
 from issuer.service.metrics.counts import Counts
-from issuer.service.metrics.listener import MetricsListener
+from issuer.service.metrics.listener import MetricsListener, Shown
 from issuer.service.policy_keeper import Following, PolicyKeeper
 from issuer.service.settings import EMBEDDED, Settings, changed, listed
 from issuer.service.shared_page import SharedPage
@@ -198,7 +198,8 @@ def _metrics(settings: Settings, board: Board, keeper: PolicyKeeper) -> MetricsL
     room = settings.metrics
     if not room.port:
         return None
-    return MetricsListener(room.host, room.port, listed(room.names), board, settings.store.url, keeper)
+    shown = Shown(board, settings.store.url, settings.audit_file, keeper)
+    return MetricsListener(room.host, room.port, listed(room.names), shown)
 
 
 def _run(

@@ -15,6 +15,8 @@ from issuer.page.operator import (
     Overview,
     Span,
     Stand,
+    Unmatched,
+    Unneeded,
     Used,
     loaded,
     write_overview,
@@ -28,7 +30,7 @@ SPAN = Span("minute", NOW - 120, 60, {"issued": [0, 4, 2], "no": [0, 1, 0], "und
 def written(**changes: object) -> str:
     parts: dict[str, object] = {
         "version": "issuer 0", "at": NOW, "since": NOW - 60, "conditions": [Condition("Store", True, "role master")],
-        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))], "held": Held(""), "signals": [],
+        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))], "held": Held(""), "signals": [], "unmatched": Unmatched(NOW),
         "providers": [], "keys": [Key("k1", "active", NOW - 9, None)], **changes,
     }  # fmt: skip
     return write_overview(Overview(**parts)).decode()  # type: ignore[arg-type]
@@ -89,6 +91,16 @@ def test_of_many_who_are_held_back_the_rest_is_counted() -> None:
     assert "7 identities are left out" in html
 
 
+def test_entries_that_never_matched_are_named_and_silent_policies_counted() -> None:
+    never = [f"grants.models[{index}]" for index in range(25)]
+    unmatched = Unmatched(NOW, [Unneeded("inspect-ai", never, 40)], [f"i{number}" for number in range(1000)], unread=2)
+    text = Text(written(unmatched=unmatched)).text
+    assert "inspect-ai4025grants.models[0], grants.models[1], " in text
+    assert "grants.models[19] and 5 others" in text
+    assert "By 1,000 policies nothing was decided: i0, i1, " in text
+    assert "2 large batches" in text
+
+
 def test_one_script_shows_times_nothing_is_sent_and_nothing_comes_from_elsewhere() -> None:
     html, policy = written(), dict(HEADERS)["Content-Security-Policy"]
     assert not {"form", "input", "button", "iframe", "img", "style"} & set(Text(html).tags)
@@ -123,10 +135,12 @@ def test_a_text_from_outside_is_text() -> None:
             conditions=[Condition("Policies", False, payload)], integrations=[Line(payload, (1, 1, 1))],
             codes=[Line(payload, (1,))], signals=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1, 2)],
             held=Held("", [Stand(payload, payload, 1)], [Used(payload, 1, 2)]),
+            unmatched=Unmatched(1, [Unneeded(payload, [payload], 2)], [payload]),
         )  # fmt: skip
         assert Text(html).tags == Text(written(
             conditions=[Condition("Policies", False, "x")], integrations=[Line("x", (1, 1, 1))],
             codes=[Line("x", (1,))], signals=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1, 2)],
             held=Held("", [Stand("x", "x", 1)], [Used("x", 1, 2)]),
+            unmatched=Unmatched(1, [Unneeded("x", ["x"], 2)], ["x"]),
         )).tags  # fmt: skip
         assert not re.findall("[\u202e\u2028\x85]", html)

@@ -13,10 +13,12 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import BoundedSemaphore, Timer
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, MetricsHandler
 
 from issuer.codes import Code
@@ -31,6 +33,7 @@ from issuer.service.metrics.history import History
 from issuer.service.metrics.overview import View
 from issuer.service.metrics.rebinding import is_own
 from issuer.service.metrics.snapshot import BoardReader
+from issuer.service.metrics.unmatched import AuditWatch
 from issuer.service.policy_keeper import Following, PolicyKeeper
 from issuer.service.workers import Beat, why_not
 
@@ -39,6 +42,15 @@ _FOREIGN = (
     b"This address does not answer to the name that it was asked by (Host).\n"
     b"Ask by its IP address, or write the name into the setting metrics.names.\n"
 )
+
+
+class Shown(Struct, frozen=True):
+    """What is shown: what workers count, what the store holds, what was decided, and by which policies."""
+
+    board: Board
+    store_url: str
+    audit: Path
+    keeper: PolicyKeeper
 
 
 class MetricsListener:
@@ -50,10 +62,8 @@ class MetricsListener:
 
     name = "metrics"
 
-    def __init__(
-        self, host: str, port: int, names: Collection[str], board: Board, store_url: str, keeper: PolicyKeeper
-    ) -> None:
-        self._board, self._store_url, self._keeper = board, store_url, keeper
+    def __init__(self, host: str, port: int, names: Collection[str], shown: Shown) -> None:
+        self._shown = shown
         self._names = frozenset(name.lower() for name in (host, *names))
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
@@ -66,15 +76,22 @@ class MetricsListener:
 
     def run(self, beat: Beat, told: Line) -> NoReturn:
         """Answer scrapes, and show how the issuer is."""
-        reader, policies = BoardReader(self._board), Following(self._keeper.state, told)
+        reader, following = BoardReader(self._shown.board), Following(self._shown.keeper.state, told)
         registry, history = CollectorRegistry(auto_describe=False), History(reader)
         registry.register(BoardCollector(reader))
-        store = StoreLook(self._store_url, lambda: policies.state.policies.policies)
-        handler = partial(_Handler.factory(registry), View(reader, history, store), self._names)
+        view = View(
+            reader,
+            history,
+            following,
+            StoreLook(self._shown.store_url, lambda: following.state.policies.policies),
+            AuditWatch(self._shown.audit, lambda: following.state.policies.policies),
+        )
+        view.audit.start()
+        handler = partial(_Handler.factory(registry), view, self._names)
 
         def turn() -> None:
             beat()
-            policies.follow(False)
+            following.follow(False)
             history.turn()
 
         _Server(self._socket, handler, turn).serve_forever(BEAT_S / 2)

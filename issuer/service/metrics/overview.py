@@ -9,13 +9,16 @@ from msgspec import Struct
 
 from issuer import __version__
 from issuer.formats.times import show_span
-from issuer.page.operator import Condition, Held, Key, Line, Overview, Span
+from issuer.page.operator import Condition, Key, Line, Overview, Span
 from issuer.service.bounds import FEW_FREE_BYTES
+from issuer.service.follow import Setback
 from issuer.service.metrics.counts import FETCHES, SIGNALS
 from issuer.service.metrics.held import StoreLook
 from issuer.service.metrics.history import HOURS, MINUTES, Answers, History, answers_of, by_sort
 from issuer.service.metrics.snapshot import BoardReader, Snapshot
 from issuer.service.metrics.state import LogState, WorkerState
+from issuer.service.metrics.unmatched import AuditWatch
+from issuer.service.policy_keeper import Following
 
 _SORTS = ("issued", "no", "undecided")
 _WEIGHT = {"observe": 0, "warn": 1, "throttle": 2, "quarantine": 3}
@@ -26,35 +29,36 @@ class View(Struct, frozen=True):
 
     reader: BoardReader
     history: History
+    policies: Following
     store: StoreLook
+    audit: AuditWatch
 
     def overview(self, now: int) -> Overview:
         """Say how an issuer is at a Unix second."""
-        return overview_of(self.reader.read(), self.history, self.store.found(), now)
+        found, history = self.reader.read(), self.history
+        answers = answers_of(found.counted)
+        hours = history.by_hour(answers)
+        return Overview(
+            version=f"issuer {__version__}",
+            at=now,
+            since=history.since,
+            conditions=list(_conditions(found, self.policies.state.setback, now)),
+            spans=[
+                Span("minute", (now // 60 - MINUTES + 1) * 60, 60, _by_turn(history.by_minute(answers))),
+                Span("hour", (now // 3600 - HOURS + 1) * 3600, 3600, _by_turn(list(map(by_sort, hours)))),
+            ],
+            integrations=_integrations(sum(hours, Answers())),
+            codes=_codes(sum(hours, Answers())),
+            held=self.store.found(),
+            signals=_signals(found),
+            unmatched=self.audit.found(),
+            providers=_providers(found),
+            keys=_published(found.states),
+        )
 
 
-def overview_of(found: Snapshot, history: History, held: Held, now: int) -> Overview:
-    """Say how an issuer is at a Unix second."""
-    answers = answers_of(found.counted)
-    hours = history.by_hour(answers)
-    return Overview(
-        version=f"issuer {__version__}",
-        at=now,
-        since=history.since,
-        conditions=list(_conditions(found, now)),
-        spans=[
-            Span("minute", (now // 60 - MINUTES + 1) * 60, 60, _by_turn(history.by_minute(answers))),
-            Span("hour", (now // 3600 - HOURS + 1) * 3600, 3600, _by_turn(list(map(by_sort, hours)))),
-        ],
-        integrations=_integrations(sum(hours, Answers())),
-        codes=_codes(sum(hours, Answers())),
-        held=held,
-        signals=_signals(found),
-        providers=_providers(found),
-        keys=[Key(key.kid, key.state, key.since, key.moves_from) for key in found.states[0].keys]
-        if found.states
-        else [],
-    )
+def _published(states: Sequence[WorkerState]) -> list[Key]:
+    return [Key(key.kid, key.state, key.since, key.moves_from) for key in states[0].keys] if states else []
 
 
 def _by_turn(turns: Sequence[Counter[str]]) -> dict[str, list[int]]:
@@ -104,14 +108,15 @@ def _signals(found: Snapshot) -> list[Line]:
 # -- conditions --------------------------------------------------------------------------------------------------------
 
 
-def _conditions(found: Snapshot, now: int) -> Iterator[Condition]:
+def _conditions(found: Snapshot, setback: Setback | None, now: int) -> Iterator[Condition]:
     states = found.states
     yield Condition(
         "Workers", len(states) == found.expected, f"{len(states)} of {found.expected} live and say how they are"
     )
     if not states:
         return
-    for tell in (_policies, _keys, _revocations, _stops):
+    yield _policies(states, setback, now)
+    for tell in (_keys, _revocations, _stops):
         yield tell(states, now)
     yield _store(states)
     if logs := [state.log for state in states if state.log is not None]:
@@ -124,16 +129,27 @@ def _conditions(found: Snapshot, now: int) -> Iterator[Condition]:
     yield Condition("Disk", free >= FEW_FREE_BYTES, f"{_gigabytes(free)} free where the data is")
 
 
-def _policies(states: Sequence[WorkerState], now: int) -> Condition:
+def _policies(states: Sequence[WorkerState], setback: Setback | None, now: int) -> Condition:
     all_of = [state.policies for state in states]
     digests, stale = {each.digest for each in all_of}, any(each.stale for each in all_of)
     loaded = show_span(now - min(each.loaded_at for each in all_of))
     says = f"{max(each.integrations for each in all_of):,} integrations, loaded {loaded} ago, {sorted(digests)[0]}"
     if stale:
         says = f"the folder has not loaded since: what decides is {loaded} old; `issuer doctor --server` says why"
+        says += _broken(setback)
     elif len(digests) > 1:
         says = "workers decide by different policies; for more than some seconds that is wrong"
     return Condition("Policies", not stale and len(digests) == 1, says)
+
+
+def _broken(setback: Setback | None) -> str:
+    """Say which file is at fault, and how many policies are not in force as they stand there."""
+    if setback is None:
+        return ""
+    others = sorted({*setback.differing, *setback.gone})
+    named = ", ".join(others[:5]) + (f" and {len(others) - 5:,} others" if len(others) > 5 else "")
+    at = f"{setback.file}:{setback.line}:{setback.column}: " if setback.file else ""
+    return f". {at}{setback.code}" + (f". Not as they decide: {named}" if others else "")
 
 
 def _keys(states: Sequence[WorkerState], _now: int) -> Condition:
