@@ -56,6 +56,15 @@ def test_a_script_imports_what_is_served_and_makes_no_markup_of_text(path: str) 
     )
 
 
+@pytest.mark.parametrize("path", [path for path in HTML if b"<script" in SITE[path].body])
+def test_a_page_says_that_its_script_has_not_come_until_the_script_is_done(path: str) -> None:
+    html = SITE[path].body.decode()
+    script = re.search(r'<script type="module" src="([^"]+)"', html)
+    assert script
+    text = SITE[normpath(join(path.rpartition("/")[0], script[1]))].body.decode()
+    assert (html.count('id="late"'), text.endswith('byId("late").remove();\n')) == (1, True)
+
+
 def test_what_lies_under_a_digest_may_be_kept_for_ever_and_reaches_nothing() -> None:
     assert len({path.split("/")[3] for path in STATIC}) == 1
     for path in STATIC:

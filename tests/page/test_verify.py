@@ -15,10 +15,21 @@ from issuer.page.site import export
 from issuer.results.entry import write_entry
 from issuer.verify.check_log import sidecar_name
 from tests.support import make
-from tests.support.answering import STALLS, answering
+from tests.support.answering import answering
 from tests.support.boards import PAYLOADS
 from tests.support.browser import drive, looks
-from tests.support.browser.steps import FOUND, REPO, asking, signed, statuses
+from tests.support.browser.steps import (
+    FOUND,
+    ONCE,
+    REPO,
+    asking,
+    by_trust_file,
+    many_entries,
+    signed,
+    statuses,
+    trusting,
+    without_404,
+)
 from tests.support.in_process import run
 from tests.support.judging import write_trust
 from tests.support.running import Running, body, numbered, running
@@ -45,9 +56,8 @@ def test_a_file_is_verified_with_the_evidence_of_each_check_as_the_command_has_i
         *asking(live, text), ["texts", "named", "#plan li code"], ["shot", "plan"], ["axe", "axe-plan"], *FOUND,
         ["links", "links", "#answer a"], ["shot", "verified"], ["axe", "axe-answer"], ["focused", "focused"],
     ]  # fmt: skip
-    visits = drive(steps, folder)
+    visits = without_404(drive(steps, folder))
     for visit in visits:
-        visit["said"] = [line for line in visit["said"] if "status of 404" not in line]  # it has revoked nothing
         asked = [url for method, url, _ in visit["requests"] if "/.well-known/" in url]
         assert asked == visit["look"]["named"]
         assert not [url for _, url, _ in visit["requests"] if token[:20] in url or token[-20:] in url]
@@ -79,9 +89,7 @@ def test_a_tampered_digit_is_never_verified_and_both_values_stand_beside_each_ot
     changed = text.replace("0.62437518", "0.92437518")
     said = by_command(live, changed, tmp_path)
     steps = [*asking(live, changed), *FOUND, ["shot", "tampered"], ["axe", "axe"]]
-    visits = drive(steps, folder)
-    for visit in visits:
-        visit["said"] = [line for line in visit["said"] if "status of 404" not in line]
+    visits = without_404(drive(steps, folder))
     for look in looks(visits, live.url):
         assert look["verdict"][0].startswith("Not verified")
         assert "Verified" not in look["answer"].replace("Not verified", "")
@@ -98,9 +106,7 @@ def test_a_token_alone_is_told_and_never_verified(live: Running, folder: Path) -
         ["goto", f"{live.url}/ui/verify"], ["fill", "#text", f"  {token}\n"], ["fill", "#audience", AUDIENCE], ["click", "#look"],
         ["wait", "#go"], *FOUND, ["shot", "token"], ["axe", "axe"],
     ]  # fmt: skip
-    visits = drive(steps, folder, themes=["light"])
-    for visit in visits:
-        visit["said"] = [line for line in visit["said"] if "status of 404" not in line]
+    visits = without_404(drive(steps, folder, themes=["light"]))
     for look in looks(visits, live.url):
         assert look["verdict"][0].startswith("A token of this issuer")
         assert "Verified" not in look["answer"]
@@ -171,66 +177,6 @@ def test_nothing_of_a_stranger_runs(live: Running, folder: Path, tmp_path: Path,
         assert ("Signed by" in look["answer"]) is (sent == good)
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("- a\n" * 200_000 + "\n" * 100_000, "Not checked"),
-        ("\n" * 1_000_000, "the file is empty"),
-        ("[" * 500_000, "Not checked"),
-        ("- &a [*a]\n", "Not checked"),
-        ("- \u202e\n", "Not checked"),
-        ("\ufeff- 1\n", "Not checked"),
-        ("- dataset: {id: 1}\n", "Not checked"),
-        ("a: 1\n", "Not checked"),
-    ],
-    ids=["a long list", "a million lines", "deep", "an alias", "bidirectional", "a mark", "a number", "a map"],
-)
-def test_a_hostile_file_is_refused_in_bounded_time_and_never_drawn_as_verified(
-    live: Running, folder: Path, text: str, wanted: str
-) -> None:
-    steps = [*asking(live, text), ["text", "plan", "#plan"], ["text", "all", "main"]]
-    (look,) = looks(drive(steps, folder, themes=["light"], widths=[360]), live.url)
-    assert wanted in look["plan"] or "nothing is known" in look["plan"]
-    assert "Verified" not in look["all"]
-
-
-def test_a_file_that_is_too_large_is_not_read(live: Running, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "large.yaml").write_bytes(b"\n" * (2 * 1024 * 1024))
-    steps = [
-        ["goto", f"{live.url}/ui/verify"], ["files", "#file", [str(tmp_path / "large.yaml")]],
-        ["wait", "#chosen:has-text('At most 1,048,576')"], ["fill", "#repo", REPO], ["fill", "#audience", AUDIENCE],
-        ["click", "#look"], ["wait", "#plan > .note"], ["text", "plan", "#plan"],
-    ]  # fmt: skip
-    (look,) = looks(drive(steps, folder, themes=["light"], widths=[360]), live.url)
-    assert "1. Drop a result file" in look["plan"]
-
-
-def test_a_key_set_that_is_too_large_stalls_or_is_not_there_leaves_it_undecided(
-    live: Running, folder: Path, tmp_path: Path
-) -> None:
-    text, _ = signed(live)
-    large = b'{"keys": [' + b'{"kty": "x"},' * 80_000 + b'{"kty": "x"}]}'
-    with answering({"/large": ("application/json", large), "/broken": ("application/json", b"{")}) as elsewhere:
-        for path, wanted in (
-            ("/large", "more than"),
-            (STALLS, "no whole answer"),
-            ("/none", "404"),
-            ("/broken", "keys"),
-        ):
-            trust = f"version: 1\naudience: {AUDIENCE}\nissuers:\n- issuer: {live.url}\n  keys: {{url: {elsewhere}{path}}}\n"
-            (tmp_path / "trust.yaml").write_text(trust, "utf-8")
-            steps = [
-                ["goto", f"{live.url}/ui/verify"], ["drop", "#what", "gsm8k.yaml", text], ["wait", "#chosen:has-text('bytes')"],
-                ["fill", "#repo", REPO], ["click", "#by-file"], ["files", "#trust-file", [str(tmp_path / "trust.yaml")]],
-                ["click", "#look"], ["wait", "#go"], *FOUND, ["shot", "undecided"], ["axe", "axe"],
-            ]  # fmt: skip
-            visits = drive(steps, folder, themes=["dark"], widths=[360])
-            visits[0]["said"] = [line for line in visits[0]["said"] if "status of 404" not in line]
-            (look,) = looks(visits, live.url, elsewhere)
-            assert look["verdict"][0].startswith("Undecided")
-            assert wanted in look["answer"]
-
-
 def test_a_log_is_asked_where_the_trust_file_has_it_and_only_its_own_word_is_a_no(
     live: Running, folder: Path, tmp_path: Path
 ) -> None:
@@ -261,22 +207,109 @@ def test_a_log_is_asked_where_the_trust_file_has_it_and_only_its_own_word_is_a_n
                 ["files", "#need-0", [str(tmp_path / "policy.txt")]], ["click", "#go"], ["wait", "#answer .checks"],
                 *FOUND[2:], ["shot", "logged"],
             ]  # fmt: skip
-            visits = drive(steps, folder, themes=["light"], widths=[1280])
-            visits[0]["said"] = [line for line in visits[0]["said"] if "status of 404" not in line]
-            (look,) = looks(visits, live.url, host)
+            (look,) = looks(without_404(drive(steps, folder, **ONCE)), live.url, host)
             assert (look["verdict"][0].startswith(wanted), statuses(look)[10]) == (True, status), look["rows"][10]
 
 
+def test_an_eval_yaml_beside_the_file_defines_it_or_does_not(live: Running, folder: Path, tmp_path: Path) -> None:
+    trust, text = trusting(tmp_path, require=["benchmark"]), many_entries(1)
+    good = make.BENCHMARK_TEXT.replace('"gsm8k"', '"task-0"')
+    for beside, verdict, status in (
+        (["eval.yaml", good], "Verified", "pass"), (["eval.yaml", make.BENCHMARK_TEXT], "Not verified", "fail"), ([], "Undecided", "unknown"),
+    ):  # fmt: skip
+        chosen = ["drop", "#what", "gsm8k.yaml", text, *beside]
+        steps = [*by_trust_file(live.url, chosen, trust), ["text", "chosen", "#chosen"], *FOUND, ["axe", "axe"]]
+        (look,) = looks(drive(steps, folder, **ONCE), live.url)
+        assert (look["verdict"][0].partition("\n")[0], statuses(look)[9]) == (verdict, status)
+        assert ("its eval.yaml" in look["chosen"]) is bool(beside)
+        assert ("In the token\ntask task-0" in look["rows"][9] or "Here\ntask task-0" in look["rows"][9]) is (
+            status == "fail"
+        )
+    broken = ["drop", "#what", "gsm8k.yaml", text, "eval.yaml", "- a\n"]
+    steps = [
+        *by_trust_file(live.url, broken, trust),
+        ["click", "#go"],
+        ["wait", "#plan .note"],
+        ["text", "plan", "#plan"],
+    ]
+    (look,) = looks(drive(steps, folder, **ONCE), live.url)
+    assert "Not checked" in look["plan"]
+    assert "Where: eval.yaml" in look["plan"]
+
+
+def test_of_many_entries_twenty_are_drawn_and_twenty_more_with_each_press(
+    live: Running, folder: Path, tmp_path: Path
+) -> None:
+    text = many_entries(45)
+    changed = text[:-9000] + text[-9000:].replace("20.9", "20.8", 1)
+    assert changed != text
+    trust, button = trusting(tmp_path), "#answer > button"
+    steps = [
+        *by_trust_file(live.url, ["drop", "#what", "gsm8k.yaml", changed], trust), ["text", "plan", "#plan"],
+        ["click", "#go"], ["wait", "#answer article"], ["count", "first", "article"], ["texts", "counts", "#answer > div table tr"],
+        ["text", "more", button], ["axe", "axe"], ["click", button], ["count", "second", "article"], ["text", "rest", button],
+        ["evaluate", "at", "[...document.querySelectorAll('article')].indexOf(document.activeElement)"],
+        ["click", button], ["count", "third", "article"], ["count", "buttons", button], ["texts", "verdicts", "article .verdict h2"],
+    ]  # fmt: skip
+    (look,) = looks(drive(steps, folder, **ONCE), live.url)
+    assert "45 entries, 45 with a token" in look["plan"]
+    assert [row.split() for row in look["counts"][1:]] == [["Verified", "44"], ["Not", "verified", "1"]]
+    assert (look["first"], look["second"], look["third"], look["buttons"]) == (20, 40, 45, 0)
+    assert (look["more"], look["rest"], look["at"]) == ("Show more (25 left)", "Show more (5 left)", 20)
+    assert sorted(look["verdicts"]) == ["Not verified"] + ["Verified"] * 44
+
+
+def test_two_result_files_at_once_are_not_taken_one_for_the_other(live: Running, folder: Path) -> None:
+    steps = [
+        ["goto", f"{live.url}/ui/verify"], ["drop", "#what", "a.yaml", "- a\n", "b.yaml", "- b\n"],
+        ["wait", "#chosen:has-text('One is checked at a time')"],
+    ]  # fmt: skip
+    looks(drive(steps, folder, **ONCE), live.url)
+
+
+# -- as a folder on another host, and when its version is another one ----------------------------------------------------
+
+TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html; charset=utf-8"}
+EXPORTED = {f"/{name}": (TYPES[name.rpartition(".")[2]], raw) for name, raw in export().items()}
+
+
 def test_the_page_on_another_host_verifies_by_what_the_issuer_publishes(live: Running, folder: Path) -> None:
-    types = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html; charset=utf-8"}
-    documents = {f"/{name}": (types[name.rpartition(".")[2]], raw) for name, raw in export().items()}
     text, _ = signed(live)
-    with answering(documents) as host:
+    with answering(EXPORTED) as host:
         steps = [*asking(live, text, page=f"{host}/index.html"), *FOUND, ["axe", "axe"], ["shot", "exported"]]
-        visits = drive(steps, folder, themes=["light"], widths=[1280])
-        visits[0]["said"] = [line for line in visits[0]["said"] if "status of 404" not in line]
-        (look,) = looks(visits, live.url, host)
+        (look,) = looks(without_404(drive(steps, folder, **ONCE)), live.url, host)
     assert look["verdict"][0].startswith("Verified")
+
+
+def test_a_page_whose_version_is_no_longer_there_says_that_it_is_to_be_loaded_again(
+    live: Running, folder: Path
+) -> None:
+    """Its scripts; or what it loads later, the worker, when the host has another version by then."""
+    text, _ = signed(live)
+    without_scripts = {path: file for path, file in EXPORTED.items() if not path.endswith(".js")}
+    with answering(without_scripts) as host:
+        steps = [
+            ["goto", f"{host}/index.html"],
+            ["wait", "#late"],
+            ["text", "late", "#late"],
+            ["axe", "axe"],
+            ["shot", "late"],
+        ]
+        (look,) = looks(without_404(drive(steps, folder, **ONCE)), host)
+    assert "Load the page again" in look["late"]
+    for missing in ("/ui/checking.js", "/verify/index.js"):
+        with answering({path: file for path, file in EXPORTED.items() if not path.endswith(missing)}) as host:
+            asked = asking(live, text, page=f"{host}/index.html")
+            asked += [["text", "plan", "#plan"], ["workers", "left"]]
+            (look,) = looks(without_404(drive(asked, folder, **ONCE)), live.url, host)
+        assert "Load it again; nothing is known" in look["plan"]
+        assert look["left"] == 0
+    with answering(EXPORTED) as host:
+        steps = [["goto", f"{host}/index.html"], ["count", "late", "#late"]]
+        (look,) = looks(drive(steps, folder, **ONCE), host)
+    assert look["late"] == 0
+    gone = live.http.get("/ui/static/0123456789abcdef/ui/verifying.js")
+    assert (gone.status_code, gone.headers["cache-control"]) == (404, "no-store")
 
 
 def test_the_whole_page_is_done_by_the_keyboard(live: Running, folder: Path) -> None:

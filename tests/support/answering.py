@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# A path whose answer never ends.
+# What lies below has answers that never end.
 STALLS = "/stalls"
 
 
@@ -19,7 +19,7 @@ def answering(documents: Mapping[str, tuple[str, bytes]]) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             media_type, body = documents.get(self.path.partition("?")[0], ("", b""))
-            stalls = self.path == STALLS
+            stalls = self.path.startswith(STALLS)
             good = stalls or media_type not in {"", "application/problem+json"}
             self.send_response(200 if good else 404)
             self.send_header("Content-Type", media_type or "text/plain")

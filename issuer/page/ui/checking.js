@@ -1,6 +1,7 @@
 // A worker: the verifier apart from the page, so that what takes too long can be ended, and no file holds the page up.
 // It reaches no network (its policy, and nothing here asks): what it needs is handed in.
 import { FormatError, inspectToken, readBenchmark, readEntries, readTrustFile, resolve, sources, trustIssuer, verifyEntries } from "../verify/index.js";
+import { benchmarkKey } from "../verify/check-entry.js";
 import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
 
 /** @typedef {import("../verify/log/inclusion.js").AtHand} AtHand */
@@ -45,10 +46,36 @@ import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
  */
 
 const MOST_LEAVES = 100;
+const TRUST_FILE = "your trust file";
+
+/** What is wrong with another file than the one that is checked. */
+class InFile extends Error {
+  /** @param {string} file @param {FormatError} error */
+  constructor(file, { message, code, place }) {
+    super(message);
+    this.code = code;
+    this.place = [file, place].filter(Boolean).join(", ");
+  }
+}
+
+/**
+ * Have something read; what is wrong there is of this file.
+ * @template Read
+ * @param {string} file @param {() => Read | Promise<Read>} read
+ */
+async function inFile(file, read) {
+  try {
+    return await read();
+  } catch (error) {
+    throw error instanceof FormatError ? new InFile(file, error) : error;
+  }
+}
 
 /** @param {Whom} trust @returns {Promise<TrustFile>} */
 const trustOf = async (trust) =>
-  "bytes" in trust ? readTrustFile(trust.bytes) : trustIssuer(trust.issuer, trust.audience, trust.published);
+  "bytes" in trust
+    ? inFile(TRUST_FILE, () => readTrustFile(trust.bytes))
+    : trustIssuer(trust.issuer, trust.audience, trust.published);
 
 /** Say what judging would need. @param {Verbs["plan"]["given"]} given @returns {Promise<Plan>} */
 async function plan({ question }) {
@@ -99,13 +126,14 @@ async function leafOf(token) {
 async function judge({ question, evidence }) {
   const { now, at, witnessed } = question;
   const { found, fetchedAt, proofs, asked } = evidence;
-  const trust = await resolve(await trustOf(question.trust), found, fetchedAt);
+  const stated = await trustOf(question.trust);
+  const trust = await inFile(TRUST_FILE, () => resolve(stated, found, fetchedAt));
   if (question.file === null) {
     const report = await inspectToken(question.token, trust, at, { now, witnessed, proofs, asked });
     return { reports: [report], absent: trust.absent };
   }
   const entries = readEntries(question.file);
-  const context = { now, witnessed, benchmarks: benchmarksOf(entries, evidence.benchmark), proofs, asked };
+  const context = { now, witnessed, benchmarks: await benchmarksOf(entries, evidence.benchmark), proofs, asked };
   const reports = await verifyEntries(entries, question.repo, question.path, trust, at, context);
   return { reports, absent: trust.absent };
 }
@@ -114,17 +142,22 @@ async function judge({ question, evidence }) {
  * The `eval.yaml` that lies beside a file is taken for that of each benchmark and commit which the file names.
  * @param {import("../verify/entry.js").Entry[]} entries @param {Uint8Array | null} raw
  */
-function benchmarksOf(entries, raw) {
+async function benchmarksOf(entries, raw) {
   if (!raw) return new Map();
-  const benchmark = readBenchmark(raw);
-  return new Map(entries.map(({ dataset }) => [`${dataset.id}@${dataset.revision}`, benchmark]));
+  const benchmark = await inFile("eval.yaml", () => readBenchmark(raw));
+  return new Map(entries.map(({ dataset }) => [benchmarkKey(dataset.id, dataset.revision ?? ""), benchmark]));
+}
+
+/** @param {unknown} error */
+function faultOf(error) {
+  if (!(error instanceof FormatError || error instanceof InFile)) return { code: "internal", message: String(error), place: "" };
+  return { code: error.code, message: error.message, place: error.place };
 }
 
 onmessage = async (/** @type {MessageEvent<Task>} */ { data }) => {
   try {
     postMessage({ done: await (data.verb === "plan" ? plan(data.given) : judge(data.given)) });
   } catch (error) {
-    if (!(error instanceof FormatError)) return postMessage({ fault: { code: "internal", message: String(error), place: "" } });
-    postMessage({ fault: { code: error.code, message: error.message, place: error.place } });
+    postMessage({ fault: faultOf(error) });
   }
 };

@@ -258,3 +258,4 @@ for (const [form, work] of /** @type {const} */ ([["find", find], ["trust", look
 }
 byId("read").addEventListener("click", () => void readNewest());
 void look();
+byId("late").remove();

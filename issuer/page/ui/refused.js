@@ -97,3 +97,4 @@ byId("ask").addEventListener("submit", (event) => {
 byId("forget").addEventListener("click", forget);
 addEventListener("pagehide", forget); // a page that is kept for "back" keeps no credential
 onDrop(byId("paste"), takeFile);
+byId("late").remove();

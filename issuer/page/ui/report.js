@@ -73,17 +73,24 @@ export function drawReports(place, reports, around) {
     reports.length > 1 ? drawSummary(reports) : "",
   ];
   show(place, ...parts);
-  let shown = 0;
-  const more = el("button.second", { type: "button" });
-  const next = () => {
-    for (const report of reports.slice(shown, shown + AT_ONCE)) place.insertBefore(drawReport(report, around), more);
-    shown = Math.min(shown + AT_ONCE, reports.length);
-    more.textContent = `Show more (${(reports.length - shown).toLocaleString()} left)`;
-    more.hidden = shown === reports.length;
-  };
-  place.append(more);
-  more.addEventListener("click", next);
-  next();
+  drawSome(place, reports, around, 0);
+}
+
+/** Draw the next reports, and a button for those after them. @param {Element} place @param {Report[]} reports @param {Around} around @param {number} from */
+function drawSome(place, reports, around, from) {
+  const until = from + AT_ONCE;
+  const drawn = reports.slice(from, until).map((report) => drawReport(report, around));
+  place.append(...drawn);
+  if (until < reports.length) {
+    const more = el("button.second", { type: "button" }, `Show more (${(reports.length - until).toLocaleString()} left)`);
+    place.append(more);
+    more.addEventListener("click", () => {
+      more.remove();
+      drawSome(place, reports, around, until).focus();
+    });
+  }
+  drawn[0].tabIndex = -1; // where a keyboard goes on, after a press for more
+  return drawn[0];
 }
 
 /** @param {Report[]} reports @param {{content: string} | null} linked */

@@ -193,3 +193,4 @@ field("issuer").value = document.body.dataset.issuer ?? "";
 if (!globalThis.crypto?.subtle) show(byId("plan"), note("bad", el("p", "This browser checks signatures only on a page that came by https, or from its own machine. Open this page so, or use ", code("issuer verify"), ".")));
 showFields();
 showLinked();
+byId("late").remove();

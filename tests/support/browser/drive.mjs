@@ -18,13 +18,25 @@ const doing = {
   press: (page, _look, key) => page.keyboard.press(key),
   files: (page, _look, place, paths) => page.setInputFiles(place, paths),
   wait: (page, _look, place) => page.waitForSelector(place, { timeout: 60_000 }),
-  // As a person drops it: by the event, with a file of this text.
-  drop: (page, _look, place, name, text) => page.evaluate(([where, file, content]) => {
+  // As a person drops them: by the event, with files of these names and texts.
+  drop: (page, _look, place, ...files) => page.evaluate(([where, ...given]) => {
     const dropped = new DataTransfer();
-    dropped.items.add(new File([content], file));
+    for (let at = 0; at < given.length; at += 2) dropped.items.add(new File([given[at + 1]], given[at]));
     const event = { dataTransfer: dropped, bubbles: true, cancelable: true };
     document.querySelector(where).dispatchEvent(new DragEvent("drop", event));
-  }, [place, name, text]),
+  }, [place, ...files]),
+  // From "clock" on the page's own timers can be put forward; what runs in workers, and the network, has the real time.
+  clock: (page) => page.clock.install(),
+  forward: (page, _look, ms) => page.clock.fastForward(ms),
+  workers: (page, look, name) => { look[name] = page.workers().length; },
+  // Milliseconds since the last look at the time, or since the visit began.
+  took: (_page, look, name) => { [look[name], look.began] = [performance.now() - look.began, performance.now()]; },
+  // The most memory, in MiB, that a process which draws pages has had since it began (Linux: VmHWM); workers run in it.
+  memory: async (_page, look, name) => {
+    const { processInfo } = await (await browser.newBrowserCDPSession()).send("SystemInfo.getProcessInfo");
+    const most = processInfo.filter(({ type }) => type === "renderer").map(({ id }) => Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${id}/status`, "utf8"))[1]));
+    look[name] = Math.max(...most) / 1024;
+  },
   text: async (page, look, name, place) => { look[name] = await page.locator(place).first().innerText(); },
   texts: async (page, look, name, place) => { look[name] = await page.locator(place).allInnerTexts(); },
   value: async (page, look, name, place) => { look[name] = await page.inputValue(place); },
@@ -47,7 +59,7 @@ for (const theme of themes) {
   for (const width of widths) {
     const context = await browser.newContext({ colorScheme: theme, viewport: { width, height: 900 }, timezoneId: "Europe/Berlin", locale: "en-GB" });
     const page = await context.newPage();
-    const look = { theme, width };
+    const look = { theme, width, began: performance.now() };
     const visit = { look, said: [], requests: [], bytes: 0 };
     page.on("console", (message) => visit.said.push(message.text()));
     page.on("pageerror", (error) => visit.said.push(String(error)));

@@ -1,0 +1,153 @@
+"""What a file, a key set or a log may do to `/ui/verify`: bounded in time and memory, said, and never "verified"."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from issuer.dev.sandbox import AUDIENCE
+from issuer.results.entry import write_entry
+from tests.support import make
+from tests.support.answering import STALLS, answering
+from tests.support.browser import drive, looks
+from tests.support.browser.steps import (
+    FOUND,
+    ONCE,
+    REPO,
+    asking,
+    by_trust_file,
+    many_entries,
+    signed,
+    statuses,
+    trusting,
+    without_404,
+)
+from tests.support.running import Running
+from tests.support.witnessed import ORIGIN, TestLog, policy_text
+
+pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
+
+MOST_MS, MOST_MIB = 20_000, 400
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("- a\n" * 200_000 + "\n" * 100_000, "Not checked"),
+        ("\n" * 1_000_000, "the file is empty"),
+        ("[" * 500_000, "Not checked"),
+        ("- &a [*a]\n", "Not checked"),
+        ("- \u202e\n", "Not checked"),
+        ("\ufeff- 1\n", "Not checked"),
+        ("- dataset: {id: 1}\n", "Not checked"),
+        ("a: 1\n", "Not checked"),
+        ("- notes: |\n" + "  a\n" * 250_000, "Not checked"),
+        ("- " + "".join(f"a{number}: 1\n  " for number in range(60_000)), "Not checked"),
+        ("- dataset: {id: a}\n" * 1001, "Not checked"),
+    ],
+    ids=[
+        "a long list",
+        "a million lines",
+        "deep",
+        "an alias",
+        "bidirectional",
+        "a mark",
+        "a number",
+        "a map",
+        "a long text",
+        "many names",
+        "many entries",
+    ],
+)
+def test_a_hostile_file_is_refused_in_bounded_time_and_never_drawn_as_verified(
+    live: Running, folder: Path, text: str, wanted: str
+) -> None:
+    began, *others = asking(live, text)
+    steps = [
+        began, ["took", "loaded"], *others, ["took", "took"], ["memory", "memory"],
+        ["text", "plan", "#plan"], ["text", "all", "main"],
+    ]  # fmt: skip
+    (look,) = looks(drive(steps, folder, themes=["light"], widths=[360]), live.url)
+    assert wanted in look["plan"] or "nothing is known" in look["plan"]
+    assert "Verified" not in look["all"]
+    assert (look["took"] < MOST_MS, look["memory"] < MOST_MIB) == (True, True), look
+
+
+def test_a_file_that_is_too_large_is_not_read(live: Running, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "large.yaml").write_bytes(b"\n" * (2 * 1024 * 1024))
+    steps = [
+        ["goto", f"{live.url}/ui/verify"], ["files", "#file", [str(tmp_path / "large.yaml")]],
+        ["wait", "#chosen:has-text('At most 1,048,576')"], ["fill", "#repo", REPO], ["fill", "#audience", AUDIENCE],
+        ["click", "#look"], ["wait", "#plan > .note"], ["text", "plan", "#plan"],
+    ]  # fmt: skip
+    (look,) = looks(drive(steps, folder, themes=["light"], widths=[360]), live.url)
+    assert "1. Drop a result file" in look["plan"]
+
+
+def test_a_key_set_that_is_too_large_stalls_or_is_not_there_leaves_it_undecided(
+    live: Running, folder: Path, tmp_path: Path
+) -> None:
+    text, _ = signed(live)
+    large = b'{"keys": [' + b'{"kty": "x"},' * 80_000 + b'{"kty": "x"}]}'
+    trust = tmp_path / "trust.yaml"
+    with answering({"/large": ("application/json", large), "/broken": ("application/json", b"{")}) as elsewhere:
+        for path, wanted in (
+            ("/large", "more than"),
+            (STALLS, "no whole answer"),
+            ("/none", "404"),
+            ("/broken", "keys"),
+        ):
+            issuer = f"- issuer: {live.url}\n  keys: {{url: {elsewhere}{path}}}\n"
+            trust.write_text(f"version: 1\naudience: {AUDIENCE}\nissuers:\n{issuer}", "utf-8")
+            steps = [
+                *by_trust_file(live.url, ["drop", "#what", "gsm8k.yaml", text], trust), *FOUND, ["shot", "undecided"], ["axe", "axe"],
+            ]  # fmt: skip
+            visits = drive(steps, folder, themes=["dark"], widths=[360])
+            (look,) = looks(without_404(visits), live.url, elsewhere)
+            assert look["verdict"][0].startswith("Undecided")
+            assert wanted in look["answer"]
+
+
+def test_a_log_that_stalls_lies_or_sends_too_much_leaves_it_undecided(
+    live: Running, folder: Path, tmp_path: Path
+) -> None:
+    now = int(time.time()) - 10
+    item = make.submission()
+    token = make.token_for(item, iat=now, nbf=now, exp=now + 3600, log=ORIGIN)
+    proof = TestLog(token).proof(token, now + 1, now + 1)
+    (tmp_path / "gsm8k.yaml").write_text(write_entry(item.form, token), "utf-8")
+    lie = proof.replace(b"\nindex ", b"\nindex 1")
+    assert lie != proof
+    documents = {"/lies/proof": ("text/plain", lie), "/floods/proof": ("text/plain", proof + b"a" * 600_000)}
+    with answering(documents) as host:
+        for path, wanted in (
+            (STALLS, "no whole answer in 15 s"),
+            ("/lies", "the proof at hand does not serve"),
+            ("/floods", "more than 524,288 bytes"),
+        ):
+            log = {"policy": {"inline": policy_text()}, "url": f"{host}{path}"}
+            trust = trusting(tmp_path, of_issuer={"log": log}, require=["log"])
+            chosen = ["files", "#file", [str(tmp_path / "gsm8k.yaml")]]
+            visits = drive([*by_trust_file(live.url, chosen, trust), *FOUND], folder, **ONCE)
+            (look,) = looks(visits, live.url, host)
+            assert (look["verdict"][0].partition("\n")[0], statuses(look)[10]) == ("Undecided", "unknown")
+            assert wanted in look["answer"]
+
+
+def test_a_check_without_an_end_is_stopped_after_a_minute_and_nothing_is_known(
+    live: Running, folder: Path, tmp_path: Path
+) -> None:
+    """A file of 600 signed entries keeps the verifier busy; the page's clock alone is put forward."""
+    (tmp_path / "many.yaml").write_text(many_entries(600), "utf-8")
+    chosen = ["files", "#file", [str(tmp_path / "many.yaml")]]
+    steps = [
+        ["clock"], *by_trust_file(live.url, chosen, trusting(tmp_path)), ["click", "#go"], ["workers", "busy"],
+        ["forward", 60_000], ["wait", "#plan .note"], ["workers", "left"], ["text", "plan", "#plan"], ["text", "all", "main"],
+        ["count", "reports", "#answer article"],
+    ]  # fmt: skip
+    (look,) = looks(drive(steps, folder, **ONCE), live.url)
+    assert (look["busy"], look["left"], look["reports"]) == (1, 0, 0)
+    assert "could not be checked in 60 s: it was stopped, and nothing is known" in look["plan"]
+    assert "Verified" not in look["all"]
