@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from issuer.dev.provider import LocalProvider
 from tests.support.browser import drive
 from tests.support.logged import Begun
+from tests.support.lying import Alter, lying
 from tests.support.running import Running, eventually
+from tests.support.tlog import policy_text
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
-# What a server answers in place of what the service does: its path and its bytes.
-Alter = Callable[[str, bytes], bytes]
 
 
 class Site:
@@ -51,41 +48,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(live)
 
 
-@contextlib.contextmanager
-def lying(live: Running, alter: Alter) -> Iterator[str]:
-    """A server that shows what the service shows, but for what it alters."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = httpx.get(f"{live.url}{self.path}")
-            body = alter(self.path, answer.content)
-            self.send_response(answer.status_code)
-            for name in ("content-type", "content-security-policy"):
-                if name in answer.headers:
-                    self.send_header(name, answer.headers[name])
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
 def one(steps: list[list[Any]], folder: Path) -> dict[str, Any]:
     (visit,) = drive(steps, folder, themes=["light"], widths=[1280])
     look: dict[str, Any] = visit["look"]
     return look
 
 
-def remembered(origin: str, note: str) -> str:
-    kept = json.dumps(json.dumps({"note": note, "at": 1_790_000_000}))
+def remembered(origin: str, note: str, address: str = "") -> str:
+    kept = json.dumps(json.dumps({"note": note, "address": address, "at": 1_790_000_000}))
     return f"localStorage.setItem({json.dumps(f'issuer.log {origin}')}, {kept})"
 
 
@@ -185,6 +155,58 @@ def test_a_log_that_is_away_or_too_large_is_said_and_never_drawn_as_good(place: 
                         ["count", "good", ".verdict"]], tmp_path)  # fmt: skip
         assert look["good"] == 0
         assert "cannot be checked now" in look["state"] or "not as it must be" in look["state"]
+
+
+def test_a_log_of_another_name_at_the_same_address_is_no_first_visit(place: Site, tmp_path: Path) -> None:
+    url = f"{place.live.url}/ui/log"
+    for address, wanted in (
+        (f"{place.live.url}/log/", "another log than before"),
+        ("https://a.example/", "first visit"),
+    ):
+        steps = [
+            ["goto", f"{place.live.url}/ui"], ["evaluate", "-", remembered("old.example/log", place.earlier, address)],
+            ["goto", url], ["wait", "#visits .note"], ["goto", url], ["wait", "#visits .note"], ["text", "visits", "#visits"],
+            ["click", "#forget"], ["goto", url], ["wait", "#visits .note"], ["text", "forgotten", "#visits"],
+        ]  # fmt: skip
+        look = one(steps, tmp_path)
+        assert (wanted in look["visits"]) is (wanted != "first visit"), look
+        assert ("old.example/log" in look["visits"]) is (wanted != "first visit")
+        assert "first visit" in look["forgotten"]
+
+
+def test_a_slow_answer_takes_the_place_of_no_newer_one(place: Site, tmp_path: Path) -> None:
+    """The server's own policy, which is good, is asked about first and answered last."""
+    asked: list[str] = []
+
+    def slow(path: str, body: bytes) -> bytes:
+        if path.endswith("/log/checkpoint"):
+            asked.append(path)
+            time.sleep(3 if len(asked) == 2 else 0)
+        return body
+
+    check: list[object] = ["click", "#trust button"]
+    with lying(place.live, slow) as url:
+        steps = [
+            ["goto", f"{url}/ui/log"], ["wait", "#state .verdict"], check, ["fill", "#policy", policy_text()], check,
+            ["wait", "#state .note"], ["evaluate", "-", "new Promise((done) => setTimeout(done, 4000))"],
+            ["text", "state", "#state"], ["count", "good", ".verdict, .note.good"],
+        ]  # fmt: skip
+        look = one(steps, tmp_path)
+    assert (len(asked), look["good"]) == (3, 0), look
+
+
+def test_two_histories_are_told(place: Site, tmp_path: Path) -> None:
+    """It shows a checkpoint from earlier, and a proof under a newer one that does not have what that one had."""
+    flip = flipped("/log/tile/0/")
+
+    def alter(asked: str, body: bytes) -> bytes:
+        return place.earlier.encode() if asked.endswith("/log/checkpoint") else flip(asked, body)
+
+    for change, wanted in ((alter, "two histories"), (lambda _, body: body, "It is entry")):
+        with lying(place.live, change) as url:
+            steps = [["goto", f"{url}/ui/log"], ["wait", "#state .verdict"], ["fill", "#token", place.tokens[-1]],
+                     ["click", "#find button"], ["wait", "#found .note"], ["text", "found", "#found"]]  # fmt: skip
+            assert wanted in one(steps, tmp_path)["found"]
 
 
 def test_a_text_of_the_log_is_text(place: Site, tmp_path: Path) -> None:

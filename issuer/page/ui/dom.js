@@ -110,21 +110,22 @@ export function show(place, ...parts) {
 }
 
 /**
- * Take the files that are dropped on an element, or chosen by an input.
- * @param {Element} place @param {(files: File[]) => void} take
+ * Take the files that are dropped on an element. Beside it a file does not open in place of the page: it is dropped on an
+ * input for files, or nowhere. A text that is dragged goes where the browser puts it.
+ * @param {HTMLElement} place @param {(files: File[]) => void} take
  */
 export function onDrop(place, take) {
-  for (const name of ["dragenter", "dragover"]) {
-    place.addEventListener(name, (event) => {
-      event.preventDefault();
-      place.classList.add("over");
+  place.addEventListener("dragenter", () => place.classList.add("over"));
+  place.addEventListener("dragleave", () => place.classList.remove("over"));
+  for (const name of /** @type {const} */ (["dragenter", "dragover", "drop"])) {
+    addEventListener(name, (event) => {
+      const { target, dataTransfer } = event;
+      if (!dataTransfer?.types.includes("Files")) return;
+      const isOn = target instanceof Node && place.contains(target);
+      if (isOn || !(target instanceof HTMLInputElement && target.type === "file")) event.preventDefault();
+      if (name !== "drop") return;
+      place.classList.remove("over");
+      if (isOn && dataTransfer.files.length) take([...dataTransfer.files]);
     });
   }
-  place.addEventListener("dragleave", () => place.classList.remove("over"));
-  place.addEventListener("drop", (event) => {
-    event.preventDefault();
-    place.classList.remove("over");
-    const files = [.../** @type {DragEvent} */ (event).dataTransfer?.files ?? []];
-    if (files.length) take(files);
-  });
 }

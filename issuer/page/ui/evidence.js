@@ -34,13 +34,17 @@ export const wantedBy = ({ needs, leaves }) => [
   ...leaves.flatMap(({ leaf, url }) => (url ? [{ url, pointer: "", leaf }] : [])),
 ];
 
-/** Fetch them: a log is not asked a hundred things at once. @param {Wanted[]} wanted @param {(done: number) => void} tell */
-export async function gather(wanted, tell) {
+/**
+ * Fetch them: a log is not asked a hundred things at once, and nobody is after `signal`, whose reason it throws.
+ * @param {Wanted[]} wanted @param {(done: number) => void} tell @param {AbortSignal} signal
+ */
+export async function gather(wanted, tell, signal) {
   /** @type {Got[]} */
   const got = [];
   for (const each of wanted) {
     tell(got.length);
-    got.push({ ...each, ...(await fetchDocument(each.url, each.leaf ? MOST_PROOF : kindOf(each.pointer)[0])) });
+    got.push({ ...each, ...(await fetchDocument(each.url, each.leaf ? MOST_PROOF : kindOf(each.pointer)[0], signal)) });
+    signal.throwIfAborted();
   }
   return got;
 }
@@ -60,7 +64,7 @@ export function settled(question, got) {
 /**
  * What was fetched, and what the person gave: `supplied` for the trust file, and what lay beside the result file.
  * @param {Plan} plan @param {Got[]} got @param {[string, Uint8Array | null][]} supplied
- * @param {{benchmark: {bytes: Uint8Array} | null, proofs: Map<string, Uint8Array>}} given
+ * @param {import("./given.js").Beside} beside
  * @returns {Evidence}
  */
 export function evidence({ leaves }, got, supplied, { benchmark, proofs }) {
@@ -70,7 +74,7 @@ export function evidence({ leaves }, got, supplied, { benchmark, proofs }) {
     fetchedAt: new Map(documents.filter(({ bytes }) => bytes).map(({ pointer, at }) => [pointer, at])),
     proofs: new Map(leaves.filter(({ name }) => proofs.has(name)).map(({ leaf, name }) => [leaf, { proof: proofs.get(name) }])),
     asked: new Map(got.filter(({ leaf }) => leaf).map((one) => [one.leaf, answerOf(one)])),
-    benchmark: benchmark?.bytes ?? null,
+    benchmark,
   };
 }
 

@@ -30,15 +30,15 @@ export async function readBounded(answer, most) {
 
 /**
  * Fetch one document. Never throws: what went wrong is in `fault`.
- * @param {string} url @param {number} most bytes
+ * @param {string} url @param {number} most bytes @param {AbortSignal[]} signals that end it before its time
  * @returns {Promise<{bytes: Uint8Array | null, status: number, fault: string, code: string, at: number}>} `at`: when it was
  *   asked, Unix seconds; `code`: of the problem document (RFC 9457) that refused it
  */
-export async function fetchDocument(url, most) {
+export async function fetchDocument(url, most, ...signals) {
   const at = Math.floor(Date.now() / 1000);
   try {
     const answer = await fetch(url, {
-      credentials: "omit", redirect: "error", cache: "no-cache", referrerPolicy: "no-referrer", signal: AbortSignal.timeout(WAIT_MS),
+      credentials: "omit", redirect: "error", cache: "no-cache", referrerPolicy: "no-referrer", signal: AbortSignal.any([AbortSignal.timeout(WAIT_MS), ...signals]),
     });
     if (answer.status !== 200) return { bytes: null, status: answer.status, fault: `it answered ${answer.status}`, code: await codeOf(answer), at };
     return { bytes: await readBounded(answer, most), status: 200, fault: "", code: "", at };
@@ -63,5 +63,5 @@ async function codeOf(answer) {
 function faultOf(error) {
   if (error instanceof RangeError) return `it sends ${error.message}`;
   if (error instanceof DOMException && error.name === "TimeoutError") return `no whole answer in ${WAIT_MS / 1000} s`;
-  return "it was not reached, or does not let pages of other origins read it";
+  return "it was not reached, leads elsewhere, or does not let pages of other origins read it";
 }

@@ -4,7 +4,7 @@ import { Fault } from "./fault.js";
 
 /** @typedef {import("./checking.js").Question} Question */
 /** @typedef {import("./checking.js").Whom} Whom */
-/** @typedef {{name: string, bytes: Uint8Array}} Named */
+/** What lies beside a result file, by name. @typedef {{benchmark: Uint8Array | null, proofs: Map<string, Uint8Array>}} Beside */
 
 const MOST_FILE = 1024 * 1024;
 const MOST_TRUST = 4 * 1024 * 1024;
@@ -14,62 +14,78 @@ export const REPO = /^[A-Za-z0-9._-]{1,96}\/[A-Za-z0-9._-]{1,96}$/;
 const ISSUER = /^https?:\/\/[^\s/?#@]+(\/[^\s?#@]*[^\s?#@/])?$/;
 const TOKEN = /^\s*[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\s*$/;
 
-/** The files, beside the fields. @type {{file: Named | null, trust: Named | null, benchmark: Named | null, proofs: Map<string, Uint8Array>}} */
-export const given = { file: null, trust: null, benchmark: null, proofs: new Map() };
+/**
+ * What was dropped or chosen. It is read when it is asked about: nothing that was read before is told of what is there now.
+ * @type {{file: File | null, benchmark: File | null, proofs: Map<string, File>}}
+ */
+export const given = { file: null, benchmark: null, proofs: new Map() };
 
 /** @param {string} id */
 export const field = (id) => byId(id, HTMLInputElement);
 export const pasted = () => byId("text", HTMLTextAreaElement);
 
-/** @param {File} file @param {number} most @returns {Promise<Named>} */
-export async function read(file, most) {
+/** @param {File} file @param {number} most @returns {File} */
+function bounded(file, most) {
   if (file.size > most) throw new Fault(`${file.name} has ${file.size.toLocaleString()} bytes. At most ${most.toLocaleString()} are read.`);
-  return { name: file.name, bytes: new Uint8Array(await file.arrayBuffer()) };
+  return file;
 }
 
-/** Take a result file and what lies beside it, by their names. @param {File[]} files */
-export async function take(files) {
-  given.file = null;
+/** Read a file as it is now. Throws Fault. @param {File} file @param {number} most */
+export async function read(file, most) {
+  try {
+    return new Uint8Array(await bounded(file, most).arrayBuffer());
+  } catch (error) {
+    if (error instanceof Fault) throw error;
+    throw new Fault(`${file.name} cannot be read: it is a folder, or was changed since you chose it. Choose it again.`);
+  }
+}
+
+/**
+ * Take a result file and what lies beside it, by their names. What lay beside an earlier result file is none of this one's.
+ * Throws Fault. @param {File[]} files
+ */
+export function take(files) {
   if (files.length > MOST_FILES) throw new Fault(`${files.length} files. At most ${MOST_FILES} are read.`);
   const proofs = files.filter(({ name }) => name.endsWith(".tlog-proof"));
   const benchmark = files.find(({ name }) => name === "eval.yaml");
   const [file, ...others] = files.filter((each) => each !== benchmark && !proofs.includes(each));
   if (others.length) throw new Fault(`${others.length + 1} result files. One is checked at a time.`);
-  for (const each of proofs) given.proofs.set(each.name, (await read(each, MOST_PROOF)).bytes);
-  if (benchmark) given.benchmark = await read(benchmark, MOST_FILE);
-  if (file) given.file = await read(file, MOST_FILE);
+  if (file) Object.assign(given, { file: bounded(file, MOST_FILE), benchmark: null, proofs: new Map() });
+  for (const each of proofs) given.proofs.set(each.name, bounded(each, MOST_PROOF));
+  if (benchmark) given.benchmark = bounded(benchmark, MOST_FILE);
 }
 
-/** @param {File} file */
-export async function takeTrust(file) {
-  given.trust = null;
-  given.trust = await read(file, MOST_TRUST);
+/** Read what lies beside the result file. Throws Fault. @returns {Promise<Beside>} */
+export async function beside() {
+  const proofs = [...given.proofs.values()].map(async (file) => /** @type {const} */ ([file.name, await read(file, MOST_PROOF)]));
+  return { benchmark: given.benchmark && (await read(given.benchmark, MOST_FILE)), proofs: new Map(await Promise.all(proofs)) };
 }
 
-/** What the form asks. Throws Fault. @returns {Question} */
-export function question() {
-  const subject = subjectOf(pasted().value);
+/** What the form asks. Throws Fault. @returns {Promise<Question>} */
+export async function question() {
+  const subject = await subjectOf(pasted().value);
   const repo = field("repo").value.trim();
   const path = field("path").value.trim();
   if (subject.file && !REPO.test(repo)) throw new Fault("2. Name the model repository, as OWNER/NAME: a file does not say where it sits.");
   if (subject.file && !path) throw new Fault("2. Name the file as it is called in the repository, as .eval_results/gsm8k.yaml.");
-  return { ...subject, repo, path, trust: whom(), ...received() };
+  return { ...subject, repo, path, trust: await whom(), ...received() };
 }
 
-/** @param {string} text what is pasted, which counts before a file @returns {import("./checking.js").Subject} */
-function subjectOf(text) {
+/** @param {string} text what is pasted, which counts before a file @returns {Promise<import("./checking.js").Subject>} */
+async function subjectOf(text) {
   if (text.length > MOST_FILE) throw new Fault("The pasted text is longer than 1 MiB.");
   if (TOKEN.test(text)) return { file: null, token: text.trim() };
-  const file = text.trim() ? new TextEncoder().encode(text) : given.file?.bytes;
+  const file = text.trim() ? new TextEncoder().encode(text) : given.file && (await read(given.file, MOST_FILE));
   if (!file) throw new Fault("1. Drop a result file, choose one, or paste its text or a token.");
   return { file, token: null };
 }
 
-/** @returns {Whom} */
-function whom() {
+/** @returns {Promise<Whom>} */
+async function whom() {
   if (field("by-file").checked) {
-    if (!given.trust) throw new Fault("3. Choose your trust file.");
-    return { bytes: given.trust.bytes };
+    const [file] = field("trust-file").files ?? [];
+    if (!file) throw new Fault("3. Choose your trust file.");
+    return { bytes: await read(file, MOST_TRUST) };
   }
   const issuer = field("issuer").value.trim();
   const audience = field("audience").value.trim();

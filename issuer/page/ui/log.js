@@ -17,7 +17,7 @@ import { isObject, readJson } from "../verify/json.js";
 import { byId, code, el, facts, moment, note, result, said, show, table } from "./dom.js";
 import { fetchDocument } from "./fetching.js";
 import { drawClimb, drawDays } from "./log-drawing.js";
-import { forgetVisit, keepVisit, lastVisit } from "./visits.js";
+import { forgetVisit, keepVisit, lastVisit, otherLogs } from "./visits.js";
 
 const MOST_INFO = 512 * 1024;
 const MOST_TILE = 256 * 65_537;
@@ -27,13 +27,17 @@ const LOG = new URL("../log/", document.baseURI);
 /** @typedef {import("../verify/log/checkpoint.js").Checkpoint} Checkpoint */
 /** @typedef {import("../verify/log/quorum.js").WitnessPolicy} WitnessPolicy */
 
-/** What was found good at the last look. @type {{policy: WitnessPolicy, checkpoint: Checkpoint, node: import("../verify/log/tiles.js").Node} | null} */
+/** @typedef {{policy: WitnessPolicy, checkpoint: Checkpoint, node: import("../verify/log/tiles.js").Node}} Good */
+/** What was found good at the last look. @type {Good | null} */
 let good = null;
+/** What is under way for each place: what was begun before something else is not shown there. @type {Map<string, object>} */
+const turns = new Map();
 
 /** Read a file of the log, or throw what a person is to be told. @param {string} path @param {number} most bytes */
 async function read(path, most = MOST_TILE) {
-  const { bytes, status, fault } = await fetchDocument(new URL(path, LOG).href, most);
-  if (status === 404) throw new FormatError("log.no_leaf", "the log was asked, and has no such entry. One that is seconds old may need a moment");
+  const { bytes, status, fault, code: refused } = await fetchDocument(new URL(path, LOG).href, most);
+  if (refused === "log.no_leaf") throw new FormatError("log.no_leaf", "the log was asked, and has no such entry. One that is seconds old may need a moment");
+  if (status === 404) throw new FormatError("log.unavailable", `${new URL(path, LOG).pathname} is not there: this issuer may keep no log`);
   if (bytes === null) throw new FormatError("log.unavailable", `${new URL(path, LOG).pathname}: ${fault}`);
   return bytes;
 }
@@ -42,13 +46,29 @@ const now = () => Math.floor(Date.now() / 1000);
 /** @param {bigint | number} count */
 const counted = (count) => count.toLocaleString("en");
 
-/** Do some work, and show in a place what it finds or why it cannot. @param {string} place @param {string} busy @param {() => Promise<(Node | string)[]>} work */
+/** Show this in a place, and nothing of what is under way for it. Returns whether that is still so. @param {string} place @param {...(Node | string)} parts */
+function begin(place, ...parts) {
+  const own = {};
+  turns.set(place, own);
+  show(byId(place), ...parts);
+  return () => turns.get(place) === own;
+}
+
+/**
+ * Do some work, and show in a place what it finds or why it cannot, where nothing else was begun for it since.
+ * @param {string} place @param {string} busy @param {(isNewest: () => boolean) => Promise<(Node | string)[]>} work
+ */
 async function into(place, busy, work) {
-  show(byId(place), el("p.busy", busy));
+  const isNewest = begin(place, el("p.busy", busy));
   try {
-    show(byId(place), ...(await work()));
+    const found = await work(isNewest);
+    if (isNewest()) show(byId(place), ...found);
   } catch (error) {
-    if (!(error instanceof FormatError)) throw error;
+    if (!isNewest()) return;
+    if (!(error instanceof FormatError)) {
+      show(byId(place), note("bad", el("p", el("strong", "The page failed: nothing is known. "), said(error))));
+      return;
+    }
     const lie = ["log.signature", "log.unverified", "log.malformed"].includes(error.code);
     show(byId(place), note(lie ? "bad" : "open", el("p", el("strong", lie ? "This is not as it must be. " : "This cannot be checked now. "), said(error.message)), el("p.quiet", code(error.code))));
   }
@@ -58,19 +78,21 @@ async function into(place, busy, work) {
 
 async function look() {
   good = null;
-  await into("state", "Asking the log …", async () => {
+  for (const place of ["visits", "found", "growth"]) begin(place); // what stood there was found by another policy
+  await into("state", "Asking the log …", async (isNewest) => {
     const own = byId("policy", HTMLTextAreaElement).value;
     const policy = await parsePolicy(own.trim() ? utf8(own.endsWith("\n") ? own : `${own}\n`) : await statedPolicy());
     const raw = await read("checkpoint", MOST_INFO);
     const signed = parseNote(raw);
     const checkpoint = parseCheckpoint(signed.text);
     const { quorum, time } = await judged(policy, signed);
-    good = { policy, checkpoint, node: nodeOfTiles((path) => read(path), checkpoint.size) };
     const witnesses = await drawWitnesses(policy, signed);
-    void into("visits", "Comparing …", () => compared(checkpoint, raw));
+    if (!isNewest()) return [];
+    const under = { policy, checkpoint, node: nodeOfTiles((path) => read(path), checkpoint.size) };
+    good = under;
+    void into("visits", "Comparing …", (isAsked) => compared(under, raw, isAsked));
     return [drawState(checkpoint, quorum, time, Boolean(own.trim())), ...witnesses];
   });
-  if (good === null) show(byId("visits"));
 }
 
 /** The policy that the server itself states. */
@@ -130,31 +152,33 @@ async function drawWitnesses(policy, signed) {
 
 // -- visits ------------------------------------------------------------------------------------------------------------
 
-/** @param {Checkpoint} checkpoint @param {Uint8Array} raw */
-async function compared(checkpoint, raw) {
+/** @param {Good} under @param {Uint8Array} raw its checkpoint, signed @param {() => boolean} isAsked whether it was not forgotten since */
+async function compared(under, raw, isAsked) {
+  const { checkpoint } = under;
   const before = lastVisit(checkpoint.origin);
   if (before === null) {
-    keepVisit(checkpoint.origin, raw, now());
+    const others = otherLogs(checkpoint.origin, LOG.href);
+    if (others.length) return [note("bad", el("p", el("strong", "This is another log than before. "), "At this address your browser has seen ", said(others.join(", ")), ". A log of another name needs to have nothing of what that one had: ask who runs the issuer. If it is meant, forget the old one."))];
+    keepVisit(checkpoint.origin, LOG.href, raw, now());
     return [note("", el("p", "This is your first visit with this browser. From now on it can tell whether history is rewritten."))];
   }
   const earlier = parseCheckpoint(parseNote(before.raw).text);
   const grown = checkpoint.size - earlier.size;
   const since = el("p", "Then, at ", moment(before.at), `: ${counted(earlier.size)} entries.`);
   if (grown < 0n) return [note("bad", el("p", el("strong", "The log is smaller than it was. "), "It shows another tree than then."), since)];
-  if (!(await isBeginning(earlier, checkpoint))) {
+  if (!(await isBeginning(earlier, under))) {
     return [note("bad", el("p", el("strong", "History was rewritten, or you are shown another log. "), "What this browser saw then is not the beginning of what it is shown now. Keep what you have, and tell who relies on this issuer."), since)];
   }
-  keepVisit(checkpoint.origin, raw, now());
+  if (isAsked()) keepVisit(checkpoint.origin, LOG.href, raw, now());
   const more = grown === 0n ? "Nothing was added." : `${counted(grown)} entries were added, and everything that was there is there.`;
   return [note("good", el("p", el("strong", more)), since)];
 }
 
-/** @param {Checkpoint} earlier @param {Checkpoint} checkpoint */
-async function isBeginning(earlier, checkpoint) {
+/** @param {Checkpoint} earlier @param {{checkpoint: Checkpoint, node: Good["node"]}} later */
+async function isBeginning(earlier, { checkpoint, node }) {
   if (earlier.size === checkpoint.size) return equal(earlier.root, checkpoint.root);
   if (earlier.size === 0n) return true;
-  if (good === null) return false;
-  const proof = await consistencyProof(earlier.size, checkpoint.size, good.node);
+  const proof = await consistencyProof(earlier.size, checkpoint.size, node);
   return verifyConsistency(earlier.size, checkpoint.size, earlier.root, checkpoint.root, proof);
 }
 
@@ -165,17 +189,18 @@ async function find() {
   await into("found", "Asking the log …", async () => {
     if (!text) return [note("", el("p", "Nothing is pasted yet."))];
     if (good === null) return [note("open", el("p", "The log's checkpoint is not good, or not there: look above."))];
-    const { policy } = good;
+    const shown = good;
     const { leaf, claims } = await unverifiedLeaf(text);
     const raw = await read(proofUrl(LOG.href.replace(/\/$/, ""), leaf), MOST_INFO);
     const proof = splitProof(raw);
     const witnessed = parseNote(proof.checkpoint);
     const checkpoint = parseCheckpoint(witnessed.text);
-    await judged(policy, witnessed);
+    await judged(shown.policy, witnessed);
     const reason = await objection(proof, checkpoint, claims.log ?? checkpoint.origin, utf8(leaf));
     const hash = await leafHash(utf8(leaf));
     const steps = (await climb(proof.index, checkpoint.size, hash, proof.hashes)) ?? [];
     if (reason) throw new FormatError("log.unverified", `the log's proof does not serve: ${reason}`);
+    if (!(await isOfOneTree(checkpoint, shown))) throw new FormatError("log.unverified", "the proof is of another tree than the one above: the log shows two histories");
     return [
       note("good", el("p", el("strong", `It is entry ${counted(proof.index + 1n)} of ${counted(checkpoint.size)}. `), `${steps.length} hashes lead from it to the root that the log has signed.`),
         el("p.quiet", "This shows that the entry is there. Whether the token is good for a result, and its signature, is the matter of the page that checks a result.")),
@@ -183,6 +208,12 @@ async function find() {
       drawClimb(proof.index, hash, steps, checkpoint.root),
     ];
   });
+}
+
+/** Say whether a checkpoint and the one that is shown are of one tree that grew. @param {Checkpoint} checkpoint @param {Good} shown */
+async function isOfOneTree(checkpoint, shown) {
+  if (checkpoint.size <= shown.checkpoint.size) return isBeginning(checkpoint, shown);
+  return isBeginning(shown.checkpoint, { checkpoint, node: nodeOfTiles((path) => read(path), checkpoint.size) });
 }
 
 // -- entries -----------------------------------------------------------------------------------------------------------
@@ -246,9 +277,10 @@ function drawEntries(entries, size) {
   ].filter((part) => part !== "");
 }
 
+byId("find").addEventListener("input", () => begin("found"));
 byId("forget").addEventListener("click", () => {
   forgetVisit();
-  show(byId("visits"), note("", el("p", "Forgotten. The next look is a first visit.")));
+  begin("visits", note("", el("p", "Forgotten. The next look is a first visit.")));
 });
 for (const [form, work] of /** @type {const} */ ([["find", find], ["trust", look]])) {
   byId(form).addEventListener("submit", (event) => {

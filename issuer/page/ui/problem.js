@@ -30,9 +30,12 @@ const text = (value) => (typeof value === "string" ? value : "");
 /** @param {unknown} value @returns {Members[]} */
 const objects = (value) => (Array.isArray(value) ? value.filter(isObject) : []);
 
-/** Draw what an issuer answered. Raises nothing: what is not there is not drawn. @param {Members} answer */
-export function drawAnswer(answer) {
-  if (answer.verdict === "granted" || answer.verdict === "refused") return drawExplained(answer);
+/**
+ * Draw what an issuer answered. Raises nothing: what is not there is not drawn.
+ * @param {Members} answer @param {{isPasted: boolean}} from whether a person pasted it: anybody can have written that
+ */
+export function drawAnswer(answer, { isPasted }) {
+  if (answer.verdict === "granted" || answer.verdict === "refused") return drawExplained(answer, isPasted);
   if (text(answer.code) || text(answer.title) || text(answer.type)) return [drawProblem(answer)];
   return [note("bad", el("p", "This is JSON, but no answer of an issuer: it has neither a "), code("code"), " nor a title.")];
 }
@@ -61,16 +64,16 @@ function drawProblem(problem) {
   );
 }
 
-/** @param {Members} answer */
-function drawExplained(answer) {
+/** @param {Members} answer @param {boolean} isPasted */
+function drawExplained(answer, isPasted) {
   const granted = answer.verdict === "granted";
   const checks = objects(answer.checks);
   const standing = isObject(answer.standing) ? answer.standing : {};
   const attempt = isObject(standing.attempt) ? standing.attempt : {};
   return [
     el(
-      `div.verdict.${granted ? "good" : "bad"}`,
-      el("h2", granted ? "This would be granted" : "This would be refused"),
+      `div.verdict.${!granted ? "bad" : isPasted ? "open" : "good"}`,
+      el("h2", `${isPasted ? "What you pasted says: this" : "This"} would be ${granted ? "granted" : "refused"}`),
       facts([
         ["Code", errorCode(text(answer.code))],
         ["Integration", text(answer.integration)],

@@ -32,6 +32,8 @@ const EXAMPLE = {
 const problem = () => byId("problem", HTMLTextAreaElement);
 const credentialField = () => byId("credential", HTMLTextAreaElement);
 
+let asking = new AbortController();
+
 /** @param {string} text */
 function showPasted(text) {
   const place = byId("answer");
@@ -41,15 +43,18 @@ function showPasted(text) {
   if (found === null) {
     return show(place, note("bad", el("p", "There is no JSON object in this text. The answer begins with "), code("{"), el("p", "In a CI's log it stands behind the request; copy all of it, to the last brace.")));
   }
-  return show(place, ...drawAnswer(found));
+  return show(place, ...drawAnswer(found, { isPasted: true }));
 }
 
 /** @param {File[]} files */
-async function takeFile(files) {
-  const [file] = files;
-  if (file.size > MOST_BYTES) return show(byId("answer"), note("bad", el("p", said(file.name), ` has ${file.size.toLocaleString()} bytes, and at most ${MOST_BYTES.toLocaleString()} are read.`)));
-  problem().value = await file.text();
-  return showPasted(problem().value);
+async function takeFile([file, ...others]) {
+  const place = byId("answer");
+  if (others.length) return show(place, note("bad", el("p", `${others.length + 1} files. One answer is read at a time.`)));
+  if (file.size > MOST_BYTES) return show(place, note("bad", el("p", said(file.name), ` has ${file.size.toLocaleString()} bytes, and at most ${MOST_BYTES.toLocaleString()} are read.`)));
+  const text = await file.text().catch(() => null);
+  if (text === null) return show(place, note("bad", el("p", said(file.name), " cannot be read: it is a folder, or is no longer there.")));
+  problem().value = text;
+  return showPasted(text);
 }
 
 async function ask() {
@@ -59,16 +64,19 @@ async function ask() {
   const body = byId("body", HTMLTextAreaElement).value.trim() || "{}";
   if (!BEARER.test(credential)) return show(place, note("bad", el("p", credential ? "This is no bearer credential: it has characters that none has." : "Paste a credential first.")));
   if (new Blob([body]).size > MOST_BODY) return show(place, note("bad", el("p", `The request has more than ${MOST_BODY / 1024} KiB.`)));
+  forgetAnswer();
+  const { signal } = asking;
   send.disabled = true;
   show(place, el("p.busy", `Asking ${location.origin} …`));
   try {
     const answered = await fetch(new URL("../tokens/explain", document.baseURI), {
       method: "POST", body, headers: { "Content-Type": "application/json", Authorization: `Bearer ${credential}` },
-      credentials: "omit", redirect: "error", cache: "no-store", referrerPolicy: "no-referrer", signal: AbortSignal.timeout(WAIT_MS),
+      credentials: "omit", redirect: "error", cache: "no-store", referrerPolicy: "no-referrer", signal: AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]),
     });
     const found = findObject(new TextDecoder().decode(await readBounded(answered, MOST_ANSWER)));
-    return show(place, ...(found ? drawAnswer(found) : [note("bad", el("p", `The issuer answered ${answered.status}, and no JSON.`))]));
+    return show(place, ...(found ? drawAnswer(found, { isPasted: false }) : [note("bad", el("p", `The issuer answered ${answered.status}, and no JSON.`))]));
   } catch (error) {
+    if (signal.aborted) return undefined;
     const late = error instanceof DOMException && error.name === "TimeoutError";
     return show(place, note("open", el("p", late ? `No answer in ${WAIT_MS / 1000} s. Nothing was decided: ask again.` : "The issuer was not reached. Nothing was decided: ask again.")));
   } finally {
@@ -76,9 +84,16 @@ async function ask() {
   }
 }
 
+/** What was answered was answered to something else; what is asked is not answered any more. */
+function forgetAnswer() {
+  asking.abort();
+  asking = new AbortController();
+  show(byId("explained"));
+}
+
 function forget() {
   credentialField().value = "";
-  show(byId("explained"));
+  forgetAnswer();
 }
 
 byId("origin").textContent = location.origin;
@@ -94,6 +109,8 @@ byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   void ask();
 });
+byId("paste").addEventListener("input", () => show(byId("answer")));
+byId("ask").addEventListener("input", forgetAnswer);
 byId("forget").addEventListener("click", forget);
 addEventListener("pagehide", forget); // a page that is kept for "back" keeps no credential
 onDrop(byId("paste"), takeFile);

@@ -1,23 +1,32 @@
 // The page "Verify a result": a file, where it sits, whom the person trusts; what is fetched, with consent; every check.
-import { byId, code, el, note, onDrop, said, show } from "./dom.js";
+import { byId, code, el, note, onDrop, said, show, visible } from "./dom.js";
 import { evidence, gather, isLeftOut, settled, wantedBy, whatIs } from "./evidence.js";
 import { Fault } from "./fault.js";
-import { REPO, field, given, pasted, question, read, take, takeTrust } from "./given.js";
+import { REPO, beside, field, given, pasted, question, read, take } from "./given.js";
 import { drawReports } from "./report.js";
 import { work } from "./working.js";
 
 /** @typedef {import("./checking.js").Plan} Plan */
 /** @typedef {import("./checking.js").Question} Question */
+/** @typedef {import("./given.js").Beside} Beside */
 /** @typedef {import("./evidence.js").Wanted} Wanted */
 /** A file that the trust file names, and where the person gives it. @typedef {{pointer: string, file: string, input: HTMLInputElement}} Asked */
 
 const MOST_SUPPLIED = 4 * 1024 * 1024;
 const DIGEST = /^sha256:[0-9a-f]{64}$/;
-let turn = 0; // what was begun before another question is not shown
+let current = new AbortController();
+let suggested = ""; // the path that was named after a file, and by nobody else
+
+/** End what is under way: it asks nobody else, and shows nothing. Returns what ends that which begins now. */
+function begin() {
+  current.abort();
+  current = new AbortController();
+  return current.signal;
+}
 
 /** What was found was found of something else. */
 function forgetFound() {
-  turn += 1;
+  begin();
   show(byId("plan"));
   show(byId("answer"));
 }
@@ -25,47 +34,51 @@ function forgetFound() {
 // -- what is given ------------------------------------------------------------------------------------------------------
 
 /** @param {File[]} files */
-async function choose(files) {
+function choose(files) {
   forgetFound();
+  const before = given.file;
   try {
-    await take(files);
-    pasted().value = "";
+    take(files);
+    if (given.file !== before) nameAfter(given.file);
     showGiven();
   } catch (error) {
     given.file = null;
-    show(byId("chosen"), el("span.result.bad", said(error instanceof Fault ? error.message : "This file cannot be read.")));
+    show(byId("chosen"), el("span.result.bad", said(error instanceof Fault ? error.message : `The page failed: ${error}`)));
   }
+}
+
+/** A file takes the place of a pasted text, and of the path of the file before. @param {File | null} file */
+function nameAfter(file) {
+  pasted().value = "";
+  const isOwn = field("path").value !== "" && field("path").value !== suggested;
+  if (file && !isOwn) field("path").value = suggested = `.eval_results/${file.name}`;
 }
 
 function showGiven() {
   const { file, benchmark, proofs } = given;
-  if (file && !field("path").value) field("path").value = `.eval_results/${file.name}`;
   const others = [benchmark ? "its eval.yaml" : "", proofs.size ? `proofs of the log: ${proofs.size}` : ""].filter(Boolean);
-  const size = file ? `, ${file.bytes.length.toLocaleString()} bytes` : "";
+  const size = file ? `, ${file.size.toLocaleString()} bytes` : "";
   show(byId("chosen"), said(file ? file.name : "No result file yet"), size, others.length ? `; ${others.join(", ")}` : "");
 }
 
-/** @param {File} file */
-async function chooseTrust(file) {
-  try {
-    await takeTrust(file);
-  } catch (error) {
-    refuse(error);
-  }
+/** What is pasted counts, and not the file. */
+function dropFile() {
+  if (given.file) show(byId("chosen"), "What is pasted below is checked, and no file.");
+  given.file = null;
 }
 
 // -- what is needed -----------------------------------------------------------------------------------------------------
 
 async function look() {
-  const own = ++turn;
+  const own = begin();
   show(byId("answer"));
+  show(byId("plan"), el("p.busy", "Reading …"));
   try {
-    const asked = question();
-    show(byId("plan"), el("p.busy", "Reading …"));
-    const plan = await work("plan", { question: asked });
-    if (own === turn) offer(asked, plan);
+    const [asked, around] = await Promise.all([question(), beside()]);
+    const plan = await work("plan", { question: asked }, own);
+    if (!own.aborted) offer(asked, around, plan);
   } catch (error) {
-    if (own === turn) refuse(error);
+    if (!own.aborted) refuse(error);
   }
 }
 
@@ -85,8 +98,8 @@ function refuse(error) {
   );
 }
 
-/** Show what would be fetched, and wait for the person. @param {Question} asked @param {Plan} plan */
-function offer(asked, plan) {
+/** Show what would be fetched, and wait for the person. @param {Question} asked @param {Beside} around @param {Plan} plan */
+function offer(asked, around, plan) {
   if (asked.file && !plan.entries) return show(byId("plan"), note("", el("p", "This file has no entries: there is nothing to check.")));
   const wanted = wantedBy(plan);
   const files = plan.needs.flatMap(({ pointer, file }, index) =>
@@ -95,7 +108,7 @@ function offer(asked, plan) {
   const go = el("button", { type: "button", id: "go" }, wanted.length ? `Fetch ${wanted.length === 1 ? "this" : `these ${wanted.length}`}, and check` : "Check");
   show(byId("plan"), el("div.panel", el("h2", "What is needed"), el("p", countOf(asked, plan)), ...drawWanted(wanted), ...files.map(drawAsked), el("p.buttons", go)));
   go.focus();
-  go.addEventListener("click", () => void check(asked, plan, wanted, files, go));
+  go.addEventListener("click", () => void check(asked, around, plan, wanted, files, go));
 }
 
 /** @param {Question} asked @param {Plan} plan */
@@ -117,33 +130,34 @@ const drawAsked = ({ pointer, file, input }) =>
 
 // -- the checks ---------------------------------------------------------------------------------------------------------
 
-/** @param {Question} asked @param {Plan} plan @param {Wanted[]} wanted @param {Asked[]} files @param {HTMLButtonElement} go */
-async function check(asked, plan, wanted, files, go) {
-  const own = ++turn;
+/** @param {Question} asked @param {Beside} around @param {Plan} plan @param {Wanted[]} wanted @param {Asked[]} files @param {HTMLButtonElement} go */
+async function check(asked, around, plan, wanted, files, go) {
+  const own = begin();
+  show(byId("answer"));
   const busy = el("p.busy", "Reading …");
   go.disabled = true;
   go.after(busy);
   try {
     const supplied = await Promise.all(files.map(readSupplied));
-    const got = await gather(wanted, (done) => { busy.textContent = `Fetched ${done} of ${wanted.length} …`; });
-    if (own !== turn) return;
+    const got = await gather(wanted, (done) => { busy.textContent = `Fetched ${done} of ${wanted.length} …`; }, own);
     busy.textContent = "Checking …";
-    const judged = await work("judge", { question: settled(asked, got), evidence: evidence(plan, got, supplied, given) });
-    if (own !== turn) return;
-    go.disabled = false;
-    busy.remove();
+    const judged = await work("judge", { question: settled(asked, got), evidence: evidence(plan, got, supplied, around) }, own);
+    if (own.aborted) return;
     const faults = got.filter((one) => one.fault && !isLeftOut(asked, one));
     drawReports(byId("answer"), judged.reports, { token: !asked.file, linked: linked(), audience: plan.audience, faults, absent: judged.absent });
     byId("answer").focus();
   } catch (error) {
-    if (own === turn) refuse(error);
+    if (!own.aborted) refuse(error);
+  } finally {
+    go.disabled = false;
+    busy.remove();
   }
 }
 
 /** @param {Asked} asked @returns {Promise<[string, Uint8Array | null]>} */
 async function readSupplied({ pointer, input }) {
   const file = input.files?.[0];
-  return [pointer, file ? (await read(file, MOST_SUPPLIED)).bytes : null];
+  return [pointer, file ? await read(file, MOST_SUPPLIED) : null];
 }
 
 // -- links --------------------------------------------------------------------------------------------------------------
@@ -154,7 +168,7 @@ function linked() {
   const content = parts.get("content") ?? "";
   const repo = parts.get("repo") ?? "";
   const path = parts.get("path") ?? "";
-  return DIGEST.test(content) && REPO.test(repo) ? { content, repo, path: path.slice(0, 300) } : null;
+  return DIGEST.test(content) && REPO.test(repo) ? { content, repo, path: visible(path) === path ? path.slice(0, 300) : "" } : null;
 }
 
 function showLinked() {
@@ -181,14 +195,17 @@ byId("verify").addEventListener("input", () => {
   forgetFound();
   showFields();
 });
-field("file").addEventListener("change", () => void choose([...(field("file").files ?? [])]));
-field("trust-file").addEventListener("change", () => {
-  const [file] = field("trust-file").files ?? [];
-  if (file) void chooseTrust(file);
+byId("plan").addEventListener("input", () => { // another file that the trust file names
+  begin();
+  show(byId("answer"));
 });
-pasted().addEventListener("input", () => { given.file = null; });
-onDrop(byId("what"), (files) => void choose(files));
-addEventListener("hashchange", showLinked);
+field("file").addEventListener("change", () => choose([...(field("file").files ?? [])]));
+pasted().addEventListener("input", dropFile);
+onDrop(byId("what"), choose);
+addEventListener("hashchange", () => {
+  forgetFound();
+  showLinked();
+});
 field("issuer").value = document.body.dataset.issuer ?? "";
 if (!globalThis.crypto?.subtle) show(byId("plan"), note("bad", el("p", "This browser checks signatures only on a page that came by https, or from its own machine. Open this page so, or use ", code("issuer verify"), ".")));
 showFields();

@@ -15,12 +15,31 @@ export function lastVisit(origin) {
   }
 }
 
-/** @param {string} origin @param {Uint8Array} raw a signed checkpoint @param {number} at Unix seconds */
-export function keepVisit(origin, raw, at) {
+/**
+ * Name the other logs that this browser has seen at an address: who gives a log another name begins another history.
+ * @param {string} origin @param {string} address
+ */
+export function otherLogs(origin, address) {
+  /** @param {string} key */
+  const isHere = (key) => {
+    /** @type {{address?: unknown} | null} */
+    const kept = JSON.parse(localStorage.getItem(key) ?? "null");
+    return kept?.address === address;
+  };
+  try {
+    const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX) && key !== PREFIX + origin);
+    return keys.filter(isHere).map((key) => key.slice(PREFIX.length));
+  } catch {
+    return []; // storage is denied, or what is there is none of ours
+  }
+}
+
+/** @param {string} origin @param {string} address of the log @param {Uint8Array} raw a signed checkpoint @param {number} at Unix seconds */
+export function keepVisit(origin, address, raw, at) {
   const note = new TextDecoder().decode(raw);
   if (note.length > MOST) return;
   try {
-    localStorage.setItem(PREFIX + origin, JSON.stringify({ note, at }));
+    localStorage.setItem(PREFIX + origin, JSON.stringify({ note, address, at }));
   } catch {
     // denied, or full: the next visit is a first one
   }

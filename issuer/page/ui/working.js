@@ -14,17 +14,19 @@ const { trustedTypes } = /** @type {{trustedTypes?: TrustedTypes}} */ (globalThi
 const addresses = trustedTypes?.createPolicy("checking", { createScriptURL: () => WORKER.href });
 
 /**
- * Have the worker do this. Throws Fault with what the person is told.
+ * Have the worker do this, or end it by `signal`, whose reason it throws. Throws Fault with what the person is told.
  * @template {keyof Verbs} Verb
- * @param {Verb} verb @param {Verbs[Verb]["given"]} given
+ * @param {Verb} verb @param {Verbs[Verb]["given"]} given @param {AbortSignal} signal
  * @returns {Promise<Verbs[Verb]["done"]>}
  */
-export function work(verb, given) {
+export function work(verb, given, signal) {
+  signal.throwIfAborted();
   const worker = new Worker(addresses?.createScriptURL("") ?? WORKER, { type: "module" });
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let end;
   return new Promise((resolve, reject) => {
     end = setTimeout(() => reject(new Fault(LATE)), CHECK_MS);
+    signal.addEventListener("abort", () => reject(signal.reason));
     worker.onmessage = (/** @type {MessageEvent<import("./checking.js").Answer<Verbs[Verb]["done"]>>} */ { data }) => {
       if ("fault" in data) reject(new Fault(data.fault.message, data.fault));
       else resolve(data.done);

@@ -13,6 +13,8 @@ const seen = { visits: [] };
 
 const doing = {
   goto: (page, _look, url) => page.goto(url, { waitUntil: "networkidle" }),
+  reload: (page) => page.reload({ waitUntil: "networkidle" }),
+  back: (page) => page.goBack({ waitUntil: "networkidle" }),
   fill: (page, _look, place, text) => page.fill(place, text),
   click: (page, _look, place) => page.click(place),
   press: (page, _look, key) => page.keyboard.press(key),
