@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ DROP = """(() => {
 })()"""
 
 
-def visit(steps: Steps, folder: Path) -> dict[str, Any]:
+def visit(steps: Sequence[object], folder: Path) -> dict[str, Any]:
     (seen,) = drive(steps, folder, themes=["light"], widths=[1280])
     return dict(seen)
 

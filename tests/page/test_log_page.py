@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(live)
 
 
-def one(steps: list[list[Any]], folder: Path) -> dict[str, Any]:
+def one(steps: Sequence[object], folder: Path) -> dict[str, Any]:
     (visit,) = drive(steps, folder, themes=["light"], widths=[1280])
     look: dict[str, Any] = visit["look"]
     return look
