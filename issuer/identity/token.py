@@ -37,7 +37,9 @@ def is_jwt(bearer: str) -> bool:
     Not by `eyJ`: white space is allowed in the object (RFC 7515, section 3), and what passes for opaque is shown to
     another provider.
     """
-    return bearer.count(".") in {2, 4} and _begins_object(bearer.partition(".")[0])
+    head, _, rest = bearer.partition(".")
+    _, dot, last = rest.partition(".")
+    return dot == "." and last.count(".") in {0, 2} and _begins_object(head)
 
 
 @lru_cache(64)
