@@ -13,7 +13,7 @@ A stop names what it stops in one text, the same in the file, on the command lin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -82,17 +82,15 @@ def names_of_provider(provider: Provider) -> tuple[str, ...]:
     return (f"provider:{provider.id}",)
 
 
-def names_of_registration(registration: Registration) -> tuple[str, ...]:
-    """Return the names by which a registered identity can be stopped."""
+def names_of_registration(registration: Registration) -> Iterator[str]:
+    """Yield the names by which a registered identity can be stopped; nobody asks for them where nothing is stopped."""
     provider, identity = registration.provider, registration.identity
     integration = registration.policy.integration
-    return (
-        EVERYTHING,
-        *names_of_provider(provider),
-        f"account:{provider.id}/{identity.pins[provider.rules.pins[0]]}",
-        f"integration:{integration}",
-        f"identity:{integration}/{identity.id}",
-    )
+    yield EVERYTHING
+    yield from names_of_provider(provider)
+    yield f"account:{provider.id}/{identity.pins[provider.rules.pins[0]]}"
+    yield f"integration:{integration}"
+    yield f"identity:{integration}/{identity.id}"
 
 
 def is_what(text: str) -> bool:

@@ -6,7 +6,7 @@ file, that two looks in a row have seen: a checkout under way, a typo and a fold
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,7 +82,7 @@ class LiveStops:
         if self.stops.find(names_of_provider(provider), self._clock()) is not None:
             raise Refused(Code.INTEGRATION_STOPPED)
 
-    def _stops(self, names: tuple[str, ...]) -> bool:
+    def _stops(self, names: Iterable[str]) -> bool:
         return self._page.everything_stopped or self.stops.find(names, self._clock()) is not None
 
     @property

@@ -49,7 +49,7 @@ def test_a_provider_is_found_before_anything_is_known_of_its_caller(policies: Po
 
 
 def test_a_stop_begins_and_ends_by_the_clock(policies: PolicySet) -> None:
-    names = names_of_registration(registration(policies))
+    names = tuple(names_of_registration(registration(policies)))
     stops = Stops([stop("everything", since="2026-11-21T09:00:00Z", until="2026-11-21T10:00:00Z")])
     begins, ends = unix_s("2026-11-21T09:00:00Z"), unix_s("2026-11-21T10:00:00Z")
     assert begins == NOW
