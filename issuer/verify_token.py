@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -73,7 +73,7 @@ class Attempt(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def plain(self) -> jcs.Plain:
         """The attempt for `jcs.encode`."""
-        return jcs.plain({"number": self.number, "since": self.since})
+        return jcs.Plain({"number": self.number, "since": self.since})
 
     @property
     def shown(self) -> str:
@@ -101,18 +101,18 @@ class Template(Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     def plain_terms(self) -> Mapping[str, jcs.Encodable]:
         """The terms for `jcs.encode`: they are put into every token of a batch."""
         terms: dict[str, Any] = msgspec.to_builtins(self.terms)
-        terms["caller"] = jcs.plain(terms["caller"])
+        terms["caller"] = jcs.written(jcs.plain(terms["caller"]))
         return terms
 
-    @cached_property
+    @property
     def canonical_header(self) -> bytes:
-        """The RFC 8785 bytes of the header: text under ASCII names."""
-        return jcs.encode({"alg": self.header.alg, "kid": self.header.kid, "typ": self.header.typ})
+        """The RFC 8785 bytes of the header."""
+        return _canonical_header(self.header)
 
-    @cached_property
+    @property
     def header_segment(self) -> bytes:
-        """The header as it begins every token of a batch."""
-        return jose.segment(self.canonical_header)
+        """The header as it begins every token."""
+        return _header_segment(self.header)
 
     @cached_property
     def canonical_terms(self) -> bytes:
@@ -122,6 +122,16 @@ class Template(Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     def to_bytes(self) -> bytes:
         """Write the template as the canonical bytes that the store keeps."""
         return b'{"header":%b,"terms":%b}' % (self.canonical_header, self.canonical_terms)
+
+
+@lru_cache  # all tokens under one key have the same
+def _canonical_header(header: Header) -> bytes:
+    return jcs.encode(msgspec.to_builtins(header))  # text under ASCII names
+
+
+@lru_cache
+def _header_segment(header: Header) -> bytes:
+    return jose.segment(_canonical_header(header))
 
 
 class Unsigned(Struct, frozen=True):
@@ -178,7 +188,7 @@ def check_size(template: Template, submissions: tuple[Submission, ...], max_mess
     header, terms = len(template.canonical_header), len(template.canonical_terms)
     largest = min(max_message_bytes, jose.MAX_TOKEN_BYTES - _base64url_size(64) - 1)
     for submission in submissions:
-        payload = terms + len(submission.claims.canonical) + _ADDED_BYTES
+        payload = terms + len(submission.canonical_claims) + _ADDED_BYTES
         if _base64url_size(header) + 1 + _base64url_size(payload) > largest:
             raise Refused.at(Code.CLAIMS_TOO_LARGE, f"{submission.pointer}/claims")
 

@@ -26,6 +26,11 @@ Encodable: TypeAlias = "Plain | str | Sequence[Encodable] | Mapping[str, Encodab
 encode: Callable[[Encodable], bytes] = msgspec.json.Encoder(order="sorted").encode
 
 
+def written(value: Encodable) -> Plain:
+    """Return the value as it is written now, for `encode` to copy where it is a part of several others."""
+    return Plain(msgspec.Raw(encode(value)))
+
+
 def canonical(value: JSON) -> bytes:
     """Return the RFC 8785 bytes. Raises ValueError for values without them: NaN, huge integers, lone surrogates."""
     return encode(plain(value))

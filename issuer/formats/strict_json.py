@@ -209,7 +209,8 @@ def _read_quickly(raw: bytes, max_depth: int) -> dict[str, JSON] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     written = _write(value)
-    good = _as_many_texts(raw, written) and not _has_large_number(written) and _nests_at_most(written, max_depth)
+    is_whole = (written == raw and b"\\" not in raw) or _as_many_texts(raw, written)
+    good = is_whole and not _has_large_number(written) and _nests_at_most(written, max_depth)
     return value if good else None
 
 

@@ -74,13 +74,14 @@ def _target(said: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, An
 class Submission(Struct, frozen=True):
     """One result to sign: its claims, the details of its entry, and the two digests that bind them.
 
-    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch. `canonical_details` are the
-    RFC 8785 bytes of the details.
+    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch. `canonical_claims` and
+    `canonical_details` are the RFC 8785 bytes of both.
     """
 
     pointer: str
     claims: RunClaims
     details: dict[str, JSON]
+    canonical_claims: bytes
     canonical_details: bytes
     claims_digest: str
     content_digest: str
@@ -88,9 +89,10 @@ class Submission(Struct, frozen=True):
     @classmethod
     def of(cls, claims: RunClaims, details: dict[str, JSON], pointer: str = "") -> Submission:
         """Make the submission of run claims and details that have been read."""
-        written = {name: jcs.Plain(msgspec.Raw(jcs.canonical(item))) for name, item in details.items()}
-        content = jcs.encode(_target(claims.plain, written))
-        return cls(pointer, claims, details, jcs.encode(written), claims.digest, jcs.digest_of_bytes(content))
+        written = {name: jcs.written(jcs.plain(item)) for name, item in details.items()}
+        said, content = jcs.encode(claims.plain), jcs.encode(_target(claims.plain, written))
+        digests = jcs.digest_of_bytes(said), jcs.digest_of_bytes(content)
+        return cls(pointer, claims, details, said, jcs.encode(written), *digests)
 
     @property
     def form(self) -> dict[str, JSON]:
