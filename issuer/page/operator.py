@@ -7,6 +7,7 @@ stands beside it as numbers.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -174,7 +175,7 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
     kind, verdict = ("bad", f"{unwell} not well") if unwell else ("good", "All is well")
     yield f'<div class="verdict {kind}"><h2>{_sign(not unwell)} {verdict}</h2>'
     yield f"<p>At {_time(overview.at)}, of {escape(overview.version)}. Read only.</p></div>\n"
-    yield _table("Conditions", ("", "Part", "How it is"), map(_condition, overview.conditions))
+    yield _table("Conditions", ("", "Part", "How it is"), map(_condition, overview.conditions), kind="results")
     yield "<h2>Answers</h2>\n"
     yield '<p class="quiet">Of the endpoints that sign; a batch is one answer. '
     yield f"Looked at since {_time(overview.since)}; Prometheus remembers longer.</p>\n"
@@ -192,7 +193,9 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
     yield "<h2>Policies</h2>\n"
     yield from _unmatched(overview.unmatched)
     yield "<h2>Keys and providers</h2>\n"
-    yield _table("Published keys", ("Key", "State", "Since", "What comes next"), map(_key, overview.keys))
+    yield _table(
+        "Published keys", ("Key", "State", "Since", "What comes next"), map(_key, overview.keys), kind="stacked"
+    )
     yield _lines("Questions to providers, since the service began", ("Provider", "Answered", "Failed"),
                  overview.providers, "None was asked yet.")  # fmt: skip
 
@@ -208,7 +211,7 @@ def _held(held: Held) -> Iterable[str]:
     heads = ("Identity", "What stands against it", "Until")
     yield _rows("Who is held back, or released", heads, list(map(_stand, held.stands)), "Nobody.")
     yield _rows("Limits: those of which most is used", ("Limit", "Used", "Of", "Share"), list(map(_used, held.used)),
-                "Nothing is used of any.", numbers_from=1)  # fmt: skip
+                "Nothing is used of any.", numbers_from=1, kind="plain")  # fmt: skip
     yield '<p class="quiet">What is used of a rate comes back with time. Beyond a rate requests are refused, beyond '
     yield "its refusals an identity is quarantined, beyond a day's tokens or owners (UTC) a signal is raised.</p>\n"
 
@@ -222,17 +225,37 @@ def _unmatched(unmatched: Unmatched) -> Iterable[str]:
     yield f"decided, since {_time(unmatched.since)}, says this host's audit; a policy that changes begins anew.</p>\n"
     if unmatched.unread:
         yield f'<p class="quiet">The results of {unmatched.unread:,} large batches are not in the audit.</p>\n'
-    heads = ("Policy", "Entries", "Never", "Places")
+    heads = ("Policy", "Places", "Never", "Entries")
     rows = list(map(_unneeded, unmatched.policies))
-    yield _rows("Rules that never fired", heads, rows, "None, of policies by which was decided.")
+    yield _rows("Rules that never fired", heads, rows, "None, of policies by which was decided.", 2)
     if unmatched.silent:
         yield f"<p>By {len(unmatched.silent):,} policies nothing was decided: {_names(unmatched.silent)}.</p>\n"
 
 
 def _unneeded(policy: Unneeded) -> str:
-    name, numbers = _said(policy.name), (policy.entries, len(policy.never))
-    counted = "".join(f'<td class="number" role="cell">{each:,}</td>' for each in numbers)
-    return f'<th scope="row" role="rowheader">{name}</th>{counted}<td role="cell">{_names(policy.never)}</td>'
+    places = _cell("Places", _names(_together(policy.never)))
+    numbers = _cell("Never", f"{len(policy.never):,}", "number") + _cell("Entries", f"{policy.entries:,}", "number")
+    return f'<th scope="row" role="rowheader">{_said(policy.name)}</th>{places}{numbers}'
+
+
+_ENTRY = re.compile(r"(.+)\[(\d+)\]")
+
+
+def _together(places: Sequence[str]) -> list[str]:
+    """Put the places of one list together, `grants.models[0, 3–7]`, in their order."""
+    found: dict[str, list[list[int]]] = {}
+    for place in places:
+        entry = _ENTRY.fullmatch(place)
+        runs = found.setdefault(entry[1] if entry else place, [])
+        if entry is None:
+            continue
+        if runs and runs[-1][1] == int(entry[2]) - 1:
+            runs[-1][1] += 1
+        else:
+            runs.append([int(entry[2])] * 2)
+    shown = {name: ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in runs)
+             for name, runs in found.items()}  # fmt: skip
+    return [f"{name}[{numbers}]" if numbers else name for name, numbers in shown.items()]
 
 
 def _names(names: Sequence[str]) -> str:
@@ -277,18 +300,19 @@ def _key(key: Key) -> str:
     says = f"{known}, from {_time(key.moves_from)} on" if key.moves_from else f"{known} now"
     if key.moves_from is None:
         says = unknown
-    return (
-        f'<th scope="row" role="rowheader"><code>{_said(key.kid)}</code></th><td role="cell">{escape(key.state)}</td>'
-        f'<td role="cell">{_time(key.since)}</td><td role="cell">{says}</td>'
-    )
+    cells = _cell("State", escape(key.state)) + _cell("Since", _time(key.since)) + _cell("Next", says)
+    return f'<th scope="row" role="rowheader"><code>{_said(key.kid)}</code></th>{cells}'
 
 
 def _stand(stand: Stand) -> str:
     until = _time(stand.until) if stand.until else "it is mended"
-    return (
-        f'<th scope="row" role="rowheader">{_said(stand.name)}</th><td role="cell">{_said(stand.says)}</td>'
-        f'<td role="cell">{until}</td>'
-    )
+    cells = _cell("Stands", _said(stand.says)) + _cell("Until", until)
+    return f'<th scope="row" role="rowheader">{_said(stand.name)}</th>{cells}'
+
+
+def _cell(head: str, markup: str, kind: str = "") -> str:
+    """Write a cell that says, where it stands below its row's others, what it is."""
+    return f'<td role="cell" data-head="{head}"{f" class={kind}" if kind else ""}>{markup}</td>'
 
 
 def _used(one: Used) -> str:
@@ -318,7 +342,9 @@ def _lines(caption: str, heads: Sequence[str], lines: Sequence[Line], none: str)
     return _table(caption, heads, map(_line, shown), numbers_from=1)
 
 
-def _rows(caption: str, heads: Sequence[str], rows: Sequence[str], none: str, numbers_from: int = 99) -> str:
+def _rows(
+    caption: str, heads: Sequence[str], rows: Sequence[str], none: str, numbers_from: int = 99, kind: str = "stacked"
+) -> str:
     """Write a table of at most so many rows; the last one says how many there are besides."""
     if not rows:
         return f'<h3>{escape(caption)}</h3><p class="quiet">{escape(none)}</p>\n'
@@ -326,10 +352,10 @@ def _rows(caption: str, heads: Sequence[str], rows: Sequence[str], none: str, nu
         len(heads) - 1
     )
     shown = rows if len(rows) <= MOST_ROWS else [*rows[:MOST_ROWS], rest]
-    return _table(caption, heads, shown, numbers_from)
+    return _table(caption, heads, shown, numbers_from, kind)
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from: int = 99) -> str:
+def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from: int = 99, kind: str = "plain") -> str:
     """Write a table. On a phone the cells of one that is not plain stand below each other, and a browser forgets their
     roles: they are said."""
     head = "".join(
@@ -339,9 +365,8 @@ def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from
         for at, name in enumerate(heads)
     )
     body = "".join(f'<tr role="row">{row}</tr>\n' for row in rows)
-    plain = "" if heads[0] == "" else ' class="plain"'
     return (
-        f'<div class="wide"><table role="table"{plain}><caption>{escape(caption)}</caption>'
+        f'<div class="wide"><table role="table" class="{kind}"><caption>{escape(caption)}</caption>'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
         f'<tbody role="rowgroup">{body}</tbody></table></div>\n'
     )

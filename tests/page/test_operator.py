@@ -92,11 +92,13 @@ def test_of_many_who_are_held_back_the_rest_is_counted() -> None:
 
 
 def test_entries_that_never_matched_are_named_and_silent_policies_counted() -> None:
-    never = [f"grants.models[{index}]" for index in range(25)]
+    never = ["identities.old", *(f"grants.models[{index}]" for index in (0, 3, 4, 5, 9)), "grants.tasks[1]"]
+    never += [f"identities.old-{index}" for index in range(30)]
     unmatched = Unmatched(NOW, [Unneeded("inspect-ai", never, 40)], [f"i{number}" for number in range(1000)], unread=2)
     text = Text(written(unmatched=unmatched)).text
-    assert "inspect-ai4025grants.models[0], grants.models[1], " in text
-    assert "grants.models[19] and 5 others" in text
+    places = "identities.old, grants.models[0, 3–5, 9], grants.tasks[1], identities.old-0, "
+    assert f"inspect-ai{places}" in text
+    assert "identities.old-16 and 13 others3740" in text
     assert "By 1,000 policies nothing was decided: i0, i1, " in text
     assert "2 large batches" in text
 

@@ -70,7 +70,8 @@ export function moment(seconds) {
   if (Number.isNaN(at.getTime())) return said(seconds);
   const utc = `${at.toISOString().slice(0, 19)}Z`;
   const own = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  return el("time", { datetime: utc }, `${own.replace(/\p{Zs}/gu, " ")} (${utc.replace("T", " ").replace("Z", " UTC")})`);
+  const beside = el("span.utc", `(${utc.replace("T", " ").replace("Z", " UTC")})`);
+  return el("time", { datetime: utc }, `${own.replace(/\p{Zs}/gu, " ")} `, beside);
 }
 
 /** A link that says nothing of where it came from; what is not https stays text. @param {string} url @param {string} text */
