@@ -69,12 +69,12 @@ lint: $(VENV)/dev.done
 # Lint runs beside the tests, which wait for half of their time, and has the last word.
 test: $(VENV)/dev.done
 	@$(MAKE) --no-print-directory lint >$(VENV)/lint.txt 2>&1 & lint=$$!; \
-	$(BIN)/pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not long'; tests=$$?; \
+	$(BIN)/pytest -q --processes $(PROCESSES) -m 'not long'; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.txt; exit $$((tests | linted))
 
 check: $(VENV)/check.done lint
 	$(BIN)/python -m tests.support.tools
-	$(BIN)/pytest -q -n 2 --dist loadfile --every-tool --timeout 900
+	$(BIN)/pytest -q --processes 2 --every-tool --timeout 900
 
 mutants: $(VENV)/dev.done
 	$(BIN)/python -m tests.mutants --jobs $(PROCESSES)

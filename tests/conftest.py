@@ -12,6 +12,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import side_by_side
 from tests.support.shared import EXAMPLES
 from tests.support.tools import missing
 
@@ -25,6 +26,9 @@ settings.load_profile("make check")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-tool", action="store_true", help="fail, not skip, where a command of the system is missing"
+    )
+    parser.addoption(
+        "--processes", type=int, default=0, help="run the files of tests side by side, in this many processes"
     )
 
 
@@ -47,8 +51,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the service: its tests wait for clocks, and others fill that time (with `--no-loadscope-reorder`)."""
+    """Begin with the service: its tests wait for clocks, and others fill that time."""
     items.sort(key=lambda item: "service" not in item.path.parts)
+
+
+def pytest_runtestloop(session: pytest.Session) -> object:
+    """Run the tests side by side, where that is asked for, and all files could be collected."""
+    option = session.config.option
+    if not option.processes or option.collectonly or session.testsfailed:
+        return None
+    side_by_side.run(session, option.processes)
+    return True
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

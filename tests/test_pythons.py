@@ -60,7 +60,7 @@ def test_the_suite_passes_on(version: str, tmp_path: Path) -> None:
     subprocess.run([*install, "--no-build-isolation", "-e", "."], cwd=ROOT, check=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST_"))}
     done = subprocess.run(
-        [*python, "pytest", "-q", "-n", "2", "-m", "not long", "-p", "no:cacheprovider", *PART],
+        [*python, "pytest", "-q", "--processes", "2", "-m", "not long", "-p", "no:cacheprovider", *PART],
         cwd=ROOT, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr

@@ -22,7 +22,7 @@ import pytest
 LIBRARIES = (
     "authlib.integrations.httpx_client", "authlib.oauth2.rfc9068", "cryptography.x509", "hypothesis.strategies",
     "httpx", "joserfc.jwt", "jwt", "litestar", "pytest_asyncio.plugin", "redis.asyncio", "re2",
-    "rfc8785", "rich.console", "structlog", "uvicorn.protocols.http.httptools_impl", "xdist.plugin", "yaml",
+    "rfc8785", "rich.console", "structlog", "uvicorn.protocols.http.httptools_impl", "yaml",
 )  # fmt: skip
 OUTPUT = "../output"  # of the last run, for a person who wonders
 # What has failed last goes first: it may well notice the next mutant too. What pytest does to assertions changes only

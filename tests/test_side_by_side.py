@@ -1,0 +1,83 @@
+"""What several processes find is what one would find, and a process that dies fails its test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.shared import ROOT
+
+FIRST = """
+import os, pytest, signal
+
+@pytest.fixture
+def broken():
+    yield
+    raise ValueError("at the end")
+
+def test_passes(): pass
+def test_is_skipped(): pytest.skip("for a reason")
+def test_ends_badly(broken): pass
+def test_fails(): print("what it printed"); assert "mine" == "yours"
+def test_dies(): os.kill(os.getpid(), signal.SIGKILL)
+def test_never_runs(): pass
+"""
+SECOND = """
+import os
+
+def test_sees_what_it_prints(capfd):
+    os.system("echo here")
+    assert capfd.readouterr().out == "here\\n"
+def test_ends_its_process(): os._exit(0)
+def test_never_runs(): pass
+"""
+THIRD = "def test_passes(): pass\n"
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run these files in three processes; return the exit code, and what is printed."""
+    for name, text in {"first": FIRST, "second": SECOND, "third": THIRD}.items():
+        (folder / f"test_{name}.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml",
+         "--rootdir", folder, "--processes", "3", *arguments],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def test_each_way_to_fail_is_told_by_the_process_that_started_the_others(tmp_path: Path) -> None:
+    code, said = run(tmp_path, "test_first.py", "test_second.py", "test_third.py")
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert said.splitlines()[-1].startswith("3 failed, 4 passed, 1 skipped, 1 error in ")
+    for text in ("AssertionError", "what it printed", "ERROR test_first.py::test_ends_badly - ValueError: at the end"):
+        assert text in said
+    for name, ended in {"test_first.py::test_dies": -9, "test_second.py::test_ends_its_process": 0}.items():
+        assert f"FAILED {name} - its process ended with {ended}" in said
+    assert "its process ended with -9, and what it had left to run did not run" in said
+
+
+@pytest.mark.long
+def test_what_passes_passes(tmp_path: Path) -> None:
+    code, said = run(tmp_path, "test_third.py")
+    assert (code, said.splitlines()[-1].partition(" in ")[0]) == (pytest.ExitCode.OK, "1 passed")
+
+
+@pytest.mark.long
+def test_the_first_failure_ends_all_where_that_is_asked_for(tmp_path: Path) -> None:
+    code, said = run(tmp_path, "-x", "test_first.py")
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert said.splitlines()[-1].startswith("2 passed, 1 skipped, 1 error in ")
+
+
+@pytest.mark.long
+def test_a_file_that_cannot_be_loaded_ends_it_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("1 / 0\n")
+    code, said = run(tmp_path, "test_third.py", "test_broken.py")
+    assert code == pytest.ExitCode.INTERRUPTED
+    assert "ZeroDivisionError" in said
+    assert "passed" not in said
