@@ -14,7 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rooms import MODULES, PACKAGE, circles, files, floors, imported, lines, room_of, rooms, tree
+from tests.support.rooms import (
+    MODULES,
+    PACKAGE,
+    circles,
+    files,
+    floors,
+    imported,
+    imports,
+    lines,
+    parsed,
+    room_of,
+    rooms,
+    tree,
+)  # fmt: skip
 
 # -- rooms ---------------------------------------------------------------------------------------------------------------
 
@@ -144,7 +157,7 @@ def test_what_tests_share_is_in_their_harness() -> None:
     """No test imports another, a conftest or a bench; neither does the harness. A tool may import its neighbour."""
     for path in TESTS:
         own_folder = f"tests.{path.parent.name}." if path.parent.name in TOOLS else "tests.support."
-        own = {name for name in imported(path) if name.partition(".")[0] == "tests"} - {"tests.support"}
+        own = {name for name in imports(path, parsed(path)) if name.partition(".")[0] == "tests"} - {"tests.support"}
         foreign = {name for name in own if not name.startswith(("tests.support.", own_folder))}
         assert not foreign, f"{path} may not import {foreign}"
 
