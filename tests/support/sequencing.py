@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,6 +21,7 @@ from issuer.service.log.record_places import FileRecord
 from issuer.service.log.records import Record, Records
 from issuer.service.log.seal import Seal
 from issuer.service.log.sequencer import Sequencer
+from issuer.service.log.serving import serve
 from issuer.service.log.setup import LogSettings, init
 from issuer.service.log.store import Entry, Reader, Store
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
@@ -69,6 +73,25 @@ def new_log(folder: Path, origin: str = ORIGIN, **changes: str) -> LogSettings:
     settings = replace(plain, **changes)
     init(settings)
     return settings
+
+
+@asynccontextmanager
+async def served_here(settings: LogSettings) -> AsyncIterator[Path]:
+    """Write a log as the sequencer process does, in this event loop: to start a process takes longer than most tests of
+    what a log says. Yields the socket."""
+    (end, held), (heard, beats), listening = os.pipe(), os.pipe(), asyncio.Event()
+    umask = os.umask(0o077)  # which it sets for its process
+    with tempfile.TemporaryDirectory() as folder:
+        life = asyncio.create_task(serve(settings, Path(folder, "s"), end, beats, listening.set))
+        try:
+            await listening.wait()
+            yield Path(folder, "s")
+        finally:
+            os.close(held)
+            await life
+            os.umask(umask)
+            for descriptor in (end, beats, heard):
+                os.close(descriptor)
 
 
 def listener_of(path: Path) -> int:

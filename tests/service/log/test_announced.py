@@ -1,4 +1,4 @@
-"""What a token rests on is in the log before it, and what is in force soon after; by a real sequencer process."""
+"""What a token rests on is in the log before it, and what is in force soon after; by a real sequencer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from issuer.service.bounds import COUNTED_S, LOG_NARROWED_S
 from issuer.service.log.announced import AnnouncingLog, key_leaves, policy_leaves
 from issuer.service.log.announcer import Announcer
 from issuer.service.log.client import SequencerLog
-from issuer.service.log.process import SequencerProcess
 from issuer.service.log.setup import LogSettings
 from issuer.service.log.sqlite import SqliteReading
 from issuer.service.log.store import Reader
@@ -27,22 +26,25 @@ from tests.support import make
 from tests.support.clock import Clock
 from tests.support.policies import POLICY as POLICY_TEXT
 from tests.support.policies import load
-from tests.support.sequencing import new_log
+from tests.support.sequencing import new_log, served_here
 
 SIGNING = KeyLife(make.KID, str(jose.public_jwk(make.KEY.public_key())["x"]), 1000, "active", 1000)
 POLICY = "sha256:" + "1" * 64
 
 
 class House:
-    """A log with its process, and what a worker has of it."""
+    """A log that is written, and what a worker has of it."""
 
     def __init__(self, settings: LogSettings, socket: Path) -> None:
         self.settings, self.socket = settings, socket
         self.lives = {SIGNING.kid: SIGNING}
+        self.workers: list[AnnouncingLog] = []
         self.log = self.worker()
 
-    def worker(self) -> AnnouncingLog:
-        return AnnouncingLog(SequencerLog(self.socket, self.settings.origin), make.ISSUER, lambda: self.lives)
+    def worker(self, socket: Path | None = None) -> AnnouncingLog:
+        log = SequencerLog(socket or self.socket, self.settings.origin)
+        self.workers.append(AnnouncingLog(log, make.ISSUER, lambda: self.lives))
+        return self.workers[-1]
 
     def leaves(self) -> list[Leaf]:
         database = SqliteReading(Path(self.settings.database))
@@ -60,10 +62,11 @@ class House:
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     settings = new_log(tmp_path)
-    with SequencerProcess(settings) as socket:
+    async with served_here(settings) as socket:
         made = House(settings, socket)
         yield made
-        await made.log.aclose()
+        for worker in made.workers:
+            await worker.aclose()
 
 
 async def test_the_key_and_the_policy_of_a_token_are_in_the_log_before_it(house: House) -> None:
@@ -80,7 +83,6 @@ async def test_they_are_announced_once_by_however_many_workers(house: House) -> 
     await asyncio.gather(
         *(log.append(make.template(), (b"%d" % number,)) for number, log in enumerate([house.log, other] * 4))
     )
-    await other.aclose()
     assert house.kinds().count(KeyLeaf) == house.kinds().count(PolicyLeaf) == 1
     assert house.kinds().count(TokenLeaf) == 8
 
@@ -185,7 +187,6 @@ async def test_a_key_out_of_use_is_announced_when_no_worker_lets_a_token_of_it_t
     assert [leaf.state for leaf in house.leaves() if isinstance(leaf, KeyLeaf)] == ["active"]
     in_force.clock.s += 1
     await in_force.announcer.turn()
-    await late.aclose()
     assert [leaf.state for leaf in house.leaves() if isinstance(leaf, KeyLeaf)][1:] == [
         "archived" if what == "removed" else what
     ]
@@ -203,8 +204,7 @@ async def test_the_head_of_the_audit_is_announced_once_a_minute_and_only_where_i
 
 
 async def test_what_the_log_does_not_take_now_is_announced_at_a_later_turn(house: House, tmp_path: Path) -> None:
-    lost = SequencerLog(house.socket.with_name("nobody"), house.settings.origin)
-    in_force = InForce(AnnouncingLog(lost, make.ISSUER, lambda: house.lives), tmp_path / "policies")
+    in_force = InForce(house.worker(house.socket.with_name("nobody")), tmp_path / "policies")
     await in_force.announcer.turn()
     assert house.leaves() == []
     house.socket.with_name("nobody").symlink_to(house.socket)
