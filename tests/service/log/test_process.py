@@ -44,6 +44,14 @@ def settings(tmp_path: Path) -> LogSettings:
     return new_log(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def unharmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, LogSettings]]:
+    """The socket of a process that its tests leave as it was."""
+    settings = new_log(tmp_path_factory.mktemp("log"))
+    with SequencerProcess(settings) as path:
+        yield path, settings
+
+
 @asynccontextmanager
 async def client(path: Path, settings: LogSettings) -> AsyncIterator[SequencerLog]:
     log = SequencerLog(path, settings.origin)
@@ -96,13 +104,15 @@ async def test_leaves_get_places_and_a_retry_gets_the_same(settings: LogSettings
             assert parse_checkpoint(parse_note((await log.look()).checkpoint).text).size == 5
 
 
-async def test_many_at_once_share_batches_and_no_index(settings: LogSettings) -> None:
-    with SequencerProcess(settings) as path:
-        async with client(path, settings) as one, client(path, settings) as two:
-            leaves = [token_leaf(number) for number in range(200)]
-            asked = [(one, two)[number % 2].append((leaf,)) for number, leaf in enumerate(leaves)]
-            places = [place for (place,) in await asyncio.gather(*asked)]
-    assert sorted(place.index for place in places) == list(range(200))
+async def test_many_at_once_share_batches_and_no_index(unharmed: tuple[Path, LogSettings]) -> None:
+    async with client(*unharmed) as one, client(*unharmed) as two:
+        (before,) = await one.append((token_leaf(0),))
+        leaves = [token_leaf(1000 + number) for number in range(200)]
+        asked = [(one, two)[number % 2].append((leaf,)) for number, leaf in enumerate(leaves)]
+        places = [place for (place,) in await asyncio.gather(*asked)]
+    first = min(place.index for place in places)
+    assert first > before.index
+    assert sorted(place.index for place in places) == list(range(first, first + 200))
     sizes = {size_of(*each) for each in zip(places, leaves, strict=True)}
     assert len(sizes) < 100, "the next batch gathers while one is committed"
 
@@ -177,9 +187,9 @@ def test_the_socket_is_for_its_owner_alone(settings: LogSettings) -> None:
     assert not path.parent.exists()
 
 
-def test_nothing_secret_is_on_a_command_line(settings: LogSettings) -> None:
-    with SequencerProcess(settings) as path:
-        assert settings.database.encode() not in Path(f"/proc/{listener_of(path)}/cmdline").read_bytes()
+def test_nothing_secret_is_on_a_command_line(unharmed: tuple[Path, LogSettings]) -> None:
+    path, settings = unharmed
+    assert settings.database.encode() not in Path(f"/proc/{listener_of(path)}/cmdline").read_bytes()
 
 
 PARENT = """
@@ -326,27 +336,26 @@ def raw_client(path: Path) -> socket.socket:
     return client
 
 
-async def test_what_is_no_question_closes_its_connection_and_no_other(settings: LogSettings) -> None:
+async def test_what_is_no_question_closes_its_connection_and_no_other(unharmed: tuple[Path, LogSettings]) -> None:
     too_large = (LOG_FRAME_BYTES + 1).to_bytes(4, "big")
-    with SequencerProcess(settings) as path:
-        async with client(path, settings) as log:
-            for sent in (too_large, b"\x00\x00\x00\x01\xc1", b"\x00\x00\x00\x02\x91\x01", b"GET / HTTP/1.1\r\n\r\n"):
-                await log.append((token_leaf(1),))
-                with raw_client(path) as stranger:
-                    stranger.sendall(sent)
-                    assert stranger.recv(1) == b"", sent
-                await log.append((token_leaf(2),))
+    async with client(*unharmed) as log:
+        for sent in (too_large, b"\x00\x00\x00\x01\xc1", b"\x00\x00\x00\x02\x91\x01", b"GET / HTTP/1.1\r\n\r\n"):
+            await log.append((token_leaf(1),))
+            with raw_client(unharmed[0]) as stranger:
+                stranger.sendall(sent)
+                assert stranger.recv(1) == b"", sent
+            await log.append((token_leaf(2),))
 
 
-async def test_a_leaf_that_is_none_fails_alone(settings: LogSettings) -> None:
-    with SequencerProcess(settings) as path:
-        async with client(path, settings) as log:
-            bad = [b"no leaf\n", b"eval-token-issuer/token/v2\na b\n", token_leaf(1) + b"x y\n", b"x" * 5000]
-            asked = [log.append((leaf,)) for leaf in (*bad, token_leaf(1))]
-            *refused, good = await asyncio.gather(*asked, return_exceptions=True)
-            assert {type(answer) for answer in refused} == {Undecided}
-            assert isinstance(good, tuple)
-            assert good[0].index == 0
+async def test_a_leaf_that_is_none_fails_alone(unharmed: tuple[Path, LogSettings]) -> None:
+    async with client(*unharmed) as log:
+        (before,) = await log.append((token_leaf(5000),))
+        bad = [b"no leaf\n", b"eval-token-issuer/token/v2\na b\n", token_leaf(5001) + b"x y\n", b"x" * 5000]
+        asked = [log.append((leaf,)) for leaf in (*bad, token_leaf(5001))]
+        *refused, good = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(answer) for answer in refused} == {Undecided}
+        assert isinstance(good, tuple)
+        assert good[0].index == before.index + 1
 
 
 async def test_a_client_that_does_not_read_is_closed_and_nobody_waits_for_it(settings: LogSettings) -> None:
