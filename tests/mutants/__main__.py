@@ -76,7 +76,12 @@ def tests_of(path: str) -> tuple[str, ...]:
 def mutants_of(path: str) -> list[Mutant]:
     """Make the mutants of a target: by the operators, or those of a script, which are written by hand."""
     source = (ROOT / path).read_bytes()
-    return list(script_mutants(path, source) if path in SCRIPTS else mutants(path, source))
+    if path in SCRIPTS:
+        return list(script_mutants(path, source))
+    found = list(mutants(path, source))
+    for mutant in found:
+        compile(mutant.source, path, "exec")  # one that does not even parse is a fault of operators.py
+    return found
 
 
 def script_mutants(path: str, source: bytes) -> Iterator[Mutant]:
