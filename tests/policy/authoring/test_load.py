@@ -832,21 +832,23 @@ def checked(folder: Path) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["odd.yaml", "benchmarks/openai/gsm8k/eval.yaml"])
-@pytest.mark.parametrize("kind", ["a pipe", "a device", "a large file"])
-def test_what_has_no_end_is_refused_and_not_waited_for(tmp_path: Path, name: str, kind: str) -> None:
+def test_what_has_no_end_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     """A service that watches the folder would never look at it again."""
-    path = write(tmp_path, inspect_ai=POLICY) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "a pipe":
-        os.mkfifo(path)
-    elif kind == "a device":
-        path.symlink_to("/dev/zero")
-    else:
-        path.touch()
-        os.truncate(path, 2**32)
-    wanted = "file.too_large: larger than" if kind == "a large file" else "file.unreadable: not a plain file"
-    assert f"{path}: {wanted}" in checked(tmp_path)
+    write(tmp_path, inspect_ai=POLICY)
+    wanted: dict[Path, str] = {}
+    for name in ("{}.yaml", "benchmarks/openai/{}/eval.yaml"):
+        pipe, device, large = (tmp_path / name.format(kind) for kind in ("pipe", "device", "large"))
+        for path in (pipe, device, large):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(pipe)
+        device.symlink_to("/dev/zero")
+        large.touch()
+        os.truncate(large, 2**32)
+        wanted |= dict.fromkeys((pipe, device), "file.unreadable: not a plain file")
+        wanted[large] = "file.too_large: larger than"
+    said = checked(tmp_path)
+    for path, fault in wanted.items():
+        assert f"{path}: {fault}" in said
 
 
 def test_folders_that_contain_themselves_end(tmp_path: Path) -> None:

@@ -80,14 +80,14 @@ def test_no_type_is_explained_that_is_none() -> None:
     }
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_schema_is_one_of_2020_12_with_an_identity_of_its_own(name: str) -> None:
+def test_a_schema_is_one_of_2020_12_with_an_identity_of_its_own() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--check-metaschema", FOLDER / f"{name}.json"],
+        [sys.executable, "-m", "check_jsonschema", "--check-metaschema", *(FOLDER / f"{name}.json" for name in DOCUMENTS)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    assert DOCUMENTS[name]["$schema"].endswith("2020-12/schema")
+    for name, document in DOCUMENTS.items():
+        assert document["$schema"].endswith("2020-12/schema"), name
     assert len({document["$id"] for document in DOCUMENTS.values()}) == len(DOCUMENTS)
 
 
