@@ -359,13 +359,10 @@ def as_js(found: AtHand) -> dict[str, Any]:
     return {"proof": found.proof, "fault": found.fault, "denied": found.denied}
 
 
-def test_check_11_comes_to_what_it_comes_to_in_python() -> None:
-    assert compare_inclusions(30).keys() == {"pass", "fail", "unknown"}
-
-
 @pytest.mark.long
 def test_check_11_comes_to_what_it_comes_to_in_python_for_many_tokens() -> None:
-    assert min(compare_inclusions(2500).values()) > 250
+    statuses = compare_inclusions(2500)
+    assert min(statuses[each] for each in ("pass", "fail", "unknown")) > 250
 
 
 @pytest.mark.long

@@ -7,11 +7,13 @@ import json
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Struct
 
 from issuer.errors import InputError
 from issuer.results.entry import write_entry
@@ -21,7 +23,7 @@ from tests.support.contract_cases import LOG, LOGGED, SAID, TRUSTS
 from tests.support.contract_vectors import FOLDER
 from tests.support.generated_cases import generated
 from tests.support.javascript import VERIFIER, Calls, Engine, Failed, Line, mapping
-from tests.support.javascript.judging import judge_in_javascript
+from tests.support.javascript.judging import add_cases, judge_in_javascript
 from tests.support.judging_vectors import MAX_JSON_BYTES, MAX_JSON_DEPTH, reports_of
 from tests.support.pages.blocks import blocks_of
 from tests.support.rooms import PACKAGE
@@ -47,40 +49,52 @@ def status_of(report: dict[str, Any]) -> dict[str, Any]:
     return {**{name: report[name] for name in names}, "checks": checks}
 
 
-def test_every_case_of_the_contract_has_the_checks_that_it_must(engine: Engine) -> None:
-    given = vectors("verify")
-    answers = judge_in_javascript(given["cases"], given["trusts"], engine)
-    for case, answer in zip(given["cases"], answers, strict=True):
+class Answers(Struct, frozen=True):
+    """What one process says to all vectors: the reports of each case, and each text with what it must come to."""
+
+    reports: list[Any]
+    texts: list[tuple[str, Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def contract(engine: Engine) -> Answers:
+    calls, given = Calls(), vectors("verify")
+    cases = add_cases(calls, given["cases"], given["trusts"])
+    texts = list(texts_of_the_contract(calls))
+    answers = calls.run(engine)
+    read = [(name, answers[line.number], wanted) for name, line, wanted in texts]
+    return Answers([answers[line.number] for line in cases], read)
+
+
+def texts_of_the_contract(calls: Calls) -> Iterator[tuple[str, Line, Any]]:
+    """Have each text read; yields its name, where the answer will be, and what it must be: None where it is refused."""
+    for case in vectors("json")["cases"]:
+        read = calls.add("json.js", "readJson", base64.b64decode(case["base64"]), LIMITS)
+        yield case["name"], calls.add("canonical.js", "canonical", read), case.get("canonical")
+    for case in vectors("claims")["cases"]:
+        read = calls.add("json.js", "readJson", case["json"].encode(), LIMITS)
+        claims = calls.add("claims.js", "readClaims", read)
+        yield case["name"], calls.add("canonical.js", "canonical", claims), case.get("canonical")
+        yield case["name"], calls.add("claims.js", "claimsDigest", claims), case.get("claims_digest")
+    for case in vectors("entries")["cases"]:
+        raw = case["yaml"].encode() if "yaml" in case else base64.b64decode(case["base64"])
+        yield case["name"], calls.add("entry.js", "readEntries", raw), case.get("entries")
+
+
+def test_every_case_of_the_contract_has_the_checks_that_it_must(contract: Answers) -> None:
+    for case, answer in zip(vectors("verify")["cases"], contract.reports, strict=True):
         assert not isinstance(answer, Failed), (case["name"], answer)
         assert [status_of(report) for report in answer] == case["reports"], case["name"]
 
 
-def test_texts_claims_and_entries_of_the_contract_have_their_digests_or_are_refused(engine: Engine) -> None:
-    calls, wanted = Calls(), list[tuple[str, Line, Any]]()  # None: refused
-
-    def must(case: dict[str, Any], line: Line, member: str) -> None:
-        wanted.append((case["name"], line, case.get(member)))
-
-    for case in vectors("json")["cases"]:
-        read = calls.add("json.js", "readJson", base64.b64decode(case["base64"]), LIMITS)
-        must(case, calls.add("canonical.js", "canonical", read), "canonical")
-    for case in vectors("claims")["cases"]:
-        read = calls.add("json.js", "readJson", case["json"].encode(), LIMITS)
-        claims = calls.add("claims.js", "readClaims", read)
-        must(case, calls.add("canonical.js", "canonical", claims), "canonical")
-        must(case, calls.add("claims.js", "claimsDigest", claims), "claims_digest")
-    for case in vectors("entries")["cases"]:
-        raw = case["yaml"].encode() if "yaml" in case else base64.b64decode(case["base64"])
-        must(case, calls.add("entry.js", "readEntries", raw), "entries")
-    answers = calls.run(engine)
-    for name, line, said in wanted:
-        answer = answers[line.number]
-        assert isinstance(answer, Failed) == (said is None), (name, answer)
-        if isinstance(said, list):  # their digests are those of check 9
-            assert [entry["form"] for entry in answer] == [json.loads(entry["canonical"]) for entry in said], name
-        elif said is not None:
-            assert answer == said, name
-    assert Counter(said is None for _, _, said in wanted) > Counter({True: 50, False: 40})
+def test_texts_claims_and_entries_of_the_contract_have_their_digests_or_are_refused(contract: Answers) -> None:
+    for name, answer, wanted in contract.texts:
+        assert isinstance(answer, Failed) == (wanted is None), (name, answer)
+        if isinstance(wanted, list):  # their digests are those of check 9
+            assert [entry["form"] for entry in answer] == [json.loads(entry["canonical"]) for entry in wanted], name
+        elif wanted is not None:
+            assert answer == wanted, name
+    assert Counter(wanted is None for _, _, wanted in contract.texts) > Counter({True: 50, False: 40})
 
 
 def test_the_example_of_its_page_verifies_a_file_under_the_name_of_the_package(tmp_path: Path) -> None:
@@ -132,10 +146,9 @@ def in_python(case: dict[str, Any], trusts: dict[str, Any]) -> Any:
 
 
 @pytest.mark.long
-def test_every_case_of_the_contract_has_the_words_that_python_has(engine: Engine) -> None:
+def test_every_case_of_the_contract_has_the_words_that_python_has(contract: Answers) -> None:
     given = vectors("verify")
-    answers = judge_in_javascript(given["cases"], given["trusts"], engine)
-    for case, answer in zip(given["cases"], answers, strict=True):
+    for case, answer in zip(given["cases"], contract.reports, strict=True):
         assert [{**report, "line": 0} for report in answer] == in_python(case, given["trusts"]), case["name"]
 
 

@@ -145,8 +145,16 @@ def test_a_server_that_lies_is_caught_in_the_browser(place: Site, tmp_path: Path
     assert "This is not as it must be." in look["state"]
 
 
-def test_a_log_that_is_away_or_too_large_is_said_and_never_drawn_as_good(place: Site, tmp_path: Path) -> None:
+def stalled(asked: str, body: bytes) -> bytes:
+    """Answer for the checkpoint later than the page waits for."""
+    if asked.endswith("/log/checkpoint"):
+        time.sleep(17)
+    return body
+
+
+def test_a_log_that_is_away_stalls_or_is_too_large_is_said_and_never_drawn_as_good(place: Site, tmp_path: Path) -> None:
     for alter in (
+        stalled,
         lambda asked, body: b"x" * 2_000_000 if asked.endswith("/log/checkpoint") else body,
         lambda asked, body: b"" if asked.endswith("/log/log.json") else body,
     ):

@@ -15,10 +15,15 @@ Case = Mapping[str, Any]
 def judge_in_javascript(cases: Iterable[Case], trusts: Mapping[str, Case], engine: Engine = NODE) -> list[Any]:
     """Return for each case its reports as JSON, or why the file is not read, all by one process."""
     calls = Calls()
-    known = {name: _trust(calls, trust) for name, trust in trusts.items()}
-    lines = [_judged(calls, case, known[case["trust"]]) for case in cases]
+    lines = add_cases(calls, cases, trusts)
     answers = calls.run(engine)
     return [answers[line.number] for line in lines]
+
+
+def add_cases(calls: Calls, cases: Iterable[Case], trusts: Mapping[str, Case]) -> list[Line]:
+    """Have each case judged beside what else is called; returns where its reports will be."""
+    known = {name: _trust(calls, trust) for name, trust in trusts.items()}
+    return [_judged(calls, case, known[case["trust"]]) for case in cases]
 
 
 def _trust(calls: Calls, trust: Case) -> Line:
