@@ -29,6 +29,8 @@ FOREVER = "public, max-age=31536000, immutable"
 FRESH = "public, max-age=0, must-revalidate"
 HTML_TYPE = "text/html; charset=utf-8"
 _COMMON = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+# Who opened a page keeps no hold on it, by which to change its link under a person's hands, or to lead it elsewhere.
+_APART = {"Cross-Origin-Opener-Policy": "same-origin"}
 # A worker has the policy of its own script: it may load modules of this origin, and reach nothing.
 _OF_STATIC = "default-src 'none'; script-src 'self'; frame-ancestors 'none'"
 
@@ -105,13 +107,13 @@ def site(issuer_url: str, *, has_log: bool) -> dict[str, File]:
         root = "./" if path == "/ui" else "../"
         above = links(others, root, path.removeprefix("/"))
         body = _markup(page, f"{root}ui/static/{version}", root, issuer_url, above, has_log=has_log)
-        headers = {"Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'", **_COMMON}
+        headers = {"Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'", **_COMMON, **_APART}
         made[path] = File(body, HTML_TYPE, FRESH, headers)
     return made
 
 
 # What the page says of itself in its markup counts, but for these.
-HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
+HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff", **_APART}
 _OF_OTHERS = {f"ui/{name}.js" for name in ("refused", "problem", "log", "log-drawing", "visits", "times")}
 
 

@@ -112,6 +112,25 @@ def test_many_files_are_none_and_another_file_has_nothing_of_the_one_before(live
     assert "c.yaml" not in look["pasted"]
 
 
+def test_a_token_is_pasted_as_it_stands_in_a_file_or_in_a_log(live: Running, folder: Path) -> None:
+    _, token = signed(live)
+    for text in (f'  verify_token: "{token}"\n', f"{token[:80]}\n{token[80:]}\n"):
+        steps = asking(live, "")
+        steps[1:3] = [["fill", "#text", text]]
+        look = visit([*steps, *FOUND], folder)["look"]
+        assert look["verdict"][0].startswith("A token of this issuer"), look
+        assert "Verified" not in look["answer"]
+
+
+def test_who_opens_a_page_keeps_no_hold_on_it(live: Running, folder: Path) -> None:
+    with answering({"/thief": ("text/html", b"<title>thief</title>")}) as elsewhere:
+        steps: Steps = [
+            ["goto", f"{elsewhere}/thief"], ["evaluate", "-", f"void (window.opened = open('{live.url}/ui/verify'))"], waits(4),
+            ["evaluate", "held", "!window.opened.closed"],
+        ]  # fmt: skip
+        assert visit(steps, folder)["look"]["held"] is False
+
+
 def test_a_paste_of_twenty_megabytes_is_said_and_not_read(live: Running, folder: Path) -> None:
     steps: Steps = [
         ["goto", f"{live.url}/ui/verify"], ["evaluate", "-", "document.getElementById('text').value = 'a'.repeat(2e7)"],

@@ -28,6 +28,7 @@ def test_a_page_runs_and_loads_only_what_its_policy_names(path: str) -> None:
     assert policy["require-trusted-types-for"] == "'script'"
     assert "unsafe" not in file.headers["Content-Security-Policy"]
     assert (file.headers["X-Content-Type-Options"], file.headers["Referrer-Policy"]) == ("nosniff", "no-referrer")
+    assert file.headers["Cross-Origin-Opener-Policy"] == "same-origin"
     assert not re.findall(
         r"<style|\sstyle=|\son[a-z]+=|<script(?! type=\"module\" src=)|(?:src|href)=\"(?:[a-z]+:|//)", html
     )

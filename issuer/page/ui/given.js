@@ -12,7 +12,8 @@ export const MOST_PROOF = 512 * 1024;
 const MOST_FILES = 200;
 export const REPO = /^[A-Za-z0-9._-]{1,96}\/[A-Za-z0-9._-]{1,96}$/;
 const ISSUER = /^https?:\/\/[^\s/?#@]+(\/[^\s?#@]*[^\s?#@/])?$/;
-const TOKEN = /^\s*[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\s*$/;
+const TOKEN = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
+const MEMBER = /^\s*verify_token:/; // a token is copied with its name, and broken over lines
 
 /**
  * What was dropped or chosen. It is read when it is asked about: nothing that was read before is told of what is there now.
@@ -74,7 +75,8 @@ export async function question() {
 /** @param {string} text what is pasted, which counts before a file @returns {Promise<import("./checking.js").Subject>} */
 async function subjectOf(text) {
   if (text.length > MOST_FILE) throw new Fault("The pasted text is longer than 1 MiB.");
-  if (TOKEN.test(text)) return { file: null, token: text.trim() };
+  const bare = text.replace(MEMBER, "").replace(/["'\s]/g, "");
+  if (TOKEN.test(bare)) return { file: null, token: bare };
   const file = text.trim() ? new TextEncoder().encode(text) : given.file && (await read(given.file, MOST_FILE));
   if (!file) throw new Fault("1. Drop a result file, choose one, or paste its text or a token.");
   return { file, token: null };

@@ -210,7 +210,7 @@ function drawSigned(report) {
       ["The run", report.run_url ? link(report.run_url, report.run_url) : "its provider names no address of it"],
       ["The run's commit", commitOfRun(report.run_url, caller)],
       ["Signed by", said(report.issuer)], ["For its integration", report.integration],
-      ["Signed", moment(report.issued_at)], ["The token ended", moment(report.expires_at)],
+      ["Signed", moment(report.issued_at)], ["The token's end", moment(report.expires_at)],
       ["Seen by witnesses", moment(report.witnessed_at)],
       ["Attempt", report.attempt ? el("span", `${many}, since `, moment(report.attempt.since)) : ""],
     ]),
@@ -266,7 +266,7 @@ function meaningOf({ checks, verdict }) {
 
 /** @param {Meaning} meaning */
 const drawMeaning = (meaning) =>
-  note("", facts([["This proves", el("span", meaning.proves)], ["It does not", el("span", meaning.not)]]));
+  note("", facts([["This proves", el("span", meaning.proves)], ["It does not prove", el("span", meaning.not)]]));
 
 /** @param {Report} report @param {Node | string} link */
 function drawDigests(report, link) {
