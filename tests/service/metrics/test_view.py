@@ -14,6 +14,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port
 from issuer.formats.times import show_time
 from issuer.page.operator import loaded
+from issuer.service.signing.keyring import generate
 from tests.support.browser import drive, looks
 from tests.support.command import clean, issuer
 from tests.support.running import Running, body, eventually, numbered, register, running
@@ -86,6 +87,14 @@ def test_what_is_not_well_is_said(live: Running) -> None:
     finally:
         file.write_bytes(good)
     eventually(lambda: "<title>All is well</title>" in httpx.get(address(live)).text)
+
+
+def test_a_key_that_lies_ready_is_shown_with_what_it_waits_for(live: Running) -> None:
+    generate(live.folder / "keys", "next")
+    eventually(lambda: "may sign 15 min after every host has published it" in httpx.get(address(live)).text)
+    text = httpx.get(address(live)).text
+    assert ">active<" in text
+    assert ">next<" in text
 
 
 LIMITS = """limits:
