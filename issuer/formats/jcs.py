@@ -17,18 +17,19 @@ import rfc8785
 
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER
 
-# A value that `plain` has returned, or bytes that are canonical already, as msgspec.Raw.
+# A value that `plain` has returned.
 Plain = NewType("Plain", object)
-# What may be put together from plain values without another walk; the names of a map must be in ASCII.
-Encodable: TypeAlias = "Plain | str | Sequence[Encodable] | Mapping[str, Encodable]"
+# What may be put together from plain values, and from bytes that are canonical already, without another walk; the names
+# of a map must be in ASCII.
+Encodable: TypeAlias = "Plain | msgspec.Raw | str | Sequence[Encodable] | Mapping[str, Encodable]"
 
 # Writes the RFC 8785 bytes of plain values.
 encode: Callable[[Encodable], bytes] = msgspec.json.Encoder(order="sorted").encode
 
 
-def written(value: Encodable) -> Plain:
+def written(value: Encodable) -> msgspec.Raw:
     """Return the value as it is written now, for `encode` to copy where it is a part of several others."""
-    return Plain(msgspec.Raw(encode(value)))
+    return msgspec.Raw(encode(value))
 
 
 def canonical(value: JSON) -> bytes:

@@ -53,8 +53,7 @@ class Request(Struct, frozen=True):
     def digest(self, integration: str, audience: str) -> str:
         """Return what makes two requests the same one: kind, content, and both names as resolved; never a path."""
         results = [
-            {"claims": jcs.Plain(Raw(item.canonical_claims)), "details": jcs.Plain(Raw(item.canonical_details))}
-            for item in self.submissions
+            {"claims": Raw(item.canonical_claims), "details": Raw(item.canonical_details)} for item in self.submissions
         ]
         value = {"kind": self.kind, "results": results, "integration": integration, "audience": audience}
         return hashlib.sha256(jcs.encode(value)).hexdigest()

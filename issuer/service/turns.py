@@ -29,7 +29,7 @@ class _Work(Struct, frozen=True):
 
 
 class Turns:
-    """Implements `issuance.ports.Turns` for one process, on one event loop. `note` is called after each step."""
+    """Implements `issuance.ports.Turns` for one process, on one event loop. `note` is called as steps are taken."""
 
     def __init__(self, note: Callable[[], object] = lambda: None) -> None:
         self._note = note
@@ -55,10 +55,10 @@ class Turns:
 
     def _begin(self, steps: Generator[None, None, Any]) -> None:
         """Take steps for `SOON_S`. Raises what they do, and StopIteration at their end."""
+        self._note()
         ends = time.perf_counter() + SOON_S
         while time.perf_counter() < ends:
             next(steps)
-            self._note()
 
     def _add(self, payer: Payer, work: _Work) -> None:
         if payer not in self._work:
