@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from tests.support import firefox
-from tests.support.javascript import NODE, Engine
+from tests.support.javascript import NODE, Engine, firefox, webkit
 from tests.support.running import Running, running
 
 
@@ -24,9 +23,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("browser")
 
 
-_IN_FIREFOX = pytest.param("firefox", marks=[pytest.mark.long, pytest.mark.needs_tool("firefox-esr", "npm")])
+_BROWSERS = [
+    pytest.param(firefox, marks=[pytest.mark.long, pytest.mark.needs_tool("firefox-esr")], id="firefox"),
+    pytest.param(webkit, marks=[pytest.mark.long, pytest.mark.needs_tool("WebKitWebDriver", "xvfb-run")], id="webkit"),
+]
 
 
-@pytest.fixture(scope="session", params=["node", _IN_FIREFOX])
+@pytest.fixture(scope="session", params=[pytest.param(lambda _: NODE, id="node"), *_BROWSERS])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    return NODE if request.param == "node" else firefox.engine(tmp_path_factory.mktemp("firefox"))
+    """A command that makes calls of the verifier: in Node, and in the engines of Firefox and of Safari."""
+    made: Engine = request.param(tmp_path_factory.mktemp("engine"))
+    return made

@@ -153,6 +153,7 @@ def test_every_case_of_the_contract_has_the_words_that_python_has(contract: Answ
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_ten_thousand_entries_come_to_what_they_come_to_in_python(engine: Engine) -> None:
     """Good ones, tampered with, and misspelt. What it leaves open it says so of, and hardly any that Python reads."""
     given = list(generated(22, 10_000))

@@ -5,6 +5,11 @@
  */
 
 const P = 2n ** 255n - 19n;
+// The order of the group that signatures count in.
+const ORDER = 2n ** 252n + 27742317777372353535851937790883648493n;
+
+/** @param {Uint8Array} bytes */
+const number = (bytes) => bytes.reduceRight((value, byte) => (value << 8n) | BigInt(byte), 0n);
 
 /** @param {bigint} value */
 const mod = (value) => ((value % P) + P) % P;
@@ -41,7 +46,7 @@ const xSquared = (y) => mod((y * y - 1n) * inverse(D * y * y + 1n));
  */
 export function isGoodPoint(point) {
   if (point.length !== 32) return false;
-  let y = point.reduceRight((value, byte) => (value << 8n) | BigInt(byte), 0n) & (2n ** 255n - 1n);
+  let y = number(point) & (2n ** 255n - 1n);
   if (y >= P) return false;
   let x2 = xSquared(y);
   if (x2 === 0n) return false; // y = 1 or -1: order 1 or 2
@@ -72,11 +77,15 @@ function keyOf(publicKey) {
 
 /**
  * Say whether a signature of a public key, which `isGoodPoint` has taken, fits the message.
+ *
+ * Its second half has to be below the group's order (RFC 8032 5.1.7): else whoever has a signature can write another one
+ * of the same message, and some engines take it (WebKit with libgcrypt).
  * @param {Uint8Array} publicKey
  * @param {Uint8Array} signature
  * @param {Uint8Array} message
  */
 export async function verifies(publicKey, signature, message) {
+  if (signature.length !== 64 || number(signature.subarray(32)) >= ORDER) return false;
   return crypto.subtle.verify("Ed25519", await keyOf(publicKey), buffer(signature), buffer(message));
 }
 

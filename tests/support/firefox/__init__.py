@@ -1,5 +1,5 @@
-"""Debian's Firefox: `drive.mjs` does on a page the steps that a test names, `ask.mjs` makes calls of the JavaScript
-verifier in its engine. Playwright drives only a Firefox of its own making: this one is driven by WebDriver BiDi."""
+"""Debian's Firefox: `drive.mjs` does on a page the steps that a test names. Playwright drives only a Firefox of its own
+making: this one is driven by WebDriver BiDi."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from tests.support.javascript import ANSWERS, Engine
 
 _HERE = Path(__file__).parent
 
@@ -24,12 +22,6 @@ def drive(steps: Sequence[object], folder: Path) -> dict[str, Any]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
-
-
-def engine(folder: Path) -> Engine:
-    """Return the command that makes calls in it. Packages are installed in `folder`."""
-    _install(folder)
-    return ["node", str(folder / "ask.mjs"), str(ANSWERS)]
 
 
 def _install(folder: Path) -> None:

@@ -19,10 +19,31 @@ from tests.support.shared import ROOT
 
 VERIFIER = ROOT / "issuer/page/verify"
 _HERE = Path(__file__).parent
-ANSWERS = _HERE / "answers.mjs"
 # A command that makes calls: it takes the modules' folder and a file of JSON lines, and prints an answer a line.
 Engine = Sequence[str]
 NODE: Engine = ("node", "--no-warnings", str(_HERE / "ask.mjs"))
+
+
+def firefox(folder: Path) -> Engine:
+    """Return the engine of Debian's Firefox, whose profile is in `folder`."""
+    return _in_page(folder, "firefox-esr", "--headless", "--profile", str(folder))
+
+
+def webkit(folder: Path) -> Engine:
+    """Return Safari's engine: WebKitGTK in its own smallest browser, on a display that nobody sees."""
+    browser = next(Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"))
+    return _in_page(folder, "xvfb-run", "--auto-servernum", str(browser))
+
+
+def _in_page(folder: Path, *command: str) -> Engine:
+    own = {
+        "HOME": folder,
+        "TMPDIR": folder,
+        "XDG_CACHE_HOME": folder,
+        "XDG_DATA_HOME": folder,
+        "XDG_CONFIG_HOME": folder,
+    }
+    return ["env", *(f"{name}={path}" for name, path in own.items()), "node", str(_HERE / "ask-page.mjs"), *command]
 
 
 class Failed(Struct, frozen=True):
