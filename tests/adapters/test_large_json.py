@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -80,17 +81,17 @@ def test_what_is_no_json_object_is_refused_with_its_place(raw: bytes, code: Code
     assert buffer == raw
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b'{"samples": [' + b"NaN," * 10_000_000 + b"1]}",
-        b'{"samples": ["' + b"xNaN" * 10_000_000 + b'", NaN]}',
-        b"{" + b",".join(b'"%d":1' % number for number in range(500_000)) + b"}",
-        b'{"other": "' + b"x" * large_json.MAX_REST + b'"}',
-    ],
-    ids=["NaN", "NaN in text", "members", "other"],
-)
-def test_absurd_documents_are_refused_quickly(raw: bytes) -> None:
+ABSURD: dict[str, Callable[[], bytes]] = {
+    "NaN": lambda: b'{"samples": [' + b"NaN," * 10_000_000 + b"1]}",
+    "NaN in text": lambda: b'{"samples": ["' + b"xNaN" * 10_000_000 + b'", NaN]}',
+    "members": lambda: b"{" + b",".join(b'"%d":1' % number for number in range(500_000)) + b"}",
+    "other": lambda: b'{"other": "' + b"x" * large_json.MAX_REST + b'"}',
+}
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_absurd_documents_are_refused_quickly(name: str) -> None:
+    raw = ABSURD[name]()
     began = time.process_time()
     assert refusal(lambda: kept(raw)).code is Code.FILE_TOO_LARGE
     assert time.process_time() - began < 20, "twenty times what it takes; a quadratic reading takes hours"
