@@ -114,7 +114,10 @@ def site(issuer_url: str, *, has_log: bool) -> dict[str, File]:
 
 # What the page says of itself in its markup counts, but for these.
 HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff", **_APART}
-_OF_OTHERS = {f"ui/{name}.js" for name in ("refused", "problem", "log", "log-drawing", "visits", "times")}
+_OF_OTHERS = {
+    f"ui/{name}.js"
+    for name in ("refused", "problem", "log", "log-drawing", "log-entries", "log-reading", "log-token", "visits")
+}
 
 
 def export() -> dict[str, bytes]:
