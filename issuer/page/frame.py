@@ -15,7 +15,7 @@ from string import Template
 
 from msgspec import Struct
 
-_STYLE = files("issuer.page").joinpath("ui/style.css").read_text("utf-8")
+_STYLE, TIMES = (files("issuer.page").joinpath(f"ui/{name}").read_text("utf-8") for name in ("style.css", "times.js"))
 STYLED = f"<style>{_STYLE}</style>\n"
 
 

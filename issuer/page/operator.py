@@ -154,7 +154,7 @@ $body</main>
 @functools.cache
 def loaded() -> dict[str, tuple[bytes, str]]:
     """Return what the page loads, by its name beside the page: bytes and media type."""
-    types = {"style.css": "text/css", "times.js": "text/javascript", "dom.js": "text/javascript"}
+    types = {"style.css": "text/css", "times.js": "text/javascript"}
     found = files("issuer.page") / "ui"
     return {name: ((found / name).read_bytes(), f"{kind}; charset=utf-8") for name, kind in types.items()}
 

@@ -1,4 +1,5 @@
 // What every page is drawn with. A stranger's text becomes text, never markup, and turns no direction.
+import { showTime } from "./times.js";
 
 const MOST = 4000; // characters of one text, whatever is in it
 const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
@@ -68,10 +69,9 @@ export function moment(seconds) {
   if (seconds === null) return "";
   const at = new Date(seconds * 1000);
   if (Number.isNaN(at.getTime())) return said(seconds);
-  const utc = `${at.toISOString().slice(0, 19)}Z`;
-  const own = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  const beside = el("span.utc", `(${utc.replace("T", " ").replace("Z", " UTC")})`);
-  return el("time", { datetime: utc }, `${own.replace(/\p{Zs}/gu, " ")} `, beside);
+  const time = el("time", { datetime: at.toISOString() });
+  showTime(time, at);
+  return time;
 }
 
 /** A link that says nothing of where it came from; what is not https stays text. @param {string} url @param {string} text */

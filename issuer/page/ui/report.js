@@ -178,14 +178,15 @@ function drawSaid(entry, repo, audience) {
   const revision = entry.model_revision ?? "";
   const onHub = audience === HUB && REPO.test(repo) && COMMIT.test(revision);
   const commit = onHub ? link(`${HUB}/${repo}/commit/${revision}`, revision) : revision && code(revision);
+  const chosen = entry.metrics.some((metric) => entry.selection[metricName(metric)]);
   const rows = entry.metrics.slice(0, MOST_ROWS).map((metric) => [
     el("th", { scope: "row" }, said(metricName(metric))),
-    el("td", said(entry.selection[metricName(metric)] ?? "")),
+    ...(chosen ? [el("td", said(entry.selection[metricName(metric)] ?? ""))] : []),
     el("td.number", said(metric.value)),
   ]);
   return el(
     "div",
-    rows.length ? table("Scores", ["Metric", "Chosen as", "Value"], rows) : el("p", entry.value === undefined ? "No metric." : `${entry.value}, of a metric without a name.`),
+    rows.length ? table("Scores", chosen ? ["Metric", "Chosen as", "Value"] : ["Metric", "Value"], rows) : el("p", entry.value === undefined ? "No metric." : `${entry.value}, of a metric without a name.`),
     facts([
       ["Model", repo], ["Model's commit", commit], ["Benchmark", entry.dataset.id], ["Task", entry.dataset.task_id ?? ""],
       ["Benchmark's commit", entry.dataset.revision ? code(entry.dataset.revision) : ""],

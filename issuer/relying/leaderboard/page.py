@@ -14,7 +14,7 @@ from importlib.resources import files
 from issuer.formats.show import visible
 from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
-from issuer.page.frame import OWN_STYLE, STYLED, Page, digest_source, policy_of
+from issuer.page.frame import OWN_STYLE, STYLED, TIMES, Page, digest_source, policy_of
 from issuer.relying.leaderboard import shown
 from issuer.relying.leaderboard.listed import Listed
 from issuer.relying.leaderboard.plot import plot, symbols
@@ -22,7 +22,8 @@ from issuer.relying.leaderboard.ranking import Board, Row, Table
 from issuer.verify.report import TIERS, Tier
 from issuer.verify.tiers import RANKS
 
-_SCRIPT = files("issuer.relying.leaderboard").joinpath("page.js").read_text("utf-8")
+# The module by which every page shows times, and after it what sorts and chooses.
+_SCRIPT = TIMES + files("issuer.relying.leaderboard").joinpath("page.js").read_text("utf-8")
 _POLICY = policy_of(OWN_STYLE, digest_source(_SCRIPT), "trusted-types 'none'")
 
 
@@ -40,7 +41,7 @@ def as_html(board: Board, hub: str) -> str:
         head=STYLED,
         body=body,
         above=f'<svg class="defs" aria-hidden="true">{symbols()}</svg>\n',
-        below=f"<script>{_SCRIPT}</script>",
+        below=f'<script type="module">{_SCRIPT}</script>',
         attributes=' class="broad"',
     ).write()
 
@@ -57,12 +58,12 @@ def _basis(board: Board) -> str:
     basis = board.basis
     keys = (
         f"{_said(one.issuer)} (keys "
-        + ("from a file" if one.keys_fetched_at is None else f"of {show_time(one.keys_fetched_at)}")
+        + ("from a file" if one.keys_fetched_at is None else f"of {_time(one.keys_fetched_at, whole=True)}")
         + ")"
         for one in basis.issuers
     )
     lines = [
-        ("Judged", f"{show_time(basis.judged_at)}, as <code>{_said(basis.audience)}</code>"),
+        ("Judged", f"{_time(basis.judged_at, whole=True)}, as <code>{_said(basis.audience)}</code>"),
         ("Trust file", f"<code>{_said(basis.trust)}</code>"),
         ("Issuers trusted", "; ".join(keys)),
         ("Entries", shown.counts_of(board)),
@@ -176,7 +177,7 @@ def _row(table: Table, row: Row, hub: str, columns: Iterable[str]) -> str:
         "Rank in setting": _number(row.rank_in_setting),
         "Framework": _cell(_said(framework), framework, "said"),
         "Issuer": _cell(_issuer(entry), entry.issuer, "said"),
-        "Attempt": _cell(_attempt(entry), f"{entry.attempt or ''}", "short"),
+        "Attempt": _cell(_attempt(entry), f"{entry.attempt or ''}", "date"),
         "Chosen from": _number(row.chosen_from),
         "Date": _date(entry),
     }
@@ -189,13 +190,13 @@ def _date(entry: Listed) -> str:
     if entry.when is None:
         return _cell("", "")
     claimed = "" if entry.issued_at is not None else "<br>(as it says)"
-    return _cell(f"{_time(entry.when)}{claimed}", f"{entry.when}", "short")
+    return _cell(f"{_time(entry.when)}{claimed}", f"{entry.when}", "date")
 
 
-def _time(moment: int) -> str:
-    """Write a day; the script shows the time in the reader's zone, with UTC beside it."""
+def _time(moment: int, *, whole: bool = False) -> str:
+    """Write a time, or its day: the script shows all of it in the reader's zone, with UTC beside it."""
     said = show_time(moment)
-    return f'<time datetime="{said}">{said[:10]}</time>'
+    return f'<time datetime="{said}">{said if whole else said[:10]}</time>'
 
 
 def _cell(inner: str, key: str, kind: str = "") -> str:

@@ -47,6 +47,31 @@ const doing = {
   evaluate: async (page, look, name, program) => { look[name] = await page.evaluate(program); },
   focused: async (page, look, name) => { look[name] = await page.evaluate("document.activeElement.id || document.activeElement.textContent"); },
   shot: (page, look, name) => page.screenshot({ path: `${shots}/${name}-${look.theme}-${look.width}.png`, fullPage: true }),
+  // How many bytes the view took, had no cache held any of them.
+  weigh: async (page, look, name) => {
+    look[name] = await page.evaluate(() => performance.getEntries().reduce((sum, one) => sum + (one.encodedBodySize ?? 0), 0));
+  },
+  // What a person without a mouse finds: what Tab never comes to, and where it is on something and nobody sees that.
+  tab: async (page, look, name) => {
+    const most = await page.evaluate(() => {
+      const all = document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']");
+      const isReached = (one) => one.checkVisibility() && !one.disabled && !(one.type === "radio" && !one.checked);
+      globalThis.left = new Set([...all].filter(isReached));
+      globalThis.unseen = [];
+      return globalThis.left.size;
+    });
+    for (let presses = 0; presses < most + 3; presses += 1) {
+      await page.keyboard.press("Tab");
+      await page.evaluate(() => {
+        const one = document.activeElement;
+        const { right, bottom, width } = one.getBoundingClientRect();
+        const isDrawn = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+        const isSeen = right > 0 && bottom > 0 && width > 0 && (isDrawn(getComputedStyle(one)) || isDrawn(getComputedStyle(one, "::after")));
+        if (globalThis.left.delete(one) && !isSeen) globalThis.unseen.push(one.outerHTML.slice(0, 200));
+      });
+    }
+    look[name] = await page.evaluate(() => ({ never: [...globalThis.left].map((one) => one.outerHTML.slice(0, 200)), unseen: globalThis.unseen }));
+  },
   axe: async (page, look, name) => {
     await page.evaluate(axe);
     const found = await page.evaluate("axe.run()");
