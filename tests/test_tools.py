@@ -15,7 +15,7 @@ from tests.support.rooms import tree
 from tests.support.shared import ROOT
 from tests.support.tools import LIST, TOOLS, missing
 
-TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+TESTS = [path for name in ("test_*.py", "conftest.py") for path in (ROOT / "tests").rglob(name)]
 
 
 def needed(path: Path) -> set[str]:

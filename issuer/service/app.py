@@ -305,15 +305,10 @@ def build(
         parts.sources, parts.admission, store, parts.audit, tarpit, parts.log,
     )  # fmt: skip
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit, counts)
-    has_log = bool(settings.log.origin)
-    pages = ui_routes(settings.url, counts, has_log=has_log) if settings.ui else []
+    pages = ui_routes(settings.url, counts, has_log=bool(settings.log.origin)) if settings.ui else []
+    more = [*judging, *_log_pages(settings, parts, tarpit), *pages]
     return Litestar(
-        routes(
-            service,
-            [*judging, *_log_pages(settings, parts, tarpit), *pages],
-            ui=settings.ui,
-            has_log=has_log,
-        ),
+        routes(service, more, ui=settings.ui, has_log=bool(settings.log.origin)),
         lifespan=[lambda _: _running(settings, parts, live, store, progress, shared.row)],
         exception_handlers=exception_handlers(settings.url, counts),
         openapi_config=None,

@@ -39,8 +39,7 @@ _log = structlog.get_logger("issuer")
 
 
 def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) -> list[Any]:
-    """Return the handlers of one service, with `more` that are described beside them. `ui`: it has the pages for
-    people; `has_log`: it has a log."""
+    """Return the handlers of one service, with `more` that are described beside them: its pages (`ui`), its log's."""
     schemas = _schemas()
     alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
 

@@ -86,7 +86,7 @@ def test_the_type_of_a_problem_is_a_page_that_says_what_to_do(service: Running) 
 def test_every_code_has_its_page(service: Running) -> None:
     index = service.http.get("/errors").text
     for code in Code:
-        assert f'href="/errors/{code}"' in index
+        assert f'href="errors/{code}"' in index
         assert str(code) in service.http.get(f"/errors/{code}").text
 
 
