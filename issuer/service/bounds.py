@@ -38,10 +38,10 @@ REST_S = 0.002
 
 # A process has 1024 descriptors by default: the rest is for providers, store, keys and audit. More connections are
 # allowed than requests in flight, so that there is always an idle one to close.
-MAX_CONNECTIONS = 768
+MAX_CONNECTIONS = 800
 DESCRIPTORS = 1024
 # How many new connections a worker takes in a turn of its event loop: a caller's first request waits for few others'.
-MAX_ACCEPTED = 16
+MAX_ACCEPTED = 4
 # To send a request's head; to read an answer; to begin the next request (uvicorn's own timer).
 HEAD_S = 10.0
 READ_S = 15.0
@@ -66,7 +66,7 @@ MAX_SOURCES = 10_000
 # The 429 above that rate is delayed by at least this long, and at most twice as long: clients that came together must
 # not return together. At most this many at once: a quarter of the connections stays free.
 HELD_S = 3.0
-MAX_HELD = 576
+MAX_HELD = 600
 # How often the log stream reports a count, in place of a line for each event of a kind.
 COUNT_S = 1.0
 
