@@ -139,7 +139,7 @@ def test_whom_to_trust_is_never_taken_from_a_link(live: Running, folder: Path) -
     link = f"{live.url}/ui/verify#repo=a/b&content=sha256:{'0' * 64}&issuer=https://evil.example&audience=x&trust=y"
     steps = [["goto", link], ["value", "issuer", "#issuer"], ["value", "audience", "#audience"]]
     (look,) = looks(drive(steps, folder, themes=["light"], widths=[1280]), live.url)
-    assert (look["issuer"], look["audience"]) == (live.url, "")
+    assert (look["issuer"], look["audience"]) == (live.url, "https://huggingface.co")
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -300,7 +300,7 @@ def test_a_page_whose_version_is_no_longer_there_says_that_it_is_to_be_loaded_ag
     for missing in ("/ui/checking.js", "/verify/index.js"):
         with answering({path: file for path, file in EXPORTED.items() if not path.endswith(missing)}) as host:
             asked = asking(live, text, page=f"{host}/index.html")
-            asked += [["text", "plan", "#plan"], ["workers", "left"]]
+            asked += [["text", "plan", "#plan"], ["workers", "left", 0]]
             (look,) = looks(without_404(drive(asked, folder, **ONCE)), live.url, host)
         assert "Load it again; nothing is known" in look["plan"]
         assert look["left"] == 0

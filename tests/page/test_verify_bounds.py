@@ -144,7 +144,7 @@ def test_a_check_without_an_end_is_stopped_after_a_minute_and_nothing_is_known(
     chosen = ["files", "#file", [str(tmp_path / "many.yaml")]]
     steps = [
         ["clock"], *by_trust_file(live.url, chosen, trusting(tmp_path)), ["click", "#go"], ["workers", "busy"],
-        ["forward", 60_000], ["wait", "#plan .note"], ["workers", "left"], ["text", "plan", "#plan"], ["text", "all", "main"],
+        ["forward", 60_000], ["wait", "#plan .note"], ["workers", "left", 0], ["text", "plan", "#plan"], ["text", "all", "main"],
         ["count", "reports", "#answer article"],
     ]  # fmt: skip
     (look,) = looks(drive(steps, folder, **ONCE), live.url)

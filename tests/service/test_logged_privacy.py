@@ -46,10 +46,9 @@ def test_no_public_byte_says_what_was_signed_or_who_called(tmp_path: Path) -> No
 
 
 def payload(token: str) -> dict[str, Any]:
-    """Read what a token says."""
-    raw = jose.parse_compact(token).unverified_payload
-    read: dict[str, Any] = json.loads(raw)
-    return read
+    """Read what a token says, but for its times: something else in the log may be of the same second."""
+    read: dict[str, Any] = json.loads(jose.parse_compact(token).unverified_payload)
+    return {name: value for name, value in read.items() if name not in {"iat", "nbf", "exp"}}
 
 
 def words(value: Any) -> Iterator[str]:

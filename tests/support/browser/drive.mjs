@@ -30,7 +30,13 @@ const doing = {
   // From "clock" on the page's own timers can be put forward; what runs in workers, and the network, has the real time.
   clock: (page) => page.clock.install(),
   forward: (page, _look, ms) => page.clock.fastForward(ms),
-  workers: (page, look, name) => { look[name] = page.workers().length; },
+  // How many workers there are; where it is said how many there have to be, once there are, or after ten seconds. The
+  // browser tells of the end of one a moment later.
+  workers: async (page, look, name, wanted) => {
+    for (let left = 100; left && wanted !== undefined && page.workers().length !== wanted; left--)
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    look[name] = page.workers().length;
+  },
   // Milliseconds since the last look at the time, or since the visit began.
   took: (_page, look, name) => { [look[name], look.began] = [performance.now() - look.began, performance.now()]; },
   // The most memory, in MiB, that a process which draws pages has had since it began (Linux: VmHWM); workers run in it.
