@@ -159,7 +159,9 @@ def test_a_role_s_own_settings_weaken_nothing(server: PostgreSQL, url: str) -> N
             append(created(database), [token(1)])
             found = {name: database.fetch(f"SHOW {name}")[0][0] for name in weak}
     finally:
-        with psycopg.connect(server.url(options="-cdefault_transaction_read_only=off -cstatement_timeout=0")) as connection:
+        with psycopg.connect(
+            server.url(options="-cdefault_transaction_read_only=off -cstatement_timeout=0")
+        ) as connection:
             connection.execute("ALTER ROLE postgres RESET ALL")
     assert found == {
         "synchronous_commit": "on",
