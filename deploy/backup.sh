@@ -1,16 +1,16 @@
 #!/bin/sh
-# backup.sh DATA DIR [POLICIES]: copy what must not be lost of a service's `data` to DIR, while the service runs; and the
-# emergency stops in the folder of policies, which nobody has put into a repository.
+# backup.sh DATA DIR [POLICIES]: copy the files of a service's `data` that must not be lost to DIR, while the service
+# runs; and the emergency stops in the folder of policies, which are in no repository.
 #
 # Each file is appended to, or replaced in one step, so a copy has no half of a change; of an audit that grows the last line
-# may be torn, which `issuer audit verify` says. The log's tree goes on from where the last copy stopped. Not copied: the
-# records of the log and the store of limits, which no backup may bring back (STATE.md), and keys, which have a backup of
-# their own (keys/README.md).
+# may be torn, which `issuer audit verify` reports. The log's tree continues where the last copy stopped. Not copied: the
+# records of the log and the store of limits, which no backup may bring back (STATE.md), and keys, which have a separate
+# backup (keys/README.md).
 set -eu
 umask 077
 data=$1 target=$2 policies=${3:-}
 
-# Data that was lost must not take the last copy with it: these files are never taken away.
+# A loss of data must not destroy the last copy: these files are never removed.
 for name in key-history.jsonl revocations.jsonl store-secret; do
     if [ -e "$target/data/$name" ] && [ ! -e "$data/$name" ]; then
         echo "backup.sh: $data lacks $name, which $target/data has: nothing is copied. Put it back (deploy/STATE.md)," \
@@ -39,12 +39,11 @@ done
 if [ -e "$data/log/log.sqlite" ]; then
     issuer log export "$target/log" --from "$data/log/log.sqlite"
 fi
-# The one before goes when the next is whole.
+# Remove the copy before when the next is complete.
 sync -f "$target/data.next"
 rm -rf "$target/data.before"
 if [ -e "$target/data" ]; then mv "$target/data" "$target/data.before"; fi
 mv "$target/data.next" "$target/data"
-# How old this copy is, is what `issuer doctor --server` and the alert IssuerBackupOld judge. Whoever ran this, the next one
-# may replace the file.
+# `issuer doctor --server` and the alert IssuerBackupOld judge the age of this file. Any user's next run may replace it.
 : > "$data/.backed-up.next"
 mv "$data/.backed-up.next" "$data/backed-up"

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
-from issuer import files
 from issuer.adapters import Built, Run, Supplied, read, read_all
 from issuer.client import (
     BuildOptions,
@@ -31,27 +30,25 @@ from issuer.client import (
     request_of,
     request_token,
 )
-from issuer.client.batches import Asking
+from issuer.client.batches import FOLDER as KEPT
+from issuer.client.batches import IssuerAccess, ResumeState
 from issuer.client.hub import Hub
-from issuer.client.kept import FOLDER as KEPT
-from issuer.client.kept import Kept
-from issuer.client.places import InFolder, OnHub
-from issuer.client.proposal import Place
+from issuer.client.proposal import Destination, InFolder, OnHub
 from issuer.client.submit import Outcome, plan_of, propose, sign
 from issuer.errors import InputError, IssuerError, Refused, SetupError, Undecided, VerificationError
 from issuer.formats import strict_yaml
-from issuer.http_client import PATIENCE_S, check_url
-from issuer.relying.asked_logs import AskedLogs
+from issuer.io import files
+from issuer.io.http_client import PATIENCE_S, check_url
 from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import OneBenchmark
-from issuer.relying.seen import SeenLists, default_state
-from issuer.relying.trusted import Trusted
+from issuer.relying.logs.proof import AskedLogs
+from issuer.relying.trusted import SeenLists, Trusted, default_state
 from issuer.relying.verifier import Verifier, path_in_repo
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import is_repo
 from issuer.results.entry import result_file_name
+from issuer.token.wire import Denied, Explained, IssuedToken
 from issuer.verify import Context, Report
-from issuer.wire import Denied, Explained, IssuedToken
 
 __all__ = [
     "AsyncClient", "Built", "Client", "Credential", "Denied", "Explained", "InputError", "IssuedToken", "IssuerError",
@@ -71,11 +68,9 @@ T = TypeVar("T")
 
 class Client:
     """An issuer, as one caller asks it. Nothing is asked, and no identity fetched, before a method is called.
-
     `identity` is a credential, or a function that gets one; without it each call finds its own (`credential_here`: the
     environment, or the CI that this runs in). A request is repeated within `patience_s` where nobody decided. Safe to
-    share between threads. Raises SetupError for a URL that is not an issuer's.
-    """
+    share between threads. Raises SetupError for a URL that is not an issuer's."""
 
     def __init__(self, url: str, identity: Identity | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self.url = check_url(url)
@@ -98,10 +93,8 @@ class Client:
     def request_batch(
         self, runs: Sequence[Run | Built], supplied: Supplied | None = None, *, nonce: str = ""
     ) -> tuple[IssuedToken, ...]:
-        """Do the same for 1 to 100 runs with one use of the identity: all of them are signed, or none.
-
-        `supplied` is for every run of them. The tokens are in the order of the runs.
-        """
+        """Do the same for 1 to 100 runs with one use of the identity: all of them are signed, or none. `supplied` is
+        for every run of them. The tokens are in the order of the runs."""
         body = _with({"results": [request_of(_built(run, supplied)) for run in runs]}, nonce)
         return request_batch(self.url, self._credential(), body, patience_s=self._patience_s)
 
@@ -130,9 +123,9 @@ class Client:
         """
         listed = [runs] if isinstance(runs, Run) else runs
         results = build_results(listed, Path(), BuildOptions(supplied or Supplied()))
-        place: Place = OnHub(Hub.here()) if out is None else InFolder(Path(out))
-        asking = Asking(self.url, self._credential, patience_s=self._patience_s)
-        signed = sign(plan_of(results, place), place, asking, Kept(Path(state)))
+        place: Destination = OnHub(Hub.here()) if out is None else InFolder(Path(out))
+        asking = IssuerAccess(self.url, self._credential, patience_s=self._patience_s)
+        signed = sign(plan_of(results, place), place, asking, ResumeState(Path(state)))
         for refusal in signed.refusals.values():
             raise Denied(refusal.code, checks=refusal.checks)
         found = {repo: request for (repo, _), request in signed.open.items()}
@@ -147,11 +140,9 @@ class Client:
 
 
 class AsyncClient:
-    """The same for an event loop: each call is one of `Client` in a thread (`asyncio.to_thread`).
-
-    A call that is cancelled returns at once, and its request goes on in its thread: asked again, the same request gets
-    the same token where the credential is an identity token that was kept, or the nonce is given.
-    """
+    """The same for an event loop: each call is one of `Client` in a thread (`asyncio.to_thread`). A call that is
+    cancelled returns at once, and its request goes on in its thread: asked again, the same request gets the same token
+    where the credential is an identity token that was kept, or the nonce is given."""
 
     def __init__(self, url: str, identity: Identity | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self._client = Client(url, identity, patience_s=patience_s)
@@ -236,10 +227,8 @@ def verify_file(
 
 
 def trust_issuer(url: str, audience: str) -> Trusted:
-    """Trust one issuer, by what it publishes now; `audience` is who you are, as tokens must name you.
-
-    Raises SetupError for a URL that is not an issuer's.
-    """
+    """Trust one issuer, by what it publishes now; `audience` is who you are, as tokens must name you. Raises SetupError
+    for a URL that is not an issuer's."""
     return Trusted.in_issuer(url, audience, _documents(int(time.time())), _seen())
 
 

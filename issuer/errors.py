@@ -36,11 +36,9 @@ class Fault:
 
 
 class IssuerError(Exception):
-    """The root of the tree. `code` is stable, `detail` is for people, `faults` says where.
-
-    `compared` is what was given beside what is wanted, each under its label; `page` is where an issuer says more of the
-    code. Both are set by who knows them.
-    """
+    """The root of the tree. `code` is stable, `detail` is for people, `faults` says where. `compared` is what was given
+    beside what is wanted, each under its label; `page` is where an issuer says more of the code. Both are set by who
+    knows them."""
 
     compared: tuple[tuple[str, str], ...] = ()
     page: str = ""
@@ -56,10 +54,8 @@ class IssuerError(Exception):
 
 
 class Refused(IssuerError):
-    """Decided no. The caller must change the request: the same one will be refused again.
-
-    `retry_after_s` is set where waiting is the remedy (429).
-    """
+    """Decided no. The caller must change the request: the same one will be refused again. `retry_after_s` is set where
+    waiting is the remedy (429)."""
 
     def __init__(
         self, code: Code, detail: str = "", faults: tuple[Fault, ...] = (), *, retry_after_s: int | None = None
@@ -126,10 +122,8 @@ class Finding:
 
 
 class FormatError(IssuerError):
-    """Bytes or a value are not what their format demands. Readers of formats raise it; they know no files.
-
-    `pointer` leads to the fault in the value. `line` and `column` (from 1, else 0) are in the text that was not read.
-    """
+    """Bytes or a value are not what their format demands. Readers of formats raise it; they know no files. `pointer`
+    leads to the fault in the value. `line` and `column` (from 1, else 0) are in the text that was not read."""
 
     def __init__(self, code: Code, detail: str, pointer: str = "", *, line: int = 0, column: int = 0) -> None:
         super().__init__(code, detail, (Fault(code, pointer, detail),))
@@ -153,10 +147,8 @@ class FormatError(IssuerError):
 
 
 class InputError(IssuerError):
-    """A file that a person wrote is not what its kind demands. Prints as `file:line:col: code: what`.
-
-    `also` is what else is wrong with it, where a reader looked for all of it.
-    """
+    """A file that a person wrote is not what its kind demands. Prints as `file:line:col: code: what`. `also` is what
+    else is wrong with it, where a reader looked for all of it."""
 
     def __init__(
         self, code: Code, detail: str, place: Place, pointer: str = "", *, also: tuple[InputError, ...] = ()

@@ -12,7 +12,7 @@ import issuer
 from issuer import api
 from issuer.codes import Code
 from issuer.errors import InputError
-from issuer.wire import Denied, ShownCheck
+from issuer.token.wire import Denied, ShownCheck
 from tests.support.shared import ROOT
 
 

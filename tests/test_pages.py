@@ -17,7 +17,7 @@ import pytest
 
 from issuer.cli import cli
 from issuer.codes import Code
-from issuer.service.settings import MEMBERS
+from issuer.service.settings.model import MEMBERS
 from issuer.tlog.watch import AlarmName
 from tests.support.pages.blocks import FOLDERS, PAGES, blocks_of
 from tests.support.pages.listed import LISTED
@@ -54,7 +54,9 @@ def test_every_block_is_run_or_is_listed_with_a_reason(page: Path) -> None:
         if block.language == "text" or block.name in LISTED:
             continue
         told = [story for story in STORIES if story.takes(block)]
-        assert told, f"{block.place}: no story of tests/support/pages/stories.py takes it, and it is not in listed.py"
+        assert told, (
+            f"{block.place}: no story of tests/support/pages/stories.py takes it, and it is not in relying/leaderboard/ranking.py"
+        )
         for story in told:
             assert story.understands(block), (
                 f"{block.place}: {story.name} knows no {block.note!r}, and {block.language} needs one"

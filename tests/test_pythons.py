@@ -16,7 +16,7 @@ from tests.support.shared import ROOT
 
 PART = (
     "tests/formats", "tests/results", "tests/identity", "tests/policy", "tests/issuance", "tests/tlog", "tests/verify",
-    "tests/service/http/test_tokens.py", "tests/service/log/test_store.py", "tests/test_api.py", "tests/test_stored.py",
+    "tests/service/http/test_tokens.py", "tests/service/log/database/test_store.py", "tests/test_api.py", "tests/test_stored.py",
 )  # fmt: skip
 _PREFIX = "Programming Language :: Python :: 3."
 

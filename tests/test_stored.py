@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from issuer.abuse import ItemTally, Tally
 from issuer.errors import IssuerError, SetupError
-from issuer.service.log.store import StoreCorrupt
+from issuer.limits.abuse import ItemTally, Tally
+from issuer.service.log.database.store import StoreCorrupt
 from issuer.tlog.merkle import root
 from issuer.witness.state import Latest, State
 from tests.support import make, stored_values

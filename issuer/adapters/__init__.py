@@ -9,22 +9,12 @@ refuses what is not complete, and gives the origin of each claim. Both raise Inp
 else. `read_all` is for files and folders of many runs. README.md lists what each format gives and lacks.
 """
 
-from issuer.adapters.load import SOURCES, Source, read, read_all, read_each
+from issuer.adapters.load import SOURCES, SourceName, read, read_all, read_each
 from issuer.adapters.run import Built, Origin, Run, Said, Supplied
 from issuer.adapters.score import Score
 from issuer.adapters.verievals import Anchors
 
 __all__ = [
-    "SOURCES",
-    "Anchors",
-    "Built",
-    "Origin",
-    "Run",
-    "Said",
-    "Score",
-    "Source",
-    "Supplied",
-    "read",
-    "read_all",
+    "SOURCES", "Anchors", "Built", "Origin", "Run", "Said", "Score", "SourceName", "Supplied", "read", "read_all",
     "read_each",
-]
+]  # fmt: skip

@@ -50,12 +50,9 @@ def is_zip(raw: Octets) -> bool:
 
 
 def directory(raw: Octets, name: str) -> dict[str, Member]:
-    """Read the central directory: the members by their names.
-
-    Raises InputError: `file.syntax` for a malformed archive, `file.duplicate_key` for two members of one
-    name, `file.feature` for encryption, parts and unknown methods, `file.too_large` for too many members, or one whose
-    packed size is a bomb's.
-    """
+    """Read the central directory: the members by their names. Raises InputError: `file.syntax` for a malformed archive,
+    `file.duplicate_key` for two members of one name, `file.feature` for encryption, parts and unknown methods,
+    `file.too_large` for too many members, or one whose packed size is a bomb's."""
     count, size, start, end = _ends(raw, name)
     if count > MAX_MEMBERS:
         raise InputError(Code.FILE_TOO_LARGE, f"an archive of more than {MAX_MEMBERS} members", Place(name))

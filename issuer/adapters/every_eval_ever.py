@@ -18,22 +18,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
+from issuer.adapters.evidence import Octets, artifact, broken, measured, read_json, said, words
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import Score, shown
 from issuer.codes import Code
-from issuer.errors import Fault, reading
-from issuer.formats import strict_json
+from issuer.errors import Fault
 from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.times import show_time
 from issuer.results.claims import REVISION, is_repo
 
-MAX_BYTES = 8 * 2**20
-MAX_DEPTH = 64
 # The converters' names of the frameworks, and the names in claims.
 FRAMEWORKS = {
     "helm": "helm", "inspect": "inspect-ai", "inspect_ai": "inspect-ai", "lm_eval": "lm-eval",
@@ -134,14 +131,9 @@ class _Record(Struct, frozen=True):
 
 
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
-    """Read one record: a run for each evaluation in it (name and dataset), in the record's order.
-
-    Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
-    of the wrong type, `file.rule` for another schema version and for scraped numbers.
-    """
-    with reading(name):
-        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
-        record = strict_json.convert(tree, _Record)
+    """Read one record: a run for each evaluation in it (name and dataset), in the record's order. Raises InputError as
+    `read_json`, and `file.rule` for another schema version and for scraped numbers."""
+    record = read_json(raw, _Record, name)
     if not _SCHEMA.fullmatch(record.schema_version):
         raise broken(name, "/schema_version", "only records of schema 0.2.0 to 0.3.0 are read")
     if record.source_metadata.source_type != "evaluation_run":
@@ -157,7 +149,7 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
 def _run(record: _Record, indexes: list[int], evidence: dict[str, JSON], name: str) -> Run:
     first = pointer_to("/evaluation_results", indexes[0])
     result = record.evaluation_results[indexes[0]]
-    library = _library(record)
+    library = record.eval_library or _Library("", "")
     framework = FRAMEWORKS.get(library.name, library.name)
     task = result.evaluation_name
     task_id = task.rpartition("/")[2] if framework == "inspect-ai" else task
@@ -209,10 +201,6 @@ def _mocks(record: _Record, indexes: list[int]) -> Iterator[Said]:
     for model, pointer in named:
         if model.partition("/")[0] in MOCK_OWNERS:
             yield Said(model, pointer)
-
-
-def _library(record: _Record) -> _Library:
-    return record.eval_library or _Library("", "")
 
 
 def _model_repo(model: _Model) -> Said | None:
@@ -288,4 +276,4 @@ def _date(seconds: str | None) -> str:
     """Return the evaluation's time, Unix seconds as text in the record; never `retrieved_timestamp`."""
     if seconds is None or not _SECONDS.fullmatch(seconds):
         return ""
-    return f"{datetime.fromtimestamp(int(seconds.partition('.')[0]), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return show_time(int(seconds.partition(".")[0]))

@@ -6,15 +6,27 @@ import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePath
-from typing import TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
+
+from msgspec import Meta
 
 from issuer.adapters.run import Said
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place
+from issuer.errors import Fault, InputError, Place, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON
 
 Octets: TypeAlias = bytes | bytearray
+# What each task of a results file was measured as, by the task's name.
+Results: TypeAlias = Annotated[
+    dict[str, Annotated[dict[str, object], Meta(max_length=1000)]], Meta(min_length=1, max_length=2000)
+]
+T = TypeVar("T")
+
+MAX_BYTES = 8 * 2**20  # of a file that is parsed whole
+MAX_DEPTH = 64
+MAX_SCORES = 10_000
+SERVED = "The model was reached at a server's address: which weights were served there, the file does not say."
 
 MAX_COUNT = 2**53 - 1
 MAX_WORD = 256
@@ -33,6 +45,27 @@ def lenient_number(text: str) -> int | float | InexactNumber:
         return strict_json.exact_number(text)
     except ValueError as error:
         return InexactNumber(str(error))
+
+
+def read_json(raw: Octets, kind: type[T], name: str, *, max_depth: int = MAX_DEPTH) -> T:
+    """Read a JSON file of at most 8 MiB; unknown members are skipped, and numbers that are not used may be NaN. Raises
+    InputError: `file.*` of the strict reader, `file.schema` for a member of the wrong type."""
+    with reading(name):
+        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=max_depth, number=lenient_number)
+        return strict_json.convert(tree, kind)
+
+
+def demand_few_scores(results: Results, name: str) -> None:
+    """Raise InputError(`file.rule`) for more scores than any run has."""
+    if sum(map(len, results.values())) > MAX_SCORES:
+        raise broken(name, "/results", f"more than {MAX_SCORES} scores")
+
+
+def used_of(counts: Mapping[str, tuple[int | None, int | None]]) -> str:
+    """Say how many samples of these tasks were used, of how many that there are."""
+    used, there = (sum(count[which] or 0 for count in counts.values()) for which in (0, 1))
+    tasks = repr(next(iter(counts))[:64]) if len(counts) == 1 else f"{len(counts)} tasks"
+    return f"{used} of {there} samples of {tasks} were used"
 
 
 def measured(value: object, pointer: str) -> tuple[int | float, Fault | None]:

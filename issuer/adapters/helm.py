@@ -16,30 +16,25 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from issuer.adapters.evidence import Octets, artifact, broken, lenient_number, measured, said, words
+from issuer.adapters.evidence import Octets, artifact, broken, measured, read_json, said, words
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import Score
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place, reading
-from issuer.formats import strict_json
+from issuer.errors import Fault, InputError, Place
 from issuer.formats.strict_json import pointer_to
 
 FRAMEWORK = "helm"
 REQUIRED = ("run_spec.json", "stats.json")
 OPTIONAL = ("scenario.json",)
 PER_INSTANCE = "per_instance_stats.json"
-MAX_BYTES = 8 * 2**20
 MAX_PER_INSTANCE = 64 * 2**20  # left unread where it is larger
-MAX_DEPTH = 64
 MAX_STATS = 20_000
 MOCK_OWNER = "simple"
-
-T = TypeVar("T")
 
 
 class _Adapter(Struct, frozen=True):
@@ -101,21 +96,21 @@ _Counts: TypeAlias = Mapping[tuple[str, str, str], int]
 
 
 def read(files: Mapping[str, Octets], name: str = "") -> Run:
-    """Read the files of one run directory, by their names; `name` is what the directory is called.
-
-    `run_spec.json` and `stats.json` are required, `scenario.json` and `per_instance_stats.json` are optional; every
-    given file is listed in `details.artifacts`. Raises InputError: `file.*` of the strict reader, `file.schema` for a
-    missing file or a member of the wrong type, `file.rule` for a mean that is not its sum by its count.
-    """
+    """Read the files of one run directory, by their names; `name` is what the directory is called. `run_spec.json` and
+    `stats.json` are required, `scenario.json` and `per_instance_stats.json` are optional; every given file is listed in
+    `details.artifacts`. Raises InputError: `file.*` of the strict reader, `file.schema` for a missing file or a member
+    of the wrong type, `file.rule` for a mean that is not its sum by its count."""
     for needed in REQUIRED:
         if needed not in files:
             raise broken(name, "", f"not a run directory of HELM: it has no {needed}")
-    spec = _load(files, "run_spec.json", _RunSpec, name)
-    stats = _load(files, "stats.json", tuple[_Stat, ...], name)
+    folder = f"{name}/" if name else ""
+    spec = read_json(files["run_spec.json"], _RunSpec, f"{folder}run_spec.json")
+    stats = read_json(files["stats.json"], tuple[_Stat, ...], f"{folder}stats.json")
     if len(stats) > MAX_STATS:
         raise broken(name, "/stats.json", f"more than {MAX_STATS} stats")
-    scenario = _load(files, "scenario.json", _Scenario, name) if "scenario.json" in files else _Scenario()
-    counts = _counts(files[PER_INSTANCE], name) if PER_INSTANCE in files else {}
+    stated = files.get("scenario.json")
+    scenario = _Scenario() if stated is None else read_json(stated, _Scenario, f"{folder}scenario.json")
+    counts = _counts(files[PER_INSTANCE], Place(f"{folder}{PER_INSTANCE}")) if PER_INSTANCE in files else {}
     model = spec.adapter_spec.model
     task = scenario.name or spec.name
     return Run(
@@ -133,17 +128,8 @@ def read(files: Mapping[str, Octets], name: str = "") -> Run:
     )
 
 
-def _load(files: Mapping[str, Octets], file: str, kind: type[T], name: str) -> T:
-    place = f"{name}/{file}" if name else file
-    raw = bytes(files[file])
-    with reading(place):
-        tree = strict_json.loads(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
-        return strict_json.convert(tree, kind)
-
-
-def _counts(raw: Octets, name: str) -> _Counts:
+def _counts(raw: Octets, place: Place) -> _Counts:
     """Count the instances that have each stat. By msgspec: the file is large, and nothing of it is claimed."""
-    place = Place(f"{name}/{PER_INSTANCE}" if name else PER_INSTANCE)
     try:
         instances = msgspec.json.decode(raw, type=list[_Instance])
     except RecursionError:

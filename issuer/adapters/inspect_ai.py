@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from issuer.adapters.evidence import Octets, artifact, broken, is_moment, measured, said, words
-from issuer.adapters.inspect_log import Dataset, Log, LogScore, Metadata, Results, Samples, Spec, load
+from issuer.adapters.inspect_log import Log, LogDataset, LogResults, LogScore, Metadata, Samples, Spec, load
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import MAX_SHOWN, Score, shown
 from issuer.codes import Code
@@ -45,12 +45,9 @@ _ADAPTER_ARG = re.compile(r"lora|peft|adapter", re.IGNORECASE)
 
 
 def read(raw: Octets, name: str = "") -> Run:
-    """Read one log, JSON or `.eval`; `name` is what the file is called in errors and in `details.artifacts`.
-
-    Raises InputError: what `inspect_log.load` raises, `file.too_large`, and `file.rule` for a run that failed, was
-    invalidated or never finished, or whose code had uncommitted changes. The log is believed otherwise: it is not
-    signed.
-    """
+    """Read one log, JSON or `.eval`; `name` is what the file is called in errors and in `details.artifacts`. Raises
+    InputError: what `inspect_log.load` raises, `file.too_large`, and `file.rule` for a run that failed, was invalidated
+    or never finished, or whose code had uncommitted changes. The log is believed otherwise: it is not signed."""
     if len(raw) > MAX_BYTES:
         raise InputError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES} bytes", Place(name))
     log, samples = load(raw, name)
@@ -74,7 +71,7 @@ def read(raw: Octets, name: str = "") -> Run:
     )
 
 
-def _finished(log: Log, name: str) -> Results:
+def _finished(log: Log, name: str) -> LogResults:
     """Return the results of a run that may be used. Raises InputError(`file.rule`); no flag allows another."""
     if log.status != "success":
         raise broken(name, "/status", "the run did not succeed: its status must be success")
@@ -95,7 +92,7 @@ def _finished(log: Log, name: str) -> Results:
 # -- whether it was the whole benchmark -------------------------------------------------------------------------------
 
 
-def _partial(spec: Spec, results: Results) -> Iterator[Fault]:
+def _partial(spec: Spec, results: LogResults) -> Iterator[Fault]:
     """Yield the signs that the run is not one of the whole dataset that its task loaded."""
     done, total, limit = results.completed_samples, results.total_samples, spec.config.limit
     there, epochs = spec.dataset.samples, spec.config.epochs or 1
@@ -114,7 +111,7 @@ def _partial(spec: Spec, results: Results) -> Iterator[Fault]:
         yield Fault(Code.FILE_RULE, "/results/early_stopping", "the run was stopped early")
 
 
-def _unknown(spec: Spec, results: Results) -> Iterator[Fault]:
+def _unknown(spec: Spec, results: LogResults) -> Iterator[Fault]:
     """Yield the reasons why it cannot be told whether the run was one of the whole dataset."""
     total, there, epochs = results.total_samples, spec.dataset.samples, spec.config.epochs or 1
     if there is None:
@@ -147,10 +144,6 @@ def _metadata(spec: Spec) -> Metadata:
     return spec.metadata or Metadata()
 
 
-def _provider(spec: Spec) -> str:
-    return spec.model.partition("/")[0]
-
-
 def _elsewhere(spec: Spec) -> Iterator[str]:
     """Yield a sentence for each sign that the weights may not be those that the model's name stands for."""
     if spec.model_base_url or spec.model_args.get("base_url") or spec.model_args.get("port"):
@@ -173,7 +166,7 @@ def _model_revision(spec: Spec, name: str) -> Said | None:
     """Return the revision in the metadata, or else the commit that the provider had to load."""
     noted = said(_metadata(spec).model_revision, "/eval/metadata/model_revision")
     loaded = spec.model_args.get("revision")
-    if _provider(spec) not in LOADERS or not isinstance(loaded, str) or not REVISION.fullmatch(loaded):
+    if spec.model.partition("/")[0] not in LOADERS or not isinstance(loaded, str) or not REVISION.fullmatch(loaded):
         return noted
     if noted and noted.text != loaded:
         rule = f"the metadata names another revision than the one that was loaded, {loaded}"
@@ -183,7 +176,7 @@ def _model_revision(spec: Spec, name: str) -> Said | None:
     return noted or Said(loaded, "/eval/model_args/revision")
 
 
-def _benchmark_repo(dataset: Dataset) -> Said | None:
+def _benchmark_repo(dataset: LogDataset) -> Said | None:
     location = dataset.location or ""
     # json_dataset("data/test.jsonl") is logged as exactly that, which looks like `owner/name`.
     if is_repo(location) and not _DATA_FILE.fullmatch(location):
@@ -191,7 +184,7 @@ def _benchmark_repo(dataset: Dataset) -> Said | None:
     return None
 
 
-def _mocks(log: Log, results: Results) -> Iterator[Said]:
+def _mocks(log: Log, results: LogResults) -> Iterator[Said]:
     """Yield the mock models that took part: the model itself, one that graded it, or one that was used at all."""
     named = {"/eval/model": [log.eval.model]}
     for role, value in (log.eval.model_roles or {}).items():
@@ -216,7 +209,7 @@ def _models(value: object) -> list[str]:
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
-def _scores(spec: Spec, results: Results, samples: Samples) -> Iterator[Score]:
+def _scores(spec: Spec, results: LogResults, samples: Samples) -> Iterator[Score]:
     epochs = spec.config.epochs or 1
     for index, score in enumerate(results.scores):
         place = pointer_to("/results/scores", index)
@@ -256,11 +249,9 @@ def _unseen(samples: Samples) -> Iterator[str]:
         yield "Whether scores were edited by hand after the run is not known: the log is too large to look."
 
 
-def _unscored(score: LogScore, spec: Spec, results: Results, samples: Samples, place: str) -> Iterator[Fault]:
-    """Say that samples have no score: those that Inspect AI counts as unscored, and those that it does not count.
-
-    A scorer that gives none is not counted at all; where it gave one in another epoch, only the samples show it.
-    """
+def _unscored(score: LogScore, spec: Spec, results: LogResults, samples: Samples, place: str) -> Iterator[Fault]:
+    """Say that samples have no score: those that Inspect AI counts as unscored, and those that it does not count. A
+    scorer that gives none is not counted at all; where it gave one in another epoch, only the samples show it."""
     epochs, total = spec.config.epochs or 1, results.total_samples
     if score.unscored_samples:
         rule = f"{score.unscored_samples} samples were not scored by {shown(score.name)}"
@@ -274,7 +265,7 @@ def _unscored(score: LogScore, spec: Spec, results: Results, samples: Samples, p
         yield Fault(Code.FILE_RULE, "/samples", rule)
 
 
-def _uncounted(score: LogScore, spec: Spec, results: Results, samples: Samples, place: str) -> Iterator[Fault]:
+def _uncounted(score: LogScore, spec: Spec, results: LogResults, samples: Samples, place: str) -> Iterator[Fault]:
     if score.scored_samples is None:
         yield Fault(Code.FILE_RULE, place, f"the log does not say how many samples {shown(score.name)} scored")
     if _overcounted(score, spec, results):
@@ -286,7 +277,7 @@ def _uncounted(score: LogScore, spec: Spec, results: Results, samples: Samples, 
         yield Fault(Code.FILE_RULE, "/samples", rule)
 
 
-def _overcounted(score: LogScore, spec: Spec, results: Results) -> bool:
+def _overcounted(score: LogScore, spec: Spec, results: LogResults) -> bool:
     """Say whether more samples are said to be scored than were run: then nobody knows of how many the score is."""
     return (score.scored_samples or 0) > results.total_samples // (spec.config.epochs or 1)
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from issuer.adapters import eval_zip, large_json
-from issuer.adapters.evidence import Octets, broken, lenient_number
-from issuer.errors import reading
-from issuer.formats import strict_json
+from issuer.adapters.evidence import MAX_BYTES, Octets, broken, read_json
 
-MAX_HEADER = 8 * 2**20  # what is parsed: all but the samples
 MAX_SUMMARIES = 128 * 2**20  # half a kilobyte to a few a sample
 MAX_SAMPLE = 256 * 2**20
 MAX_SAMPLES = 2 * 2**30  # of an archive, unpacked one after the other: some seconds
@@ -30,10 +27,8 @@ PASSED_OVER = frozenset({"samples", "reductions"})  # one item a sample each: ne
 _HISTORY = re.compile(rb'"history"\s*:\s*\[\s*[^\]\s]')
 _EDIT_EVENT = re.compile(rb'"event"\s*:\s*"score_edit"')
 
-T = TypeVar("T")
 
-
-class Dataset(Struct, frozen=True):
+class LogDataset(Struct, frozen=True):
     """`eval.dataset`: `samples` is how many the task's dataset has, before any limit."""
 
     location: str | None = None
@@ -69,7 +64,7 @@ class Generation(Struct, frozen=True):
     seed: int | None = None
 
 
-class Plan(Struct, frozen=True):
+class LogPlan(Struct, frozen=True):
     """`plan`."""
 
     config: Generation = Generation()
@@ -81,7 +76,7 @@ class Spec(Struct, frozen=True):
     created: str
     task: str
     model: str
-    dataset: Dataset
+    dataset: LogDataset
     config: Config
     packages: Annotated[dict[str, str], Meta(max_length=64)] = {}
     metadata: Metadata | None = None  # null where a task has none
@@ -92,7 +87,7 @@ class Spec(Struct, frozen=True):
     revision: Revision | None = None
 
 
-class Metric(Struct, frozen=True):
+class LogMetric(Struct, frozen=True):
     """One number of a scorer."""
 
     value: object
@@ -102,7 +97,7 @@ class LogScore(Struct, frozen=True):
     """One of `results.scores`: `name` tells it from the others, `scorer` is what the samples' scores are called."""
 
     name: str
-    metrics: Annotated[dict[str, Metric], Meta(max_length=256)]
+    metrics: Annotated[dict[str, LogMetric], Meta(max_length=256)]
     scorer: str = ""
     reducer: str | None = None
     scored_samples: int | None = None
@@ -110,7 +105,7 @@ class LogScore(Struct, frozen=True):
     params: dict[str, object] = {}
 
 
-class Results(Struct, frozen=True):
+class LogResults(Struct, frozen=True):
     """`results`: `total_samples` and `completed_samples` count a sample once for each epoch."""
 
     total_samples: int
@@ -133,19 +128,16 @@ class Log(Struct, frozen=True):
     status: str
     eval: Spec
     version: Literal[2] = 2
-    plan: Plan | None = None
-    results: Results | None = None
+    plan: LogPlan | None = None
+    results: LogResults | None = None
     stats: Stats | None = None
     invalidated: bool = False
 
 
 class Samples(Struct, frozen=True):
-    """What the samples say of their scores.
-
-    `edited` are the scorers of which a score was changed by hand after the run; `any_edited` says that one was, but not
-    whose. `unseen` says that there were too many samples to look. `scored` counts the scores of each scorer, those of
-    every epoch; None where they were not counted.
-    """
+    """What the samples say of their scores. `edited` are the scorers of which a score was changed by hand after the
+    run; `any_edited` says that one was, but not whose. `unseen` says that there were too many samples to look. `scored`
+    counts the scores of each scorer, those of every epoch; None where they were not counted."""
 
     edited: frozenset[str] = frozenset()
     any_edited: bool = False
@@ -154,33 +146,23 @@ class Samples(Struct, frozen=True):
 
 
 def load(raw: Octets, name: str) -> tuple[Log, Samples]:
-    """Read a log (a bytearray is scanned in place), and what its samples say of their scores.
-
-    Raises InputError: `file.*` of the readers (numbers that are not used may be NaN), `file.schema` for a member of the
-    wrong type, `file.rule` for an archive of a run that never finished.
-    """
+    """Read a log (a bytearray is scanned in place), and what its samples say of their scores. Raises InputError:
+    `file.*` of the readers (numbers that are not used may be NaN), `file.schema` for a member of the wrong type,
+    `file.rule` for an archive of a run that never finished."""
     if eval_zip.is_zip(raw):
         members = eval_zip.directory(raw, name)
-        log = _parse(_header(raw, members, name), name)
+        log = read_json(_header(raw, members, name), Log, name, max_depth=MAX_DEPTH)
         return log, _packed_samples(raw, members, log, name)
-    log = _parse(large_json.without(raw, PASSED_OVER, name=name), name)
+    log = read_json(large_json.without(raw, PASSED_OVER, name=name), Log, name, max_depth=MAX_DEPTH)
     return log, _samples(raw, log, name)
-
-
-def _parse(header: bytes, name: str) -> Log:
-    with reading(name):
-        tree = strict_json.loads(header, max_bytes=MAX_HEADER, max_depth=MAX_DEPTH, number=lenient_number)
-        return strict_json.convert(tree, Log)
 
 
 def _header(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> bytes:
     if "header.json" not in members:
         # Inspect AI writes this last, when the run has ended.
         raise broken(name, "", "the archive has no header.json: the run never finished, or it is no .eval log")
-    return eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_HEADER, name=name)
+    return eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_BYTES, name=name)
 
-
-# -- samples ----------------------------------------------------------------------------------------------------------
 
 _RULE = "the samples are not in the form of a log's"
 

@@ -36,12 +36,10 @@ _NUMBERS = {b"NaN": b"0.0", b"-Infinity": b"-0.000000", b"Infinity": b"0.000000"
 
 
 def without(raw: Octets, members: frozenset[str], *, name: str) -> bytes:
-    """Return the JSON object with `null` for the values of these members, which are well-formed JSON but for NaN.
-
-    A bytearray is used in place, and unchanged afterwards; bytes with a NaN in them are copied. Raises InputError:
+    """Return the JSON object with `null` for the values of these members, which are well-formed JSON but for NaN. A
+    bytearray is used in place, and unchanged afterwards; bytes with a NaN in them are copied. Raises InputError:
     `file.encoding`, `file.syntax`, `file.schema` where it is not an object, `file.too_large` for absurd nesting,
-    `file.duplicate_key` for a member (of the object itself) that is named twice.
-    """
+    `file.duplicate_key` for a member (of the object itself) that is named twice."""
     kept, start = [], 0
     for member, begin, end in spans(raw, name):
         if member in members:
@@ -62,10 +60,8 @@ def spans(raw: Octets, name: str) -> list[tuple[str, int, int]]:
 
 
 def picked(raw: Octets, kind: type[T], name: str, rule: str) -> T:
-    """Decode what `kind` names of a document, and skip the rest. A NaN in it is read as some number.
-
-    Raises InputError: `file.schema` with this rule for a value of another type, `file.syntax` for no JSON.
-    """
+    """Decode what `kind` names of a document, and skip the rest. A NaN in it is read as some number. Raises InputError:
+    `file.schema` with this rule for a value of another type, `file.syntax` for no JSON."""
     return _with_numbers(raw, name, lambda text: _decoded(text, kind, name, rule))
 
 
@@ -140,10 +136,8 @@ def _decoded(raw: Octets, kind: type[T], name: str, rule: str = "must be a JSON 
 
 
 def _walked(raw: Octets, values: dict[str, msgspec.Raw], name: str) -> Iterator[tuple[str, int, int]]:
-    """Walk the members in the order of the text, and compare each value with the text at its place.
-
-    Of a member that is named twice the decoder kept only the last value: the comparison finds the first.
-    """
+    """Walk the members in the order of the text, and compare each value with the text at its place. Of a member that is
+    named twice the decoder kept only the last value: the comparison finds the first."""
     view, seen = memoryview(raw), set()
     opened = _OPEN.match(raw)
     at, following = opened.end() if opened else 0, b"," if values else b"}"

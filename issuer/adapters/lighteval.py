@@ -19,43 +19,42 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from issuer.adapters.evidence import (
+    SERVED,
     Octets,
+    Results,
     artifact,
     broken,
     count_of,
-    lenient_number,
+    demand_few_scores,
     measured,
+    read_json,
     said,
+    used_of,
     word_of,
     words,
 )  # fmt: skip
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import Score
 from issuer.codes import Code
-from issuer.errors import Fault, reading
-from issuer.formats import strict_json
+from issuer.errors import Fault
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.results.claims import REVISION, is_repo
 
 FRAMEWORK = "lighteval"
-MAX_BYTES = 8 * 2**20
-MAX_DEPTH = 64
-MAX_SCORES = 10_000
 MOCK_MODEL = "dummy"
 # The members of a configuration that name a server, where somebody else chose the weights.
-SERVED = frozenset({"base_url", "endpoint_name", "inference_server_address"})
+SERVER_MEMBERS = frozenset({"base_url", "endpoint_name", "inference_server_address"})
 # The members of the dummy's configuration, which has no other mark once it is given another name.
 DUMMY_MEMBERS = frozenset({"model_name", "generation_parameters", "system_prompt", "cache_dir", "seed"})
 
 _AVERAGE = ":_average"
 _EPOCHS = re.compile(r"[:&]n=([1-9][0-9]{0,5})(?:&|\Z)")  # pass@k:k=1&n=8: eight answers a sample
 _Members: TypeAlias = Mapping[str, object]
-_Scores: TypeAlias = Annotated[dict[str, object], Meta(max_length=1000)]
 
 
 class _General(Struct, frozen=True):
@@ -72,21 +71,16 @@ class _File(Struct, frozen=True):
     """The members that are read; unknown ones are skipped. A task's configuration was once a text."""
 
     config_general: _General
-    results: Annotated[dict[str, _Scores], Meta(min_length=1, max_length=2000)]
+    results: Results
     config_tasks: dict[str, object]
 
 
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
-    """Read one results file: a run for each task, and for each average of subtasks, in the file's order.
-
-    Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
-    of the wrong type, `file.rule` for a file without tasks. The file is believed otherwise: it is not signed.
-    """
-    with reading(name):
-        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
-        file = strict_json.convert(tree, _File)
-    if sum(map(len, file.results.values())) > MAX_SCORES:
-        raise broken(name, "/results", f"more than {MAX_SCORES} scores")
+    """Read one results file: a run for each task, and for each average of subtasks, in the file's order. Raises
+    InputError as `read_json`, and `file.rule` for a file without tasks. The file is believed otherwise: it is not
+    signed."""
+    file = read_json(raw, _File, name)
+    demand_few_scores(file.results, name)
     families = _families(file)
     if not families:
         raise broken(name, "/results", "only an average over all tasks, and no task")
@@ -196,8 +190,8 @@ def _model(file: _File) -> tuple[Said | None, Said | None]:
 
 def _elsewhere(config: _Members) -> Iterator[str]:
     """Yield a sentence where the weights may not be those that the model's name stands for."""
-    if any(config.get(member) for member in SERVED):
-        yield "The model was reached at a server's address: which weights were served there, the file does not say."
+    if any(config.get(member) for member in SERVER_MEMBERS):
+        yield SERVED
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -212,21 +206,18 @@ def _completeness(
     file: _File, leaves: Sequence[str], configs: Sequence[_Members]
 ) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
     """Say why a task or average is not whole, and why nobody knows."""
-    counts = [_docs(config) for config in configs]
-    short = [at for at, (used, there) in enumerate(counts) if None not in (used, there) and used != there]
-    if short:
-        used, there = (sum(counts[at][which] or 0 for at in short) for which in (0, 1))
-        tasks = repr(leaves[short[0]][:64]) if len(short) == 1 else f"{len(short)} tasks"
-        pointer = f"{pointer_to('/config_tasks', leaves[short[0]])}/effective_num_docs"
-        return (Fault(Code.FILE_RULE, pointer, f"{used} of {there} samples of {tasks} were used"),), ()
+    counts = {leaf: _docs(config) for leaf, config in zip(leaves, configs, strict=True)}
+    if short := {leaf: count for leaf, count in counts.items() if None not in count and count[0] != count[1]}:
+        pointer = f"{pointer_to('/config_tasks', next(iter(short)))}/effective_num_docs"
+        return (Fault(Code.FILE_RULE, pointer, used_of(short)),), ()
     limit = file.config_general.max_samples
-    if limit is None or (counts and not any(None in count for count in counts)):
+    if limit is None or (counts and not any(None in count for count in counts.values())):
         return (), ()
     rule = f"the run was limited to {word_of(limit)} samples a task, and does not say how many there are"
     return (), (Fault(Code.FILE_RULE, "/config_general/max_samples", rule),)
 
 
-def _scores(results: _Scores, place: str, configs: Sequence[_Members]) -> Iterator[Score]:
+def _scores(results: _Members, place: str, configs: Sequence[_Members]) -> Iterator[Score]:
     used = [_docs(config)[0] for config in configs]
     samples = None if None in used else sum(count for count in used if count) or None
     split = _split(configs)

@@ -21,34 +21,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from issuer.adapters.evidence import (
+    SERVED,
     Octets,
+    Results,
     artifact,
     broken,
     count_of,
-    lenient_number,
+    demand_few_scores,
     measured,
+    read_json,
     said,
+    used_of,
     word_of,
     words,
 )  # fmt: skip
 from issuer.adapters.run import Run, Said
 from issuer.adapters.score import Score
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place, reading
-from issuer.formats import strict_json
+from issuer.errors import Fault, InputError, Place
 from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.times import show_time
 from issuer.results.claims import REVISION, is_repo
 
 FRAMEWORK = "lm-eval"
-MAX_BYTES = 8 * 2**20
-MAX_DEPTH = 64
-MAX_SCORES = 10_000
 MAX_MEMBERSHIPS = 200_000  # of tasks in groups of groups, for each score: it can grow as the square of a file
 MOCK_MODEL = "dummy"
 # Backends whose `pretrained` is the name of a Hub repository, if it is not a folder ...
@@ -61,7 +61,6 @@ SHALESS_BACKENDS = frozenset({"sglang", "vllm", "vllm-vlm"})
 
 _CHANGED = frozenset({"lora_local_path", "steer_path"})  # arguments that change what the model's name stands for
 _FOLDER = "The file has no commit that the Hub answered for this model: its name may be that of a folder."
-_SERVED = "The model was reached at a server's address: which weights were served there, the file does not say."
 
 
 class _TaskConfig(Struct, frozen=True):
@@ -93,14 +92,13 @@ class _Config(Struct, frozen=True):
     fewshot_seed: object = None
 
 
-_Scores: TypeAlias = Annotated[dict[str, object], Meta(max_length=1000)]
 _Taker: TypeAlias = "Callable[[_TaskConfig], tuple[str, str]]"
 
 
 class _File(Struct, frozen=True):
     """The members that are read; unknown ones are skipped."""
 
-    results: Annotated[dict[str, _Scores], Meta(min_length=1, max_length=2000)]
+    results: Results
     config: _Config
     configs: dict[str, _TaskConfig] = {}
     group_subtasks: dict[str, list[str]] = {}
@@ -112,19 +110,12 @@ class _File(Struct, frozen=True):
 
 
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
-    """Read one results file: a run for each task and group, in the file's order.
-
-    Raises InputError: `file.*` of the strict reader (numbers that are not used may be NaN), `file.schema` for a member
-    of the wrong type, `file.too_large` for absurd groups, `file.rule` for contradictions within the file. The file is
-    believed otherwise: it is not signed.
-    """
-    with reading(name):
-        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, number=lenient_number)
-        file = strict_json.convert(tree, _File)
-    if sum(map(len, file.results.values())) > MAX_SCORES:
-        raise broken(name, "/results", f"more than {MAX_SCORES} scores")
-    model = _model(file.config, name)
-    evidence = artifact(raw, name)
+    """Read one results file: a run for each task and group, in the file's order. Raises InputError as `read_json`,
+    `file.too_large` for absurd groups, and `file.rule` for contradictions within the file. The file is believed
+    otherwise: it is not signed."""
+    file = read_json(raw, _File, name)
+    demand_few_scores(file.results, name)
+    model, evidence = _model(file.config, name), artifact(raw, name)
     return tuple(_run(file, task, leaves, model, evidence, name) for task, leaves in _families(file, name).items())
 
 
@@ -201,10 +192,8 @@ def _batch_size(size: object) -> str | int:
 
 
 def _families(file: _File, name: str) -> dict[str, tuple[str, ...]]:
-    """Return the tasks of each task and group, through groups of groups; of a task, itself.
-
-    Raises InputError(`file.too_large`) where these are absurdly many.
-    """
+    """Return the tasks of each task and group, through groups of groups; of a task, itself. Raises
+    InputError(`file.too_large`) where these are absurdly many."""
     families, looked_at = {}, 0
     for task in file.results:
         leaves, waiting, seen = [], deque([task]), {task}
@@ -233,7 +222,7 @@ def _model(config: _Config, name: str) -> _Model:
     args = _arguments(config.model_args)
     label = args.get("pretrained") or config.model
     if config.model not in HUB_BACKENDS:
-        return _Model(label, _SERVED if args.get("base_url") else "")
+        return _Model(label, SERVED if args.get("base_url") else "")
     if found := sorted(_CHANGED & args.keys()):
         return _Model(label, f"The weights were changed by {', '.join(found)}: they are not those of the model's name.")
     for member, sha in (("peft", config.peft_sha), ("delta", config.delta_sha)):
@@ -319,14 +308,10 @@ def _completeness(file: _File, leaves: Sequence[str]) -> tuple[tuple[Fault, ...]
     """Say why a task or group is not whole, and why nobody knows: by the counts, as a limit need not have cut."""
     counts = {leaf: _counted(file, leaf) for leaf in leaves}
     unknown = [leaf for leaf, count in counts.items() if None in count]
-    more = [leaf for leaf, (used, there) in counts.items() if used is not None and there is not None and used > there]
-    short = [leaf for leaf, (used, there) in counts.items() if used is not None and there is not None and used < there]
-    if short:
-        used, there = (sum(counts[leaf][which] or 0 for leaf in short) for which in (0, 1))
-        tasks = repr(short[0][:64]) if len(short) == 1 else f"{len(short)} tasks"
-        rule = f"{used} of {there} samples of {tasks} were used"
-        return (Fault(Code.FILE_RULE, pointer_to("/n-samples", short[0]), rule),), ()
-    if more:
+    known = {leaf: (used, there) for leaf, (used, there) in counts.items() if used is not None and there is not None}
+    if short := {leaf: (used, there) for leaf, (used, there) in known.items() if used < there}:
+        return (Fault(Code.FILE_RULE, pointer_to("/n-samples", next(iter(short))), used_of(short)),), ()
+    if more := [leaf for leaf, (used, there) in known.items() if used > there]:
         rule = "{} of {} samples of {!r} were used, more than there are".format(*counts[more[0]], more[0][:64])
         return (), (Fault(Code.FILE_RULE, pointer_to("/n-samples", more[0]), rule),)
     if not unknown:
@@ -388,4 +373,4 @@ def _date(date: object) -> str:
     """Return when the run began; the file has Unix seconds."""
     if isinstance(date, bool) or not isinstance(date, int | float) or not 0 < date < 2**34:
         return ""
-    return f"{datetime.fromtimestamp(int(date), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return show_time(int(date))

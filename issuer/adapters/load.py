@@ -7,11 +7,12 @@ name of its file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from issuer import files
+from msgspec import Struct
+
 from issuer.adapters import (
     eval_zip,
     every_eval_ever,
@@ -23,59 +24,45 @@ from issuer.adapters import (
     plain_json,
     verievals,
 )  # fmt: skip
-from issuer.adapters.evidence import broken
+from issuer.adapters.evidence import MAX_BYTES, broken
 from issuer.adapters.run import Run
 from issuer.adapters.verievals import Anchors
 from issuer.codes import Code
 from issuer.errors import InputError, Place
+from issuer.io import files
 
-Source: TypeAlias = Literal["auto", "inspect", "lm-eval", "lighteval", "helm", "eee", "verievals", "json"]
+SourceName: TypeAlias = Literal["auto", "inspect", "lm-eval", "lighteval", "helm", "eee", "verievals", "json"]
 
-SOURCES: Final = ("auto", "inspect", "lm-eval", "lighteval", "helm", "eee", "verievals", "json")
-MAX_BYTES = {
-    "auto": inspect_ai.MAX_BYTES,
-    "inspect": inspect_ai.MAX_BYTES,
-    "lm-eval": lm_eval.MAX_BYTES,
-    "lighteval": lighteval.MAX_BYTES,
-    "helm": helm.MAX_BYTES,
-    "eee": every_eval_ever.MAX_BYTES,
-    "verievals": verievals.MAX_BYTES,
-    "json": plain_json.MAX_BYTES,
-}
 MAX_FILES = 10_000
 
-# The members by which a JSON document is recognised.
-_MARKS = {
-    "inspect": {"status", "eval"},
-    "lm-eval": {"results", "configs", "n-shot"},
-    "lighteval": {"config_general", "results", "config_tasks"},
-    "eee": {"schema_version", "source_metadata", "evaluation_results"},
-    "verievals": {"body", "content_hash", "signature"},
-    "json": {"format", "runs"},
-}
-_PATTERNS = {
-    "auto": ("*.json", "*.eval"),
-    "inspect": ("*.json", "*.eval"),
-    "lm-eval": ("results*.json",),
-    "lighteval": ("results*.json",),
-    "eee": ("*.json",),
-    "verievals": ("*.json",),
-    "json": ("*.json",),
-}
-# The readers that need the file and its name alone, and find any number of runs in it.
-_READERS = {
-    "lm-eval": lm_eval.read,
-    "lighteval": lighteval.read,
-    "eee": every_eval_ever.read,
-    "json": plain_json.read,
-}
+
+class _Format(Struct, frozen=True):
+    """A source: the members by which a JSON document of it is recognised, if any, the names that its files have in a
+    folder, and the reader that needs the file and its name alone, and finds any number of runs in it."""
+
+    marks: frozenset[str]
+    patterns: tuple[str, ...]
+    reader: Callable[[bytearray, str], tuple[Run, ...]] | None = None
+    max_bytes: int = MAX_BYTES
 
 
-def read(path: Path | str, source: Source = "auto", *, task: str = "", anchors: Anchors | None = None) -> Run:
-    """Read the one run in a file or folder, or the run of `task` where a file has several.
+_LOGS, _RESULTS, _JSON = ("*.json", "*.eval"), ("results*.json",), ("*.json",)
+_FORMATS: dict[str, _Format] = {
+    "auto": _Format(frozenset(), _LOGS, max_bytes=inspect_ai.MAX_BYTES),
+    "inspect": _Format(frozenset({"status", "eval"}), _LOGS, max_bytes=inspect_ai.MAX_BYTES),
+    "lm-eval": _Format(frozenset({"results", "configs", "n-shot"}), _RESULTS, lm_eval.read),
+    "lighteval": _Format(frozenset({"config_general", "results", "config_tasks"}), _RESULTS, lighteval.read),
+    "helm": _Format(frozenset(), ()),
+    "eee": _Format(frozenset({"schema_version", "source_metadata", "evaluation_results"}), _JSON, every_eval_ever.read),
+    "verievals": _Format(frozenset({"body", "content_hash", "signature"}), _JSON, max_bytes=verievals.MAX_BYTES),
+    "json": _Format(frozenset({"format", "runs"}), _JSON, plain_json.read),
+}
+SOURCES: Final = tuple(_FORMATS)
 
-    Raises InputError as `read_all` does, and `file.rule` where there is not exactly one.
-    """
+
+def read(path: Path | str, source: SourceName = "auto", *, task: str = "", anchors: Anchors | None = None) -> Run:
+    """Read the one run in a file or folder, or the run of `task` where a file has several. Raises InputError as
+    `read_all` does, and `file.rule` where there is not exactly one."""
     runs = [run for run in read_all(path, source, anchors=anchors) if task in {"", run.task}]
     if len(runs) != 1:
         tasks = ", ".join(repr(run.task[:64]) for run in runs[:20])
@@ -83,17 +70,15 @@ def read(path: Path | str, source: Source = "auto", *, task: str = "", anchors: 
     return runs[0]
 
 
-def read_all(path: Path | str, source: Source = "auto", *, anchors: Anchors | None = None) -> tuple[Run, ...]:
-    """Read every run in a file, a run directory of HELM, or a folder of such.
-
-    `anchors` is what a verievals record is checked against. Raises InputError: `file.unreadable`, `file.too_large`,
-    `file.rule` for a document of no known format, and what the format's own reader raises.
-    """
+def read_all(path: Path | str, source: SourceName = "auto", *, anchors: Anchors | None = None) -> tuple[Run, ...]:
+    """Read every run in a file, a run directory of HELM, or a folder of such. `anchors` is what a verievals record is
+    checked against. Raises InputError: `file.unreadable`, `file.too_large`, `file.rule` for a document of no known
+    format, and what the format's own reader raises."""
     return tuple(run for found in _files(Path(path), source) for run in _read_one(found, source, anchors))
 
 
 def read_each(
-    path: Path | str, source: Source = "auto", *, anchors: Anchors | None = None
+    path: Path | str, source: SourceName = "auto", *, anchors: Anchors | None = None
 ) -> Iterator[tuple[Run, ...] | InputError]:
     """Do the same file by file: yield the runs of each, or why it cannot be read, which keeps nobody from the next."""
     found = _files(Path(path), source)
@@ -106,14 +91,14 @@ def read_each(
             yield error
 
 
-def _files(path: Path, source: Source) -> Iterator[Path]:
+def _files(path: Path, source: SourceName) -> Iterator[Path]:
     """Find files and run directories, in the order of their names. Links are skipped."""
     if not path.is_dir() or (path / "run_spec.json").is_file():
         yield path
         return
     plain = sorted(file for file in files.find(path) if not file.is_symlink())
     runs = [file.parent for file in plain if file.name == "run_spec.json"]
-    wanted = [file for file in plain if any(map(file.match, _PATTERNS.get(source, ())))]
+    wanted = [file for file in plain if any(map(file.match, _FORMATS[source].patterns))]
     alone = [file for file in wanted if not set(file.parents) & set(runs)]
     found = [*(runs if source in {"auto", "helm"} else []), *alone]
     if not found:
@@ -123,17 +108,17 @@ def _files(path: Path, source: Source) -> Iterator[Path]:
     yield from found
 
 
-def _read_one(path: Path, source: Source, anchors: Anchors | None) -> tuple[Run, ...]:
+def _read_one(path: Path, source: SourceName, anchors: Anchors | None) -> tuple[Run, ...]:
     name = str(path)
     if path.is_dir():
         if source not in {"auto", "helm"}:
             raise broken(name, "", f"a run directory of HELM, not a file of {source}")
         return (helm.read(_helm_files(path), name),)
-    raw = read_file(path, MAX_BYTES[source])
+    raw = read_file(path, _FORMATS[source].max_bytes)
     kind = _recognised(raw, name) if source == "auto" else source
     if kind == "inspect":
         return (inspect_ai.read(raw, name),)
-    if reader := _READERS.get(kind):
+    if reader := _FORMATS[kind].reader:
         return reader(raw, name)
     if kind == "helm":
         raise broken(name, "", "a run of HELM is a folder with run_spec.json and stats.json: give the folder")
@@ -145,7 +130,7 @@ def _read_one(path: Path, source: Source, anchors: Anchors | None) -> tuple[Run,
 
 def _helm_files(folder: Path) -> dict[str, bytearray]:
     """Read the files of a run directory; not what it has of each instance where that is more than the counts need."""
-    limits = dict.fromkeys((*helm.REQUIRED, *helm.OPTIONAL), helm.MAX_BYTES)
+    limits = dict.fromkeys((*helm.REQUIRED, *helm.OPTIONAL), MAX_BYTES)
     instances = folder / helm.PER_INSTANCE
     if instances.exists() and instances.stat().st_size <= helm.MAX_PER_INSTANCE:
         limits[helm.PER_INSTANCE] = helm.MAX_PER_INSTANCE
@@ -160,7 +145,7 @@ def _recognised(raw: bytearray, name: str) -> str:
     if eval_zip.is_zip(raw):
         return "inspect"
     members = large_json.members(raw, name)
-    kinds = [kind for kind, marks in _MARKS.items() if marks <= members]
+    kinds = [kind for kind, known in _FORMATS.items() if known.marks and known.marks <= members]
     if len(kinds) != 1:
         what = "of several formats" if kinds else "no run of a known format"
         raise broken(name, "", f"{what}: say with --from which it is")
@@ -168,10 +153,8 @@ def _recognised(raw: bytearray, name: str) -> str:
 
 
 def read_file(path: Path, max_bytes: int, *, follow: bool = True) -> bytearray:
-    """Read a plain file of at most `max_bytes` into a buffer of its own. Raises InputError.
-
-    Not by `files.read`: `large_json` writes into the buffer, and half a gigabyte should not be copied for that.
-    """
+    """Read a plain file of at most `max_bytes` into a buffer of its own. Raises InputError. Not by `files.read`:
+    `large_json` writes into the buffer, and half a gigabyte should not be copied for that."""
     with files.open_plain(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:

@@ -4,7 +4,7 @@
 
 A run has the members of run claims, each of which may be missing and is then supplied; beside them what a framework's
 own file would tell a reader: which score a number is, of how many samples, whether of all, and the details. The types
-here are the format (`plain_schema.py` makes the JSON Schema of them), unknown members are refused, and the file is
+here are the format (`plain_json.py` makes the JSON Schema of them), unknown members are refused, and the file is
 believed, as a framework's log is.
 """
 
@@ -13,19 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from issuer.adapters.evidence import Octets, artifact
+from issuer.adapters.evidence import MAX_BYTES, Octets, artifact
 from issuer.adapters.run import Run, Said
-from issuer.adapters.score import Answer, Score
+from issuer.adapters.score import CompletenessWord, Score
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, Refused, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, pointer_to
+from issuer.results.claims import REVISION
 from issuer.results.details import Details, read_details
 
 FORMAT = "eval-token-issuer/run/v1"
-MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 24
 MAX_RUNS = 2000
 
@@ -58,7 +59,7 @@ class PlainFramework(Struct, frozen=True, forbid_unknown_fields=True):
 class PlainCompleteness(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the numbers are of the whole benchmark."""
 
-    answer: Answer
+    answer: CompletenessWord
     reason: _Text | UnsetType = UNSET
 
 
@@ -87,11 +88,9 @@ class PlainFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
-    """Read a file of runs, in its order; `name` is what it is called in errors and in `details.artifacts`.
-
-    Raises InputError: `file.*` of the strict reader, `file.schema` for a member that is missing, unknown or of the
-    wrong type, `file.rule` for an incomplete run without its reason, `details.invalid`.
-    """
+    """Read a file of runs, in its order; `name` is what it is called in errors and in `details.artifacts`. Raises
+    InputError: `file.*` of the strict reader, `file.schema` for a member that is missing, unknown or of the wrong type,
+    `file.rule` for an incomplete run without its reason, `details.invalid`."""
     with reading(name):
         tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
         file = strict_json.convert(tree, PlainFile)
@@ -162,14 +161,86 @@ def _completeness(said: PlainCompleteness, place: str, name: str) -> tuple[tuple
 def _scores(run: PlainRun, place: str) -> Iterator[Score]:
     for at, metric in enumerate(run.metrics):
         yield Score(
-            scorer=metric.scorer or "",
-            reducer=metric.reducer or "",
-            metric=metric.metric_id,
-            slice=metric.slice or "",
-            value_type=metric.value_type or "",
-            value=metric.value,
-            pointer=f"{pointer_to(f'{place}/metrics', at)}/value",
-            samples=metric.sample_size or None,
-            epochs=metric.epochs or None,
-            split=metric.split or "",
-        )
+            scorer=metric.scorer or "", reducer=metric.reducer or "", metric=metric.metric_id, slice=metric.slice or "",
+            value_type=metric.value_type or "", value=metric.value,
+            pointer=f"{pointer_to(f'{place}/metrics', at)}/value", samples=metric.sample_size or None,
+            epochs=metric.epochs or None, split=metric.split or "",
+        )  # fmt: skip
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_ID = "urn:eval-token-issuer:schema:run:1"
+_COMMIT = {"pattern": f"^(?:{REVISION.pattern})$", "description": "A full commit: 40 or 64 lowercase hex characters."}
+_REPO = {"pattern": "^[^/]+/[^/]+$", "description": "`owner/name` on the Hub."}
+
+# What the types cannot say of each member.
+MEMBERS: dict[str, dict[str, dict[str, Any]]] = {
+    "PlainFile": {
+        "format": {"description": "This format and its version."},
+        "runs": {"description": "The runs, in the order in which their results are written."},
+        "$schema": {"description": "For editors; not read."},
+    },
+    "PlainRun": {
+        "metrics": {"description": "The numbers to claim; a metric id twice needs two slices."},
+        "completeness": {"description": "Of all samples of the task, of a part, or not known."},
+        "framework": {"description": "The harness."},
+        "model_repo": {**_REPO, "description": "The model that was measured, `owner/name` on the Hub."},
+        "model_revision": _COMMIT,
+        "benchmark_repo": {**_REPO, "description": "The benchmark's dataset, `owner/name` on the Hub."},
+        "benchmark_revision": _COMMIT,
+        "task_id": {"description": "A task id of the benchmark's eval.yaml."},
+        "task": {"description": "The harness's own word for the task, where that differs."},
+        "mock": {"description": "The name of a model that only pretends to be one."},
+        "details": {"description": "What the entry says beside its claims."},
+    },
+    "PlainMetric": {
+        "metric_id": {"description": "A metric id of the benchmark's eval.yaml: printable ASCII without space."},
+        "value": {"description": "The number, with at most 17 significant digits."},
+        "slice": {"description": "The subset of the benchmark that it is of."},
+        "value_type": {"description": "What kind of number it is; int and rank demand a whole one."},
+        "sample_size": {"description": "How many samples it was computed of, each counted once."},
+        "scorer": {"description": "The scorer or filter that it comes from."},
+        "reducer": {"description": "What made one number of several epochs or perturbations."},
+        "epochs": {"description": "How often each sample was run."},
+        "split": {"description": "The benchmark's split that the samples are from."},
+    },
+    "PlainFramework": {
+        "name": {"description": "The name of its package, at most 64 printable ASCII characters."},
+        "version": {"description": "The version of that package, or the commit of its code."},
+        "command": {"description": "The command line of the run, without secrets, at most 4096 characters."},
+    },
+    "PlainCompleteness": {
+        "answer": {"description": "The word for it."},
+        "reason": {"description": "What is missing, or why nobody knows; needed unless the answer is full."},
+    },
+    "Details": {
+        "date": {"description": "When the run ended, ISO 8601."},
+        "source": {"description": "Where the result is published."},
+        "notes": {"description": "What a reader of the number should know."},
+        "run": {"description": "The run's own words: model, seed, batch_size, code_revision ..."},
+        "artifacts": {"description": "Files of evidence, each with name and sha256; this file is added."},
+        "runtime_context": {"description": "What it ran on."},
+        "benchmark_subset": {"description": "The dataset's configuration."},
+        "normalization": {"description": "How answers were normalised."},
+    },
+    "Source": {
+        "url": {"description": "Absolute, http or https, without credentials."},
+        "name": {"description": "What it is called."},
+        "user": {"description": "Whose it is: an account of the Hub."},
+        "org": {"description": "Whose it is: an organization of the Hub."},
+    },
+}  # fmt: skip
+
+
+def schema() -> bytes:
+    """Return the schema as indented JSON with a final newline."""
+    _, types = msgspec.json.schema_components([PlainFile], ref_template="#/$defs/{name}")
+    described = {name: _described(name, part) for name, part in types.items()}
+    root = described.pop("PlainFile")
+    whole = {"$schema": DIALECT, "$id": SCHEMA_ID, **root, "title": "Finished runs", "$defs": described}
+    return msgspec.json.format(msgspec.json.encode(whole)) + b"\n"
+
+
+def _described(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    members = {member: {**part, **MEMBERS[name][member]} for member, part in schema["properties"].items()}
+    return {**schema, "description": " ".join(schema["description"].split()), "properties": members}

@@ -26,15 +26,10 @@ Origin: TypeAlias = Literal["run", "supplied"]
 
 # The members of Supplied that every set of claims needs, and the place of each in the claims.
 MEMBERS = {
-    "model_repo": "/model_repo",
-    "model_revision": "/model_revision",
-    "benchmark_repo": "/benchmark_repo",
-    "benchmark_revision": "/benchmark_revision",
-    "task_id": "/task_id",
-    "framework_name": "/framework/name",
-    "framework_version": "/framework/version",
-    "command": "/framework/command",
-}
+    "model_repo": "/model_repo", "model_revision": "/model_revision", "benchmark_repo": "/benchmark_repo",
+    "benchmark_revision": "/benchmark_revision", "task_id": "/task_id", "framework_name": "/framework/name",
+    "framework_version": "/framework/version", "command": "/framework/command",
+}  # fmt: skip
 # A framework names its tasks in its own words, which need not be the task ids of the benchmark's eval.yaml: the run's
 # word is the default, and is in `details.run.task` either way.
 DEFAULTS = frozenset({"task_id"})
@@ -73,12 +68,9 @@ class Supplied(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Built(Struct, frozen=True):
-    """The claims of a run; the details to write beside them; and where each claim came from.
-
-    `origins` is keyed as the claims are: `model_repo` ... `metrics`, `framework.name`, `framework.version`,
-    `framework.command`. `metrics` is always `run`: what is supplied only chooses among its scores; a `scale` is
-    listed beside it.
-    """
+    """The claims of a run; the details to write beside them; and where each claim came from. `origins` is keyed as the
+    claims are: `model_repo` ... `metrics`, `framework.name`, `framework.version`, `framework.command`. `metrics` is
+    always `run`: what is supplied only chooses among its scores; a `scale` is listed beside it."""
 
     claims: RunClaims
     details: dict[str, JSON]
@@ -284,10 +276,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 def scaled(value: float, scale: str) -> float:
-    """Multiply in decimal and round once, to the nearest double: 0.28 by 100 is 28, not 28.000000000000004.
-
-    Raises ValueError where the scale is not a plain positive decimal number.
-    """
+    """Multiply in decimal and round once, to the nearest double: 0.28 by 100 is 28, not 28.000000000000004. Raises
+    ValueError where the scale is not a plain positive decimal number."""
     if not _SCALE.fullmatch(scale) or not (factor := Decimal(scale)):
         raise ValueError("must be a positive decimal number such as 100 or 0.01")
     return float(_EXACT.multiply(Decimal(repr(value)), factor))

@@ -17,7 +17,7 @@ from issuer.formats.strict_json import JSON
 
 MAX_SHOWN = 20
 
-Answer: TypeAlias = Literal["full", "partial", "not known"]
+CompletenessWord: TypeAlias = Literal["full", "partial", "not known"]
 
 
 class Score(Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Completeness(Struct, frozen=True):
         return Completeness((*self.partial, *partial), (*self.unknown, *unknown))
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> CompletenessWord:
         """The word for it: what is known to be missing outweighs what is not known."""
         return "partial" if self.partial else "not known" if self.unknown else "full"
 
@@ -100,10 +100,8 @@ class Completeness(Struct, frozen=True):
 
 
 def names(scores: Iterable[Score]) -> dict[str, Score]:
-    """Return the scores by names that tell them apart: the selector, or `selector#1`, `#2` ... where it is shared.
-
-    The number is the score's place among those of its selector, in the run's order.
-    """
+    """Return the scores by names that tell them apart: the selector, or `selector#1`, `#2` ... where it is shared. The
+    number is the score's place among those of its selector, in the run's order."""
     scores = tuple(scores)
     shared, seen = Counter(score.selector for score in scores), Counter[str]()
     named: dict[str, Score] = {}
@@ -115,18 +113,14 @@ def names(scores: Iterable[Score]) -> dict[str, Score]:
 
 
 def select(named: Mapping[str, Score], selectors: Mapping[str, str]) -> dict[str, str]:
-    """Return by metric_id the name of the one score that its selector means.
-
-    Raises ValueError for a selector that means none or several; the message lists the scores there are.
-    """
+    """Return by metric_id the name of the one score that its selector means. Raises ValueError for a selector that
+    means none or several; the message lists the scores there are."""
     return {metric_id: _one(named, selector) for metric_id, selector in selectors.items()}
 
 
 def only_scorer(named: Mapping[str, Score]) -> dict[str, str]:
-    """Return by their own metrics' names all scores of the run's only scorer.
-
-    Raises ValueError for a run without a scorer, or with several; the message lists the scores there are.
-    """
+    """Return by their own metrics' names all scores of the run's only scorer. Raises ValueError for a run without a
+    scorer, or with several; the message lists the scores there are."""
     main = {name: score for name, score in named.items() if not score.aside}
     chosen = {score.metric: name for name, score in main.items()}
     if not named:
@@ -139,10 +133,8 @@ def only_scorer(named: Mapping[str, Score]) -> dict[str, str]:
 
 
 def all_of(named: Mapping[str, Score]) -> dict[str, str]:
-    """Return by their metrics' names all scores of a run whose owner chose them already.
-
-    Raises ValueError where two have one name.
-    """
+    """Return by their metrics' names all scores of a run whose owner chose them already. Raises ValueError where two
+    have one name."""
     chosen = {score.label: name for name, score in named.items()}
     if len(chosen) < len(named):
         raise ValueError(f"several scores of one metric, none chosen: {_choices(list(named))}")

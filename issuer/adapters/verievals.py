@@ -44,9 +44,7 @@ _Hex64: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{128}\Z")]
 
 class Anchors(Struct, frozen=True):
     """What the owner of a record trusts, in lowercase hex: the runner's Ed25519 key and a published root of the ledger.
-
-    `ledger` is the text of `entries.jsonl`, up to that root or beyond it.
-    """
+    `ledger` is the text of `entries.jsonl`, up to that root or beyond it."""
 
     public_key: str
     root: str
@@ -130,11 +128,9 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(raw: Octets, name: str = "", *, anchors: Anchors) -> Run:
-    """Read one record and check it all. The order: parse, hash, signature, aggregate, ledger.
-
-    Raises InputError: `file.*` of the strict reader, `file.schema` for unknown or mistyped members, `key.unusable` for
-    an unfit configured key, `file.rule` for everything that does not verify.
-    """
+    """Read one record and check it all. The order: parse, hash, signature, aggregate, ledger. Raises InputError:
+    `file.*` of the strict reader, `file.schema` for unknown or mistyped members, `key.unusable` for an unfit configured
+    key, `file.rule` for everything that does not verify."""
     with reading(name):
         tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
         record = strict_json.convert(tree, _Record)

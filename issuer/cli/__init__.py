@@ -1,4 +1,4 @@
-"""The `issuer` command line, one file a command: it reads options, calls a library and prints, and decides nothing.
+"""The `issuer` command line: it reads options, calls a library and prints, and decides nothing.
 
 Commands are imported when they are called: `verify` and `token` start without the server.
 
@@ -17,47 +17,47 @@ from typing import Any, NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from issuer.cli.examples import HELP_NAMES, with_examples
-from issuer.cli.exits import exit_for_error
+from issuer.cli.exits import exit_for_error, extra_of
+from issuer.cli.help import HELP_NAMES, with_examples
 from issuer.cli.terminal import is_watched, printable, say, say_error, wrap
 from issuer.codes import Code
 from issuer.errors import IssuerError, SetupError
 from issuer.results.secret import without_secrets
 
 _COMMANDS = {
-    "abuse": ("issuer.cli.abuse", "abuse", "See what looks like abuse; release or quarantine an identity."),
-    "audit": ("issuer.cli.audit", "audit", "Verify, follow and search the audit."),
-    "benchmark": ("issuer.cli.benchmark", "benchmark", "Make and check a benchmark's definition, eval.yaml."),
-    "check": ("issuer.cli.preflight", "check", "Look whether an evaluation's results could be signed from here."),
-    "completion": ("issuer.cli.completion", "completion", "Print what a shell needs to complete commands."),
-    "config": ("issuer.cli.config", "config", "Show, check and describe the service's settings."),
+    "abuse": ("issuer.cli.operate.abuse", "abuse", "See what looks like abuse; release or quarantine an identity."),
+    "audit": ("issuer.cli.operate.audit", "audit", "Verify, follow and search the audit."),
+    "benchmark": ("issuer.cli.results.lint", "benchmark", "Make and check a benchmark's definition, eval.yaml."),
+    "check": ("issuer.cli.token.check", "check", "Look whether an evaluation's results could be signed from here."),
+    "completion": ("issuer.cli.help", "completion", "Print what a shell needs to complete commands."),
+    "config": ("issuer.cli.operate.serve", "config", "Show, check and describe the service's settings."),
     "demo": ("issuer.cli.demo", "demo", "Show the whole line on a real evaluation run."),
     "dev": ("issuer.cli.dev", "dev", "Run a throw-away issuer that speaks as any CI job, to try an integration."),
     "doctor": (
-        "issuer.cli.doctor",
+        "issuer.cli.token.check",
         "doctor",
         "Find out what keeps a machine from a token, or a service from running well.",
     ),
     "help": ("issuer.cli.help", "help_", "Show the help of a command, or a page of what they share."),
-    "init": ("issuer.cli.init", "init", "Make a folder from which a service runs."),
-    "keys": ("issuer.cli.keys", "keys", "Make, rotate, list and revoke signing keys."),
-    "leaderboard": ("issuer.cli.leaderboard", "leaderboard", "Rank results, and show what stands behind each."),
+    "init": ("issuer.cli.operate.serve", "init", "Make a folder from which a service runs."),
+    "keys": ("issuer.cli.operate.keys", "keys", "Make, rotate, list and revoke signing keys."),
+    "leaderboard": ("issuer.cli.verify.leaderboard", "leaderboard", "Rank results, and show what stands behind each."),
     "log": ("issuer.cli.log", "log", "Verify, follow, begin and mend a transparency log."),
-    "page": ("issuer.cli.page", "page", "Write the page that verifies a result in a browser."),
-    "pat": ("issuer.cli.pat", "pat", "Make, list and revoke personal access tokens."),
+    "page": ("issuer.cli.verify.leaderboard", "page", "Write the page that verifies a result in a browser."),
+    "pat": ("issuer.cli.operate.pat", "pat", "Make, list and revoke personal access tokens."),
     "policy": ("issuer.cli.policy", "policy", "Write, check, test, explain and compare policies."),
-    "resume": ("issuer.cli.stops", "resume", "Lift an emergency stop."),
-    "reproduce": ("issuer.cli.reproduce", "reproduce", "Compare two runs of one evaluation."),
-    "results": ("issuer.cli.results", "results", "Make, check, compare and export result files."),
-    "revocations": ("issuer.cli.revocations", "revocations", "Show and renew the list of what is revoked."),
-    "revoke": ("issuer.cli.revocations", "revoke", "Revoke tokens, or what an integration had signed."),
-    "serve": ("issuer.cli.serve", "serve", "Run the service."),
-    "stop": ("issuer.cli.stops", "stop", "Stop a caller, or everything, at once."),
-    "stops": ("issuer.cli.stops", "stops", "List the emergency stops."),
-    "submit": ("issuer.cli.submit", "submit", "Have runs signed, and propose them on the Hub."),
-    "token": ("issuer.cli.token", "token", "Ask an issuer for verify tokens; see what a token says."),
-    "verify": ("issuer.cli.verify", "verify", "Check a result file as a relying party."),
-    "witness": ("issuer.cli.witness", "witness", "Make and run a witness of transparency logs."),
+    "resume": ("issuer.cli.operate.stops", "resume", "Lift an emergency stop."),
+    "reproduce": ("issuer.cli.results.compare", "reproduce", "Compare two runs of one evaluation."),
+    "results": ("issuer.cli.results.group", "results", "Make, check, compare and export result files."),
+    "revocations": ("issuer.cli.operate.revocations", "revocations", "Show and renew the list of what is revoked."),
+    "revoke": ("issuer.cli.operate.revocations", "revoke", "Revoke tokens, or what an integration had signed."),
+    "serve": ("issuer.cli.operate.serve", "serve", "Run the service."),
+    "stop": ("issuer.cli.operate.stops", "stop", "Stop a caller, or everything, at once."),
+    "stops": ("issuer.cli.operate.stops", "stops", "List the emergency stops."),
+    "submit": ("issuer.cli.token.submit", "submit", "Have runs signed, and propose them on the Hub."),
+    "token": ("issuer.cli.token.request", "token", "Ask an issuer for verify tokens; see what a token says."),
+    "verify": ("issuer.cli.verify.command", "verify", "Check a result file as a relying party."),
+    "witness": ("issuer.cli.log", "witness", "Make and run a witness of transparency logs."),
 }
 
 
@@ -112,13 +112,8 @@ class _Lazy(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, name, _ = _COMMANDS[cmd_name]
-        try:
+        with extra_of("server,embedded", f"`issuer {cmd_name}`"):
             command: click.Command = getattr(importlib.import_module(module), name)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] == "issuer":
-                raise
-            detail = f"`issuer {cmd_name}` needs {error.name}. In the checkout, run `pip install '.[server,embedded]'`"
-            raise SetupError(Code.PACKAGE_MISSING, detail) from None
         return with_examples(command, cmd_name)
 
 

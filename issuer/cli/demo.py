@@ -16,21 +16,20 @@ import click
 import msgspec
 
 from issuer.adapters import Built, Supplied, inspect_ai
-from issuer.cli.report import show
-from issuer.cli.terminal import is_read, paint, say
+from issuer.cli.terminal import paint, say
+from issuer.cli.verify.report import show
 from issuer.client.credential import Credential
 from issuer.client.files import put_entry
-from issuer.client.request import request_of
-from issuer.client.tokens import explain_request, read_answer, request_token, request_tokens
+from issuer.client.tokens import explain_request, read_answer, request_of, request_token, request_tokens
 from issuer.codes import Code
 from issuer.dev.provider import REQUEST_URL
 from issuer.dev.sandbox import AUDIENCE, LOG_POLICY, SAMPLE_RUN, Sandbox, environment, sandbox
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
-from issuer.files import replace as replace_file
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
 from issuer.formats.times import show_when
-from issuer.http_client import HttpRequest, send
+from issuer.io.files import replace as replace_file
+from issuer.io.http_client import HttpRequest, send
 from issuer.relying.verifier import FOLDER
 from issuer.results.entry import read_entries, result_file_name
 from issuer.tlog.checkpoint import parse_checkpoint
@@ -39,12 +38,12 @@ from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import parse_proof
 from issuer.tlog.witness_policy import parse_policy
+from issuer.token.verify_token import read_unverified, token_leaf
+from issuer.token.wire import JWKS_PATH, IssuedToken
 from issuer.verify import Context, verify_entries
 from issuer.verify.check_log import AtHand
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer, TrustedLog
-from issuer.verify_token import read_unverified, token_leaf
-from issuer.wire import JWKS_PATH, IssuedToken
 
 REPO = "acme/open-model"
 SUPPLIED = Supplied(
@@ -205,7 +204,7 @@ def _judge(path: Path, raw: bytes, trust: Trust, issued: IssuedToken) -> Report:
     entries = read_entries(raw, path.name)
     context = Context(now, witnessed=True, proofs={_leaf_of(issued): AtHand(_proof_of(issued))})
     reports = verify_entries(entries, REPO, f"{FOLDER}/{path.name}", trust, now, context)
-    show(reports, path.name, now, broken=is_read())
+    show(reports, path.name, now)
     return reports[0]
 
 

@@ -14,18 +14,18 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
-from issuer.cli.findings import render
+from issuer.cli.render import render
 from issuer.cli.terminal import say
-from issuer.client.ambient import ACCESS_TOKEN, ID_TOKEN, gitlab_variable
+from issuer.client.credential import ACCESS_TOKEN, ID_TOKEN, gitlab_variable
 from issuer.codes import Code
-from issuer.dev.found import Found, announced, find
+from issuer.dev.discovery import RunningIssuer, announced, find
 from issuer.dev.jobs import JOB_PATH, Job
 from issuer.dev.provider import REQUEST_TOKEN, REQUEST_URL
 from issuer.errors import Finding, SetupError
-from issuer.http_client import HttpRequest, send
+from issuer.io.http_client import HttpRequest, send
 from issuer.policy.match import PolicySet
 from issuer.relying.documents import user_folder
-from issuer.wire import METADATA_PATH
+from issuer.token.wire import METADATA_PATH
 
 if TYPE_CHECKING:
     from issuer.dev.sandbox import Sandbox
@@ -57,16 +57,16 @@ def dev(context: click.Context, port: int, policies: Path | None) -> None:
                 f"--port and --policies are for `issuer dev`, not for `{context.invoked_subcommand}`"
             )
         return
-    from issuer.dev.bench import bench  # with the server, which `dev token` and `dev env` do not need
-    from issuer.service.server import serve
+    from issuer.dev.local_issuer import bench  # with the server, which `dev token` and `dev env` do not need
+    from issuer.service.process.server import serve
 
     with bench(port, policies, _tell) as box, announced(_state(), _found(box)):
         say(_welcome(box, policies))
         serve(box.settings)
 
 
-def _found(box: Sandbox) -> Found:
-    return Found(box.settings.url, box.provider.issuer, box.provider.request_token)
+def _found(box: Sandbox) -> RunningIssuer:
+    return RunningIssuer(box.settings.url, box.provider.issuer, box.provider.request_token)
 
 
 def _state() -> Path | None:
@@ -167,7 +167,7 @@ def _job_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dev.command()
 @_job_options
-def token(found: Found, job: Job) -> None:
+def token(found: RunningIssuer, job: Job) -> None:
     """Print the identity token, or the access token, of a job.
 
     It is the job of the identity that the policy of the provider has, by the policy's own granted test; the options
@@ -178,7 +178,7 @@ def token(found: Found, job: Job) -> None:
 
 @dev.command()
 @_job_options
-def env(found: Found, job: Job) -> None:
+def env(found: RunningIssuer, job: Job) -> None:
     """Print the variables by which `issuer token request` finds the issuer, and the identity of a job, as in a CI.
 
     For a shell to read: eval "$(issuer dev env)".
@@ -187,7 +187,7 @@ def env(found: Found, job: Job) -> None:
     say(_shell_text(_variables(found, job, credential, profile)))
 
 
-def _ask(found: Found, job: Job) -> tuple[str, str]:
+def _ask(found: RunningIssuer, job: Job) -> tuple[str, str]:
     """Return the credential of a job, and the profile of its provider. Raises SetupError and Undecided."""
     try:
         query = urlencode({"audience": found.issuer, "job": msgspec.json.encode(job)})
@@ -205,7 +205,7 @@ def _ask(found: Found, job: Job) -> tuple[str, str]:
     return said["value"], said["profile"]
 
 
-def _variables(found: Found, job: Job, credential: str, profile: str) -> dict[str, str]:
+def _variables(found: RunningIssuer, job: Job, credential: str, profile: str) -> dict[str, str]:
     """Return what a job of this kind finds in its environment, and the client reads there."""
     if profile == "github-actions":  # each request gets a token of its own, as a runner's does
         query = urlencode({"api-version": "2.0", "job": msgspec.json.encode(job)})

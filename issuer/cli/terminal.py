@@ -1,4 +1,4 @@
-"""What commands write: text that no terminal obeys, tables, errors for people, and documents for machines.
+"""What commands write: text that no terminal obeys, errors for people, and documents for machines.
 
 Every command writes by `say` or `say_document`, so no text of a file, a server or a name reaches a terminal as it is.
 """
@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -32,6 +31,9 @@ class Painted(str):
 def paint(text: str, **style: Any) -> Painted:
     """Give a text, made printable, a style of click's."""
     return Painted(click.style(printable(text, _LAYOUT), **style))
+
+
+BLANK = Painted("\r\x1b[K")  # takes the last line of a terminal away
 
 
 def is_watched() -> bool:
@@ -99,16 +101,6 @@ def printable(text: str, keep: str = "") -> str:
 
 _CI_COMMAND = re.compile(r"##([A-Za-z]*)\[")
 _CI_LINE = re.compile(r"\A(\s*)::")
-
-
-def render_table(rows: Sequence[Sequence[str]]) -> str:
-    """Lay out rows in columns, two spaces apart, each cell made printable; no line ends in white space.
-
-    Rich measures the cells, of which some signs take two columns; its own Table takes a millisecond a row.
-    """
-    cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(map(set_cell_size, row, widths)).rstrip() for row in cells)
 
 
 def shorten(text: str, widest: int = 200) -> str:

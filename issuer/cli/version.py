@@ -13,7 +13,7 @@ import click
 from issuer import __version__
 from issuer.cli.terminal import say
 from issuer.errors import InputError
-from issuer.files import read
+from issuer.io.files import read
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_BYTES = 16 * 1024 * 1024  # packed-refs of a large repository

@@ -9,42 +9,24 @@ from a run (`build`) or a file (`request`). What an issuer answers counts once i
 files that others wrote: those are for `issuer.relying`.
 """
 
-from issuer.client.ambient import credential_here
 from issuer.client.build import BuildOptions, Result, Unbuilt, build_each, build_results, write_results
-from issuer.client.credential import Credential, access_token, fresh_nonce, identity_token
-from issuer.client.files import put_entry
-from issuer.client.oauth import OAuthClient, client_credentials, token_endpoint
-from issuer.client.proofs import LogProof, put_proof, wait_for_proof
-from issuer.client.request import read_request, request_of, with_nonce
-from issuer.client.tokens import explain_request, request_batch, request_token
-from issuer.wire import Denied, Explained, IssuedToken
+from issuer.client.credential import (
+    Credential,
+    OAuthClient,
+    access_token,
+    client_credentials,
+    credential_here,
+    fresh_nonce,
+    identity_token,
+    token_endpoint,
+)
+from issuer.client.files import LogProof, put_entry, put_proof, wait_for_proof
+from issuer.client.tokens import explain_request, read_request, request_batch, request_of, request_token, with_nonce
+from issuer.token.wire import Denied, Explained, IssuedToken
 
 __all__ = [
-    "BuildOptions",
-    "Credential",
-    "Denied",
-    "Explained",
-    "IssuedToken",
-    "LogProof",
-    "OAuthClient",
-    "Result",
-    "Unbuilt",
-    "access_token",
-    "build_each",
-    "build_results",
-    "client_credentials",
-    "credential_here",
-    "explain_request",
-    "fresh_nonce",
-    "identity_token",
-    "put_entry",
-    "put_proof",
-    "read_request",
-    "request_batch",
-    "request_of",
-    "request_token",
-    "token_endpoint",
-    "wait_for_proof",
-    "with_nonce",
-    "write_results",
-]
+    "BuildOptions", "Credential", "Denied", "Explained", "IssuedToken", "LogProof", "OAuthClient", "Result", "Unbuilt",
+    "access_token", "build_each", "build_results", "client_credentials", "credential_here", "explain_request",
+    "fresh_nonce", "identity_token", "put_entry", "put_proof", "read_request", "request_batch", "request_of",
+    "request_token", "token_endpoint", "wait_for_proof", "with_nonce", "write_results",
+]  # fmt: skip

@@ -23,14 +23,14 @@ from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.leaf import TokenLeaf
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import parse_proof
+from issuer.token.verify_token import TokenClaims, read_unverified, unverified_leaf
+from issuer.token.wire import IssuedToken
 from issuer.verify import Context, Status, verify_entry
 from issuer.verify.check_log import objection
 from issuer.verify.trust import Trust, TrustedIssuer
-from issuer.verify_token import TokenClaims, read_unverified, unverified_leaf
-from issuer.wire import IssuedToken
 
 
-class Asked(Struct, frozen=True):
+class SentRequest(Struct, frozen=True):
     """What was asked of the issuer with this URL; None where it was left to the issuer."""
 
     issuer: str
@@ -39,14 +39,14 @@ class Asked(Struct, frozen=True):
     audience: str | None
 
 
-def read_asked(issuer: str, body: Mapping[str, Any]) -> Asked:
+def read_asked(issuer: str, body: Mapping[str, Any]) -> SentRequest:
     """Read the body of a request of `/tokens` or `/tokens/batch` as the issuer does. Raises Refused."""
     batch = isinstance(results := body.get("results"), list)
     items = results if batch and isinstance(results, list) else [body]
     places = [f"/results/{index}" for index in range(len(items))] if batch else [""]
     submissions = tuple(_submission(item, place) for item, place in zip(items, places, strict=True))
     integration, audience = (value if isinstance(value := body.get(name), str) else None for name in _CHOSEN)
-    return Asked(issuer, submissions, integration, audience)
+    return SentRequest(issuer, submissions, integration, audience)
 
 
 _CHOSEN = ("integration", "audience")
@@ -58,13 +58,12 @@ def _submission(item: Any, pointer: str) -> Submission:
     return Submission.of(claims, read_details(members.get("details", {}), f"{pointer}/details"), pointer)
 
 
-def check_answer(asked: Asked, issued: tuple[IssuedToken, ...], keys: jose.KeySet, now: int) -> tuple[IssuedToken, ...]:
-    """Return what was issued, each `entry` as it is written here, where all of it is what was asked for.
-
-    `keys` is the issuer's key set, fetched after the answer if one from before lacked a key (`has_key_for`); `now` is
-    Unix seconds. Raises VerificationError with what is wrong, and
-    Undecided(`dependency.key_set`) where a check could not be made.
-    """
+def check_answer(
+    asked: SentRequest, issued: tuple[IssuedToken, ...], keys: jose.KeySet, now: int
+) -> tuple[IssuedToken, ...]:
+    """Return what was issued, each `entry` as it is written here, where all of it is what was asked for. `keys` is the
+    issuer's key set, fetched after the answer if one from before lacked a key (`has_key_for`); `now` is Unix seconds.
+    Raises VerificationError with what is wrong, and Undecided(`dependency.key_set`) where a check could not be made."""
     if len(issued) != len(asked.submissions):
         raise _unverified([f"{len(issued)} tokens for {len(asked.submissions)} results"])
     if len({one.jti for one in issued}) < len(issued):
@@ -94,7 +93,7 @@ def _unverified(faults: list[str], pointer: str = "") -> VerificationError:
     return VerificationError(Code.ANSWER_UNVERIFIED, f"{faults[0]}{where}", more)
 
 
-def _check(asked: Asked, sent: Submission, issued: IssuedToken, keys: jose.KeySet, now: int) -> None:
+def _check(asked: SentRequest, sent: Submission, issued: IssuedToken, keys: jose.KeySet, now: int) -> None:
     entry, claims = _read_entry(sent, issued), _read_token(sent, issued)
     trust = Trust(claims.aud, {asked.issuer: TrustedIssuer(asked.issuer, keys, keys_fetched_at=now)})
     path = result_file_name(sent.claims.benchmark_repo)
@@ -135,10 +134,8 @@ def _other_place(issued: IssuedToken) -> Iterator[str]:
 
 
 def proof_objection(raw: bytes, origin: str, leaf: TokenLeaf, index: int | None = None) -> str:
-    """Return why a tlog-proof does not show a token's leaf in the log `origin`, or "".
-
-    Whether it is the log's own checkpoint, and who has cosigned it, is for who trusts that log to say.
-    """
+    """Return why a tlog-proof does not show a token's leaf in the log `origin`, or "". Whether it is the log's own
+    checkpoint, and who has cosigned it, is for who trusts that log to say."""
     try:
         proof = parse_proof(raw)
         checkpoint = parse_checkpoint(parse_note(proof.checkpoint).text)
@@ -175,7 +172,7 @@ def _other_content(sent: Submission, entry: Entry, issued: IssuedToken) -> Itera
         yield "its entry has another token than `verify_token`" if entry.token else "its entry has no token"
 
 
-def _other_terms(asked: Asked, issued: IssuedToken, claims: TokenClaims) -> Iterator[str]:
+def _other_terms(asked: SentRequest, issued: IssuedToken, claims: TokenClaims) -> Iterator[str]:
     """Yield where the token says something else than what was asked for, or than the answer says of it."""
     for name, wanted, said in (
         ("integration", asked.integration, claims.sub),

@@ -18,16 +18,17 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer import files
 from issuer.adapters import Built, Run, Supplied
 from issuer.adapters.mapping import Mapping as RunMapping
 from issuer.adapters.mapping import together
-from issuer.client.request import request_of
+from issuer.client.files import read_text
+from issuer.client.tokens import request_of
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, Refused
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import MAX_BYTES
+from issuer.io import files
 from issuer.results import edit
 from issuer.results.benchmark import Benchmark, demand_defined
 from issuer.results.details import read_details
@@ -40,11 +41,9 @@ _NUMBER = re.compile(r"([0-9]{4,9})-")  # how the file of a result's claims begi
 
 class BuildOptions(Struct, frozen=True):
     """What the owner of runs supplies, for all of them and by a mapping file for each; and which runs are taken.
-
     `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs, and those not known to
     be whole. Entries are written in the `profile`; `both` and `hub` need the `benchmark`, which must define what is
-    built, and is for runs of one. `reproduces` is the content digest of the result that the one run reproduces.
-    """
+    built, and is for runs of one. `reproduces` is the content digest of the result that the one run reproduces."""
 
     supplied: Supplied = Supplied()
     mapping: RunMapping | None = None
@@ -89,12 +88,10 @@ class Unbuilt(Struct, frozen=True):
 def build_results(
     runs: Sequence[Run], out: Path, options: BuildOptions | None = None, *, tasks: Sequence[str] = ()
 ) -> tuple[Result, ...]:
-    """Build the results of runs, or of those of `tasks` (the runs' words for them). Nothing is written yet.
-
-    `out` is a result file (`*.yaml`), or a folder for `MODEL/.eval_results/BENCHMARK.yaml`. The claims go to a folder
-    `claims` in it, or beside the file. Raises InputError with what is wrong with each run that cannot be used, one
-    result twice among it, and for results that do not belong in one file.
-    """
+    """Build the results of runs, or of those of `tasks` (the runs' words for them). Nothing is written yet. `out` is a
+    result file (`*.yaml`), or a folder for `MODEL/.eval_results/BENCHMARK.yaml`. The claims go to a folder `claims` in
+    it, or beside the file. Raises InputError with what is wrong with each run that cannot be used, one result twice
+    among it, and for results that do not belong in one file."""
     results, unbuilt = build_each(runs, out, options, tasks=tasks)
     if unbuilt:
         raise InputError.of([each.error for each in unbuilt])
@@ -208,7 +205,7 @@ def _demand_one_subject(results: Sequence[Result], out: Path, options: BuildOpti
 
 def _texts(results: Iterable[Result]) -> dict[Path, str]:
     """Read the files that results go to; "" for one that is not there. Raises InputError."""
-    return {path: _read(path) for path in dict.fromkeys(each.file for each in results)}
+    return {path: read_text(path) for path in dict.fromkeys(each.file for each in results)}
 
 
 def _added(results: Iterable[Result], there: dict[Path, str]) -> tuple[dict[Path, str], list[Result]]:
@@ -226,13 +223,6 @@ def _added(results: Iterable[Result], there: dict[Path, str]) -> tuple[dict[Path
             texts[path] = edit.extend(before, "".join(each.written for each in added), str(path))
             new += added
     return texts, new
-
-
-def _read(path: Path) -> str:
-    try:
-        return files.read(path, MAX_BYTES, follow=False).decode() if path.exists() else ""
-    except UnicodeDecodeError as error:
-        raise files.unreadable(path, str(error)) from None
 
 
 def _demand_absent(paths: Iterable[Path]) -> None:

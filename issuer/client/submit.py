@@ -16,17 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from issuer.client.batches import Asking, Refusal, obtain_each
+from issuer.client.batches import IssuerAccess, ResultRefusal, ResumeState, obtain_each
 from issuer.client.build import Result
+from issuer.client.files import PATIENCE_S, LogProof, wait_for_proof
 from issuer.client.hub import Moved, PullRequest
-from issuer.client.kept import Kept
-from issuer.client.proofs import PATIENCE_S, LogProof, wait_for_proof
 from issuer.client.proposal import (
-    Change,
+    Destination,
     Issuer,
-    Item,
-    Key,
-    Place,
+    ProposedResult,
+    RepoChange,
+    ResultKey,
     by_repo,
     change_of,
     demand_verified,
@@ -36,31 +35,31 @@ from issuer.client.proposal import (
     with_proofs,
 )
 from issuer.client.tokens import fetch_keys
-from issuer.http_client import check_url
+from issuer.io.http_client import check_url
 from issuer.results.benchmark import Benchmark
+from issuer.token.wire import IssuedToken
 from issuer.verify.report import Report
-from issuer.wire import IssuedToken
 
 _LEAST_PROOF_S = 0.5  # for the last of many tokens of a log without its witnesses
 
 
-class Plan(Struct, frozen=True):
+class SubmissionPlan(Struct, frozen=True):
     """What would be proposed: each result in its form, and each repository's files with stand-ins for tokens."""
 
-    items: tuple[Item, ...]
-    changes: tuple[Change, ...]
+    items: tuple[ProposedResult, ...]
+    changes: tuple[RepoChange, ...]
 
 
-class Signed(Struct, frozen=True):
+class SignedResults(Struct, frozen=True):
     """What is ready: results with their tokens; those `there` on main, and those `open` in a pull request, which need
     none; `again` are those whose token an earlier start had received. With `refusals` nothing may be ready."""
 
-    items: tuple[Item, ...]
-    tokens: dict[Key, IssuedToken]
-    again: frozenset[Key]
-    there: frozenset[Key]
-    open: dict[Key, PullRequest]
-    refusals: dict[Key, Refusal]
+    items: tuple[ProposedResult, ...]
+    tokens: dict[ResultKey, IssuedToken]
+    again: frozenset[ResultKey]
+    there: frozenset[ResultKey]
+    open: dict[ResultKey, PullRequest]
+    refusals: dict[ResultKey, ResultRefusal]
 
 
 class Outcome(Struct, frozen=True):
@@ -68,27 +67,26 @@ class Outcome(Struct, frozen=True):
     each result was verified before it left."""
 
     repo: str
-    items: tuple[Item, ...]
+    items: tuple[ProposedResult, ...]
     pull_request: PullRequest | None
     without_proof: int
-    reports: Mapping[Key, Report] = {}
+    reports: Mapping[ResultKey, Report] = {}
 
 
-def plan_of(results: Sequence[Result], place: Place, benchmark: Benchmark | None = None) -> Plan:
+def plan_of(results: Sequence[Result], place: Destination, benchmark: Benchmark | None = None) -> SubmissionPlan:
     """Find what there is to do, and that it can be written. Nothing is asked of an issuer. Raises InputError, and as
     `place` does."""
     items = items_of(results, place, benchmark)
-    return Plan(items, rehearse(items, place))
+    return SubmissionPlan(items, rehearse(items, place))
 
 
-def sign(plan: Plan, place: Place, asking: Asking, kept: Kept, *, keep_going: bool = False) -> Signed:
-    """Get a token for each result that is not on main or in an open pull request yet.
-
-    Where one is refused, nothing is ready; with `keep_going` the others are. Raises as `batches.obtain_each` and
-    `place` do.
-    """
+def sign(
+    plan: SubmissionPlan, place: Destination, asking: IssuerAccess, kept: ResumeState, *, keep_going: bool = False
+) -> SignedResults:
+    """Get a token for each result that is not on main or in an open pull request yet. Where one is refused, nothing is
+    ready; with `keep_going` the others are. Raises as `batches.obtain_each` and `place` do."""
     there = standing(plan.changes, _issuer(asking))
-    found: dict[Key, PullRequest] = {}
+    found: dict[ResultKey, PullRequest] = {}
     for change in plan.changes:
         found |= {(change.repo, digest): one for digest, one in _proposed(change, place, there).items()}
     wanted = tuple(item for item in plan.items if item.key not in there and item.key not in found)
@@ -99,25 +97,23 @@ def sign(plan: Plan, place: Place, asking: Asking, kept: Kept, *, keep_going: bo
     refusals = {wanted[each.index].key: each for each in answered.refusals}
     ready = tuple(item for item in wanted if item.key in tokens) if keep_going or not refusals else ()
     again = frozenset(wanted[index].key for index in answered.again)
-    return Signed(ready, tokens, again, there, found, refusals)
+    return SignedResults(ready, tokens, again, there, found, refusals)
 
 
-def _issuer(asking: Asking) -> Issuer:
+def _issuer(asking: IssuerAccess) -> Issuer:
     url = check_url(asking.issuer)
     return Issuer(url, fetch_keys(url, patience_s=asking.patience_s), int(time.time()))
 
 
-def _proposed(change: Change, place: Place, there: frozenset[Key]) -> Mapping[str, PullRequest]:
+def _proposed(change: RepoChange, place: Destination, there: frozenset[ResultKey]) -> Mapping[str, PullRequest]:
     digests = [item.said.content_digest for item in change.items if item.key not in there]
     return place.proposed(change.repo, digests) if digests else {}
 
 
-def propose(signed: Signed, place: Place, asking: Asking) -> Iterator[Outcome]:
-    """Propose what is ready, a repository after the other; each file is verified before it leaves.
-
-    Raises VerificationError for what the issuer's own keys do not verify, and as `place` does: what was yielded is
-    proposed, and a further start finds it.
-    """
+def propose(signed: SignedResults, place: Destination, asking: IssuerAccess) -> Iterator[Outcome]:
+    """Propose what is ready, a repository after the other; each file is verified before it leaves. Raises
+    VerificationError for what the issuer's own keys do not verify, and as `place` does: what was yielded is proposed,
+    and a further start finds it."""
     url = check_url(asking.issuer)
     for repo, items in by_repo(signed.items):
         tokens = [signed.tokens[item.key] for item in items]

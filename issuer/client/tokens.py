@@ -1,4 +1,4 @@
-"""Ask an issuer for verify tokens, and read what it says: an answer, or the error that it meant."""
+"""Requests for verify tokens (contract section 5): their bodies, and what an issuer says: an answer, or an error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,25 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from issuer.client.answer import Asked, check_answer, has_key_for, read_asked
-from issuer.client.credential import Credential
-from issuer.client.request import with_nonce
+from issuer.adapters import Built
+from issuer.client.answer import SentRequest, check_answer, has_key_for, read_asked
+from issuer.client.credential import Credential, fresh_nonce
 from issuer.codes import Code
-from issuer.errors import Fault, FormatError, IssuerError, Refused, Undecided, VerificationError
+from issuer.errors import (
+    Fault,
+    FormatError,
+    InputError,
+    IssuerError,
+    Place,
+    Refused,
+    Undecided,
+    VerificationError,
+    reading,
+)
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads
-from issuer.http_client import (
+from issuer.identity import pat
+from issuer.io.http_client import (
     MAX_ANSWER_BYTES,
     PATIENCE_S,
     HttpAnswer,
@@ -26,8 +37,34 @@ from issuer.http_client import (
     is_decided,
     send_until_decided,
 )
-from issuer.identity import pat
-from issuer.wire import JWKS_PATH, MAX_BYTES, Denied, Endpoint, Explained, IssuedToken, IssuedTokens, ShownCheck
+from issuer.token.wire import JWKS_PATH, MAX_BYTES, Denied, Endpoint, Explained, IssuedToken, IssuedTokens, ShownCheck
+
+_MAX_DEPTH = 16
+
+
+def request_of(built: Built) -> dict[str, JSON]:
+    """Return the request for the token of a run's claims."""
+    return {"claims": built.claims.to_json(), "details": built.details}
+
+
+def read_request(raw: bytes, name: str) -> dict[str, JSON]:
+    """Read a request as JSON: the body of `/tokens`, or the run claims alone. `name` is what errors call it. Its
+    members are the issuer's to judge. Raises InputError for what is not a JSON object, or is larger than the issuer
+    takes."""
+    with reading(name):
+        value = loads(raw, max_bytes=MAX_BYTES["single"], max_depth=_MAX_DEPTH)
+    if not isinstance(value, dict):
+        raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(name))
+    return value if "claims" in value else {"claims": value}
+
+
+def with_nonce(request: Mapping[str, Any], credential: Credential) -> dict[str, Any]:
+    """Return the request as this credential sends it: with a fresh nonce, if it is reusable and there is none yet. Who
+    keeps the nonce can ask the same again, and gets the same token while that lives."""
+    if not credential.reusable or request.get("nonce"):
+        return dict(request)
+    return {**request, "nonce": fresh_nonce()}
+
 
 _MAX_DEPTH = 16
 # Shorter texts are not secrets, and occur in answers by chance.
@@ -44,11 +81,8 @@ class Obtained(Struct, frozen=True):
 def request_token(
     issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
 ) -> IssuedToken:
-    """Ask for a verify token: `issued.entry` is what goes into a result file (`put_entry`).
-
-    `request` is the body of `/tokens`; the nonce that a reusable credential needs is added where it has none. Raises as
-    `obtain` does.
-    """
+    """Ask for a verify token: `issued.entry` is what goes into a result file (`put_entry`). `request` is the body of
+    `/tokens`; the nonce that a reusable credential needs is added where it has none. Raises as `obtain` does."""
     return obtain(issuer, credential, with_nonce(request, credential), patience_s=patience_s).tokens[0]
 
 
@@ -68,11 +102,9 @@ def obtain(
     *,
     patience_s: float = PATIENCE_S,
 ) -> Obtained:
-    """Request tokens, and believe the answer in nothing: it must be what was asked for, by the issuer's own keys.
-
-    The key set is fetched first: where it cannot be had, no use of the identity is spent. Raises as `request_tokens`
-    does, VerificationError for an answer that `client.answer` refuses, and Undecided(`dependency.key_set`).
-    """
+    """Request tokens, and believe the answer in nothing: it must be what was asked for, by the issuer's own keys. The
+    key set is fetched first: where it cannot be had, no use of the identity is spent. Raises as `request_tokens` does,
+    VerificationError for an answer that `client.answer` refuses, and Undecided(`dependency.key_set`)."""
     url = check_url(issuer)
     keys = fetch_keys(url, patience_s=patience_s)
     answer = request_tokens(url, credential, request, endpoint, patience_s=patience_s)
@@ -110,7 +142,7 @@ def fetch_metadata(issuer: str, *, patience_s: float = PATIENCE_S) -> bytes:
     return answer.body if answer.status == 200 else b""
 
 
-def _asked(issuer: str, request: Mapping[str, Any]) -> Asked:
+def _asked(issuer: str, request: Mapping[str, Any]) -> SentRequest:
     """Read what was sent, as it was sent. Raises VerificationError for a result that nobody may sign."""
     try:
         body = loads(msgspec.json.encode(request), max_bytes=MAX_BYTES["batch"], max_depth=_MAX_DEPTH + 4)
@@ -123,10 +155,8 @@ def _asked(issuer: str, request: Mapping[str, Any]) -> Asked:
 def explain_request(
     issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
 ) -> Explained:
-    """Ask what the issuer would decide of a request for a verify token, and why; nothing is signed or used up.
-
-    Raises as `request_tokens` does; where a policy would refuse, that is the answer, and nothing is raised.
-    """
+    """Ask what the issuer would decide of a request for a verify token, and why; nothing is signed or used up. Raises
+    as `request_tokens` does; where a policy would refuse, that is the answer, and nothing is raised."""
     body = with_nonce(request, credential)
     answer = request_tokens(issuer, credential, body, "/tokens/explain", patience_s=patience_s)
     return read_answer(answer, Explained)
@@ -198,10 +228,8 @@ def _json(answer: HttpAnswer) -> JSON:
 
 
 def _has_secret(value: JSON, bearer: str) -> bool:
-    """Say whether a part of a credential is anywhere in a JSON value, percent-encoded or not.
-
-    Encoded anew: the value's own text may have escapes.
-    """
+    """Say whether a part of a credential is anywhere in a JSON value, percent-encoded or not. Encoded anew: the value's
+    own text may have escapes."""
     text, secret = unquote(msgspec.json.encode(value).decode()), _secret_of(bearer)
     return any(secret[at : at + _SECRET_CHARS] in text for at in range(len(secret) - _SECRET_CHARS + 1))
 
@@ -214,10 +242,8 @@ def _secret_of(bearer: str) -> str:
 
 
 def problem_of(answer: HttpAnswer) -> IssuerError:
-    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided.
-
-    An issuer's `detail` ends with the remedy of its code, which the code here says, too.
-    """
+    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided. An issuer's
+    `detail` ends with the remedy of its code, which the code here says, too."""
     value = _json(answer)
     members = dict(value) if isinstance(value, dict) else {}
     code, detail = Code.named(str(members.get("code"))), str(members.get("detail") or f"HTTP status {answer.status}")

@@ -1,5 +1,3 @@
-"""For trying the system out: local OIDC providers, any job of theirs, sample policies and a sample run. Never part of a
-real service.
-
-Knows how to run the service of `service` in one folder that is thrown away. Adds no rule and no endpoint to it.
+"""Local OIDC providers, any job of theirs, sample policies and a sample run, for trying the system out. Never a real
+service: it runs that of `service` in a throw-away folder, and adds no rule and no endpoint.
 """

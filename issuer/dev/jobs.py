@@ -16,11 +16,10 @@ from issuer.codes import Code
 from issuer.dev.provider import OWNER_ID, REF, REPOSITORY, REPOSITORY_ID, SHA
 from issuer.errors import SetupError
 from issuer.formats.strict_json import JSON
-from issuer.identity.profiles import Profile
-from issuer.identity.provider import Provider
+from issuer.identity.profiles import TOKENS_ISSUE, Profile
+from issuer.identity.table import Provider
 from issuer.policy.model import Identity, Policy
 from issuer.policy.requirement import exact_values
-from issuer.wire import TOKENS_ISSUE
 
 # Where the local provider answers for any job.
 JOB_PATH = "/job"
@@ -47,10 +46,8 @@ _NEXT_DIGIT = str.maketrans("0123456789", "1234567890")
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job, good or bad. `provider` is an id of providers.yaml, and `integration` whose job it is; "" is the first.
-
     `claims` replace what the token says, `without` are left out of it. `audience` is for a token of another service
-    than the one that asks.
-    """
+    than the one that asks."""
 
     provider: str = ""
     integration: str = ""
@@ -73,10 +70,7 @@ def find_provider(job: Job, providers: Iterable[Provider]) -> Provider:
 
 def claims_of(job: Job, provider: Provider, policies: Collection[Policy]) -> dict[str, Any]:
     """Return what the token of a job says, but for iss, aud, jti and times, and with what it is to lack (`without`);
-    UNSET is a claim to leave out.
-
-    Raises SetupError for what cannot be said of this provider's jobs.
-    """
+    UNSET is a claim to leave out. Raises SetupError for what cannot be said of this provider's jobs."""
     said = _registered(job, provider, policies)
     claims = _SAMPLES.get(provider.profile, _anybody)(said)
     if job.fork:
@@ -136,45 +130,23 @@ def _github(said: Mapping[str, JSON]) -> dict[str, Any]:
     repository = str(said.get("repository") or "/".join(workflow.split("/")[:2]) or REPOSITORY)
     workflow = workflow or f"{repository}/.github/workflows/evaluate.yml@{ref}"
     return {
-        "sub": f"repo:{repository}:ref:{ref}",
-        "environment": UNSET,
-        "ref": ref,
-        "repository": repository,
-        "repository_id": REPOSITORY_ID,
-        "repository_owner": repository.partition("/")[0],
-        "repository_owner_id": OWNER_ID,
-        "workflow_ref": workflow,
-        "job_workflow_ref": workflow,
-        **said,
-    }
+        "sub": f"repo:{repository}:ref:{ref}", "environment": UNSET, "ref": ref, "repository": repository,
+        "repository_id": REPOSITORY_ID, "repository_owner": repository.partition("/")[0],
+        "repository_owner_id": OWNER_ID, "workflow_ref": workflow, "job_workflow_ref": workflow, **said,
+    }  # fmt: skip
 
 
 def _gitlab(said: Mapping[str, JSON]) -> dict[str, Any]:
     """Return a job of GitLab CI, of a protected branch."""
     path, ref_path = str(said.get("project_path", "example-group/evals")), said.get("ref_path", REF)
     return {
-        "sub": f"project_path:{path}:ref_type:branch:ref:main",
-        "namespace_id": "31000001",
-        "namespace_path": path.rpartition("/")[0],
-        "project_id": "41000001",
-        "project_path": path,
-        "project_visibility": "public",
-        "user_id": "1",
-        "user_login": "octocat",
-        "pipeline_id": "19512345",
-        "pipeline_source": "push",
-        "job_id": "19512346",
-        "ref": "main",
-        "ref_type": "branch",
-        "ref_path": ref_path,
-        "ref_protected": "true",
-        "runner_id": 7,
-        "runner_environment": "gitlab-hosted",
-        "sha": SHA,
-        "ci_config_ref_uri": f"gitlab.com/{path}//.gitlab-ci.yml@{ref_path}",
-        "ci_config_sha": SHA,
-        **said,
-    }
+        "sub": f"project_path:{path}:ref_type:branch:ref:main", "namespace_id": "31000001",
+        "namespace_path": path.rpartition("/")[0], "project_id": "41000001", "project_path": path,
+        "project_visibility": "public", "user_id": "1", "user_login": "octocat", "pipeline_id": "19512345",
+        "pipeline_source": "push", "job_id": "19512346", "ref": "main", "ref_type": "branch", "ref_path": ref_path,
+        "ref_protected": "true", "runner_id": 7, "runner_environment": "gitlab-hosted", "sha": SHA,
+        "ci_config_ref_uri": f"gitlab.com/{path}//.gitlab-ci.yml@{ref_path}", "ci_config_sha": SHA, **said,
+    }  # fmt: skip
 
 
 def _client(said: Mapping[str, JSON]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Its keys are made when it starts. `sign` and `answers` let a test be a hostile p
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -23,9 +24,77 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from msgspec import UNSET
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from msgspec import UNSET, Struct
 
-from issuer.dev.provider_keys import ProviderKey, base64url, make_key
+# They sign with `cryptography` alone: what the provider gives `jose` to verify is not `jose`'s own work.
+
+
+class ProviderKey(Struct, frozen=True):
+    """A key that signs: its JWS algorithm, its kid, the raw JWS signature of a signing input, and its public JWK."""
+
+    alg: str
+    kid: str
+    signature: Callable[[bytes], bytes]
+    jwk: Mapping[str, str]
+
+
+_DIGESTS = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
+_CURVES: dict[str, tuple[ec.EllipticCurve, str, int]] = {  # RFC 7518 3.4, with the octets of a coordinate
+    "256": (ec.SECP256R1(), "P-256", 32),
+    "384": (ec.SECP384R1(), "P-384", 48),
+    "512": (ec.SECP521R1(), "P-521", 66),
+}
+
+
+def make_key(alg: str) -> ProviderKey:
+    """Make a key for RS, PS or ES with 256, 384 or 512 (RFC 7518 3.3 to 3.5), or EdDSA (RFC 8037). An RSA key has 2048
+    bits and takes about 0.1 s."""
+    signature, jwk = _ed25519() if alg == "EdDSA" else _ecdsa(alg[2:]) if alg[:2] == "ES" else _rsa(alg)
+    kid = secrets.token_hex(16)
+    return ProviderKey(alg, kid, signature, {**jwk, "alg": alg, "kid": kid, "use": "sig"})
+
+
+_Pair = tuple[Callable[[bytes], bytes], dict[str, str]]
+
+
+def _rsa(alg: str) -> _Pair:
+    private, digest = rsa.generate_private_key(public_exponent=65537, key_size=2048), _DIGESTS[alg[2:]]
+    public = private.public_key().public_numbers()
+    pss = padding.PSS(padding.MGF1(digest), padding.PSS.DIGEST_LENGTH)
+    scheme = pss if alg[:2] == "PS" else padding.PKCS1v15()
+    jwk = {"kty": "RSA", "n": base64url(_octets(public.n)), "e": base64url(_octets(public.e))}
+    return lambda signing_input: private.sign(signing_input, scheme, digest), jwk
+
+
+def _ecdsa(bits: str) -> _Pair:
+    curve, name, size = _CURVES[bits]
+    private = ec.generate_private_key(curve)
+    public = private.public_key().public_numbers()
+
+    def signature(signing_input: bytes) -> bytes:
+        r, s = decode_dss_signature(private.sign(signing_input, ec.ECDSA(_DIGESTS[bits])))
+        return _octets(r, size) + _octets(s, size)
+
+    x, y = base64url(_octets(public.x, size)), base64url(_octets(public.y, size))
+    return signature, {"kty": "EC", "crv": name, "x": x, "y": y}
+
+
+def _ed25519() -> _Pair:
+    private = ed25519.Ed25519PrivateKey.generate()
+    return private.sign, {"kty": "OKP", "crv": "Ed25519", "x": base64url(private.public_key().public_bytes_raw())}
+
+
+def base64url(raw: bytes) -> str:
+    """Encode without padding (RFC 7515 section 2)."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _octets(number: int, size: int = 0) -> bytes:
+    return number.to_bytes(size or (number.bit_length() + 7) // 8, "big")
+
 
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 KEY_SET_PATH = "/.well-known/jwks"
@@ -50,10 +119,8 @@ Responder = Callable[["Exchange"], None]
 
 class LocalProvider:
     """`with LocalProvider() as provider:` serves on 127.0.0.1, on a port that the system chooses, from a daemon thread.
-
     `clock` gives Unix seconds. `tls` makes it an https provider, and `host` the name in its URL. `answers` replaces
-    what a path answers, `requests` counts by path, `connections` counts what was accepted at all.
-    """
+    what a path answers, `requests` counts by path, `connections` counts what was accepted at all."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.time, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
@@ -67,7 +134,7 @@ class LocalProvider:
         self.closing = threading.Event()
         self._clock = clock
         self._counting = threading.Lock()
-        self._server = Server(self, tls)
+        self._server = ProviderServer(self, tls)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self.issuer = f"{'https' if tls else 'http'}://{host}:{self._server.server_port}"
 
@@ -97,8 +164,6 @@ class LocalProvider:
             REQUEST_TOKEN: self.request_token,
         }
 
-    # -- tokens -------------------------------------------------------------------------------------------------------
-
     def claims(self, **overrides: Any) -> dict[str, Any]:
         """Return the claims of a fresh token of the sample registration; an override of `UNSET` leaves a claim out."""
         now = int(self._clock())
@@ -106,36 +171,16 @@ class LocalProvider:
             "iss": self.issuer,
             # The format for repositories made, renamed or moved since 2026-07-15.
             "sub": f"repo:{OWNER}@{OWNER_ID}/{REPOSITORY.split('/')[1]}@{REPOSITORY_ID}:environment:{ENVIRONMENT}",
-            "aud": f"https://github.com/{OWNER}",
-            "iat": now,
-            "nbf": now - 600,  # as GitHub's
-            "exp": now + TOKEN_TTL_S,
-            "jti": str(uuid.uuid4()),
-            "actor": "octocat",
-            "actor_id": "583231",
-            "base_ref": "",
-            "environment": ENVIRONMENT,
-            "event_name": "push",
-            "head_ref": "",
-            "job_workflow_ref": WORKFLOW_REF,
-            "job_workflow_sha": SHA,
-            "ref": REF,
-            "ref_protected": "true",
-            "ref_type": "branch",
-            "repository": REPOSITORY,
-            "repository_id": REPOSITORY_ID,
-            "repository_owner": OWNER,
-            "repository_owner_id": OWNER_ID,
-            "repository_visibility": "public",
-            "run_attempt": "1",
-            "run_id": "19512345678",
-            "run_number": "42",
-            "runner_environment": "github-hosted",
-            "sha": SHA,
-            "workflow": "evaluate",
-            "workflow_ref": WORKFLOW_REF,
-            "workflow_sha": SHA,
-        }
+            "aud": f"https://github.com/{OWNER}", "jti": str(uuid.uuid4()),
+            "iat": now, "nbf": now - 600, "exp": now + TOKEN_TTL_S,  # as GitHub's
+            "actor": "octocat", "actor_id": "583231", "environment": ENVIRONMENT, "event_name": "push",
+            "ref": REF, "ref_protected": "true", "ref_type": "branch", "base_ref": "", "head_ref": "", "sha": SHA,
+            "repository": REPOSITORY, "repository_id": REPOSITORY_ID, "repository_visibility": "public",
+            "repository_owner": OWNER, "repository_owner_id": OWNER_ID,
+            "run_attempt": "1", "run_id": "19512345678", "run_number": "42", "runner_environment": "github-hosted",
+            "workflow": "evaluate", "workflow_ref": WORKFLOW_REF, "workflow_sha": SHA,
+            "job_workflow_ref": WORKFLOW_REF, "job_workflow_sha": SHA,
+        }  # fmt: skip
         return {name: value for name, value in {**claims, **overrides}.items() if value is not UNSET}
 
     def token(self, audience: object, *, alg: str = "RS256", **overrides: Any) -> str:
@@ -157,19 +202,14 @@ class LocalProvider:
         self.rs256, self.es256 = make_key("RS256"), make_key("ES256")
         self.published = [self.rs256, self.es256]
 
-    # -- pages --------------------------------------------------------------------------------------------------------
-
     def discovery(self) -> dict[str, Any]:
         """Return the discovery document (OpenID Connect Discovery 1.0, section 3), with GitHub's members."""
         return {
-            "issuer": self.issuer,
-            "jwks_uri": self.issuer + KEY_SET_PATH,
-            "subject_types_supported": ["public", "pairwise"],
-            "response_types_supported": ["id_token"],
+            "issuer": self.issuer, "jwks_uri": self.issuer + KEY_SET_PATH, "scopes_supported": ["openid"],
+            "subject_types_supported": ["public", "pairwise"], "response_types_supported": ["id_token"],
             "claims_supported": sorted(self.claims()),
             "id_token_signing_alg_values_supported": sorted({key.alg for key in self.published}),
-            "scopes_supported": ["openid"],
-        }
+        }  # fmt: skip
 
     def key_set(self) -> dict[str, Any]:
         """Return the JWK set."""
@@ -213,7 +253,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # a body that waits for the acknowledgement of its headers costs 40 ms
-    server: Server
+    server: ProviderServer
 
     def do_GET(self) -> None:
         """Answer as the provider does."""
@@ -233,7 +273,7 @@ class Exchange(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-class Server(ThreadingHTTPServer):
+class ProviderServer(ThreadingHTTPServer):
     """Counts connections, and ends those that are still open when it closes."""
 
     daemon_threads = True

@@ -16,15 +16,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from issuer import files, keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats.strict_yaml import MAX_BYTES
-from issuer.service.log.setup import init
-from issuer.service.server import log_settings
-from issuer.service.settings import EMBEDDED, VARIABLES, Keys, Listen, Settings, Store, changed, values_of
+from issuer.io import files, keyfile
+from issuer.service.log.sequencer.setup import init, log_settings, read_seal
+from issuer.service.settings.model import EMBEDDED, VARIABLES, Keys, Listen, Settings, Store, changed, values_of
 from issuer.service.signing.keyring import generate
-from issuer.tlog.note import Kind, NoteSigner, vkey_of
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH
 
 # The sample policies: package data of an installed wheel, the top-level folder of a checkout.
 SAMPLE_POLICIES = next(
@@ -87,10 +85,8 @@ def _sweep(place: Path) -> None:
 
 
 def begin_log(settings: Settings, folder: Path) -> Settings:
-    """Begin a transparency log under an origin that was never used, and write the policy of who trusts it.
-
-    Returns the settings with the log.
-    """
+    """Begin a transparency log under an origin that was never used, and write the policy of who trusts it. Returns the
+    settings with the log."""
     settings = changed(
         settings,
         log_origin=f"{settings.url.removeprefix('http://')}/log/{secrets.token_hex(4)}",
@@ -98,14 +94,11 @@ def begin_log(settings: Settings, folder: Path) -> Settings:
         log_witness_policy=str(folder / LOG_POLICY),
     )
     store_url = "" if settings.store.url == EMBEDDED else settings.store.url
-    log, key = log_settings(settings, store_url), keyfile.generate()
+    log = log_settings(settings, store_url)
     files.make_folder(Path(log.key_file).parent)
-    keyfile.write(Path(log.key_file), key, None)
+    keyfile.write(Path(log.key_file), keyfile.generate(), None)
     init(log)
-    verifier = NoteSigner(log.origin, key).verifier
-    files.create(
-        folder / LOG_POLICY, f"log {vkey_of(verifier.name, verifier.public_key, Kind.ED25519)}\nquorum none\n".encode()
-    )
+    files.create(folder / LOG_POLICY, f"log {read_seal(log).verifier.to_text()}\nquorum none\n".encode())
     return settings
 
 

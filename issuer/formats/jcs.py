@@ -49,9 +49,7 @@ def digest_of_bytes(raw: bytes) -> str:
 
 def plain(value: JSON) -> Plain:
     """Return the value for `encode`, so that a value that is digested, stored and signed in turn is walked only once.
-
-    Raises ValueError as `canonical` does, except for lone surrogates.
-    """
+    Raises ValueError as `canonical` does, except for lone surrogates."""
     walked: Plain = _plain(value)
     return walked
 

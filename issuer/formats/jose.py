@@ -23,9 +23,8 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jcs
-from issuer.formats.ed25519 import is_good_point
-from issuer.formats.rsa import is_roca
 from issuer.formats.strict_json import JSON, loads
+from issuer.formats.weak_keys import is_good_point, is_roca
 
 # PyJWT 2.15 knows no other name; RFC 9864 renames it `Ed25519`. Verifiers take both, on an Ed25519 key only.
 EDDSA: Final = "EdDSA"
@@ -57,9 +56,8 @@ class UnverifiedJws(Struct, frozen=True):
 
 def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws:
     """Take a compact JWS apart (RFC 7515 7.1): size, alphabet, canonical base64url, a header object without duplicates.
-
-    Raises FormatError(`jws.malformed`). The caller must still judge every header member, the payload and the signature.
-    """
+    Raises FormatError(`jws.malformed`). The caller must still judge every header member, the payload and the
+    signature."""
     if len(token) > max_bytes:
         raise _malformed(f"longer than {max_bytes} bytes")
     head, _, rest = token.partition(".")
@@ -161,11 +159,9 @@ class KeySet(Struct, frozen=True):
 
 
 def parse_key_set(raw: bytes) -> KeySet:
-    """Read a JWK set (RFC 7517 section 5) of at most 256 KiB and 64 keys.
-
-    Unusable keys are skipped: private or symmetric, for encryption, weak, of the ROCA flaw, off their curve, of low
-    order, without a kid; of two keys with one kid, both. Raises FormatError where the set itself is malformed.
-    """
+    """Read a JWK set (RFC 7517 section 5) of at most 256 KiB and 64 keys. Unusable keys are skipped: private or
+    symmetric, for encryption, weak, of the ROCA flaw, off their curve, of low order, without a kid; of two keys with
+    one kid, both. Raises FormatError where the set itself is malformed."""
     value = loads(raw, max_bytes=MAX_KEY_SET_BYTES, max_depth=8, number=_any_number)
     members = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(members, list):

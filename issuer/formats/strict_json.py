@@ -18,12 +18,20 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from issuer.codes import Code
-from issuer.errors import FormatError
+from issuer.errors import FormatError, InputError, Place
+
+
+class VersionOne(Struct, frozen=True):
+    """What a line of the first version has, whatever else it has."""
+
+    version: Literal[1]
+
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+Scalar: TypeAlias = str | bool | int
 T = TypeVar("T")
 
 MAX_EXACT_INTEGER = 2**53 - 1
@@ -41,11 +49,9 @@ _MANTISSA = re.compile(r"[-+]?([0-9]*)\.?([0-9]*)")
 
 
 def exact_number(text: str) -> int | float:
-    """Read a decimal number as the nearest double, or as an int where it is spelled as one; `-0` becomes 0.
-
-    Raises ValueError, saying which rule is broken: not finite, over- or underflow, integral beyond 2^53 - 1 in any
-    spelling, more than 17 significant digits (contract section 2).
-    """
+    """Read a decimal number as the nearest double, or as an int where it is spelled as one; `-0` becomes 0. Raises
+    ValueError, saying which rule is broken: not finite, over- or underflow, integral beyond 2^53 - 1 in any spelling,
+    more than 17 significant digits (contract section 2)."""
     if len(text) <= SHORT_CHARS and _INTEGER.fullmatch(text):
         return int(text)  # a time, a count: the rules below cannot refuse it
     if len(text) <= SHORT_CHARS and _DECIMAL.fullmatch(text) and (value := float(text)):
@@ -111,10 +117,8 @@ Path: TypeAlias = "tuple[Path, str | int] | None"
 
 
 def pointer_along(path: Path) -> str:
-    """Return the JSON pointer of a path, which is a chain from the leaf up.
-
-    Walks carry a path and make the pointer where they fail: one pointer per value is quadratic under a long name.
-    """
+    """Return the JSON pointer of a path, which is a chain from the leaf up. Walks carry a path and make the pointer
+    where they fail: one pointer per value is quadratic under a long name."""
     names: list[str | int] = []
     while path is not None:
         path, name = path
@@ -141,12 +145,10 @@ def _walk(value: object, path: Path, depth: int, max_depth: int) -> None:
 
 
 def loads(raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str], object] = exact_number) -> JSON:
-    """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep.
-
-    `number` reads each number's text, `NaN` and `Infinity` among them, and raises ValueError for one that it refuses:
-    by default everything that a double does not carry exactly. Raises FormatError with a `file.*` code, and a
-    pointer or a line and column, never anything else.
-    """
+    """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep. `number`
+    reads each number's text, `NaN` and `Infinity` among them, and raises ValueError for one that it refuses: by default
+    everything that a double does not carry exactly. Raises FormatError with a `file.*` code, and a pointer or a line
+    and column, never anything else."""
     if len(raw) > max_bytes:
         raise FormatError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes")
     if number is exact_number and (members := _read_quickly(raw, max_depth)) is not None:
@@ -169,10 +171,8 @@ def loads(raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str],
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Count the values of a JSON document, containers and what is in them, up to `most` + 1; names are no values.
-
-    For bytes that are known to be JSON. Builds nothing, so that a bound comes before the work that it is for.
-    """
+    """Count the values of a JSON document, containers and what is in them, up to `most` + 1; names are no values. For
+    bytes that are known to be JSON. Builds nothing, so that a bound comes before the work that it is for."""
     # A value comes first, or after a comma or an opening bracket: nearly every document is counted by these alone.
     opened = raw.count(b"[") + raw.count(b"{") - raw.count(b"[]") - raw.count(b"{}")
     if (at_most := 1 + raw.count(b",") + opened) <= most:
@@ -200,10 +200,8 @@ _INNERMOST = re.compile(rb"\[[^\[\]{}]*+\]|\{[^\[\]{}]*+\}")
 
 
 def _read_quickly(raw: bytes, max_depth: int) -> dict[str, JSON] | None:
-    """Read an object in C; None where anything is in doubt.
-
-    What msgspec does not know is seen to here: members that are named twice, numbers that no double carries, and depth.
-    """
+    """Read an object in C; None where anything is in doubt. What msgspec does not know is seen to here: members that
+    are named twice, numbers that no double carries, and depth."""
     try:
         value = _read_members(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -230,11 +228,9 @@ def _nests_at_most(written: bytes, depth: int) -> bool:
 
 
 def _as_many_texts(raw: bytes, written: bytes) -> bool:
-    r"""Say whether msgspec, which keeps the last of two members, has read all of a document; False where in doubt.
-
-    Each string that was read is written with as many quotes as it had, unless one was spelled `\u0022`. So there are
-    fewer quotes if and only if a string was lost.
-    """
+    r"""Say whether msgspec, which keeps the last of two members, has read all of a document; False where in doubt. Each
+    string that was read is written with as many quotes as it had, unless one was spelled `\u0022`. So there are fewer
+    quotes if and only if a string was lost."""
     return b"\\u" not in raw and raw.count(b'"') == written.count(b'"')
 
 
@@ -255,12 +251,7 @@ def _scan(text: str, reading: _Reading, number: Callable[[str], object]) -> JSON
 @lru_cache(8)
 def _decoder(number: Callable[[str], object]) -> json.JSONDecoder:
     """Return a decoder that raises ValueError at the first broken rule. Making one takes longer than most scans."""
-    return json.JSONDecoder(
-        object_pairs_hook=_distinct,
-        parse_int=number,
-        parse_float=number,
-        parse_constant=number,
-    )
+    return json.JSONDecoder(object_pairs_hook=_distinct, parse_int=number, parse_float=number, parse_constant=number)
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> object:
@@ -272,9 +263,7 @@ def _distinct(pairs: list[tuple[str, object]]) -> object:
 
 class Misfit(FormatError):
     """A member that does not fit its type: `file.schema`, or `file.unknown_member` where the type has no such member.
-
-    `quotes` is what a YAML file has wrong with them: they are missing around text, or needless around a number.
-    """
+    `quotes` is what a YAML file has wrong with them: they are missing around text, or needless around a number."""
 
     def __init__(self, code: Code, detail: str, quotes: Literal["", "missing", "needless"] = "") -> None:
         super().__init__(code, detail)
@@ -282,10 +271,8 @@ class Misfit(FormatError):
 
 
 def convert(value: JSON, kind: type[T]) -> T:
-    """Turn the result of a strict reader into a typed value: strict types, unknown members refused.
-
-    Raises Misfit with the pointer of the first member that does not fit.
-    """
+    """Turn the result of a strict reader into a typed value: strict types, unknown members refused. Raises Misfit with
+    the pointer of the first member that does not fit."""
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
@@ -293,11 +280,9 @@ def convert(value: JSON, kind: type[T]) -> T:
 
 
 def misfits(value: JSON, kind: Any) -> Iterator[Misfit]:
-    """Yield each member that does not fit the type; nothing if all fit.
-
-    msgspec stops at the first and hides the keys of maps, so a value that does not fit is taken apart along its type:
-    the fault is in the value that does not fit although every part of it does.
-    """
+    """Yield each member that does not fit the type; nothing if all fit. msgspec stops at the first and hides the keys
+    of maps, so a value that does not fit is taken apart along its type: the fault is in the value that does not fit
+    although every part of it does."""
     for path, misfit in _misfits(value, kind, None):
         yield misfit.within(pointer_along(path))
 
@@ -405,3 +390,31 @@ def _choice(kind: Any) -> str:
 
 
 Text = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+# -- JSON Lines -------------------------------------------------------------------------------------------------------
+
+# The history of the keys, the record of revocations and the audit: an object on each line, its version first.
+
+Line = TypeVar("Line", bound=Struct)
+_write = msgspec.json.Encoder().encode
+
+
+def to_line(value: Struct) -> bytes:
+    """Write an object, and the line feed behind it."""
+    return _write(value) + b"\n"
+
+
+def read_lines(
+    raw: bytes, read: Callable[[bytes, Line | None], Line], name: str
+) -> tuple[tuple[Line, ...], InputError | None]:
+    """Return the good lines of a file, and what is wrong with the first one that is not good. `read` gets a line and
+    what the good line before it says, and raises FormatError."""
+    good: list[Line] = []
+    first: InputError | None = None
+    for number, line in enumerate(raw.splitlines(), 1):
+        try:
+            good.append(read(line, good[-1] if good else None))
+        except FormatError as error:
+            first = first or InputError(error.code, error.detail, Place(name, number, 1), error.pointer)
+    return tuple(good), first

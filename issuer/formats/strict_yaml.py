@@ -3,7 +3,6 @@
 YAML readers disagree about plain scalars (`1e3`, `017`, `12:30`, `on`, `1_000`, a bare date), so nothing is resolved by
 a YAML library: libyaml gives nodes, and a plain scalar is a number, `true`, `false`, `null` or text only where PyYAML,
 ruamel.yaml, js-yaml and yaml all read it so. Everything else is refused with its line and column, and what to write.
-The plainest files are read without libyaml (`yaml_blocks`), which then only finds places.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -32,9 +31,7 @@ from issuer.formats.strict_json import (
     misfits,
     pointer_along,
 )  # fmt: skip
-from issuer.formats.yaml_blocks import read_blocks
-from issuer.formats.yaml_indents import find_fault
-from issuer.formats.yaml_syntax import explain_syntax
+from issuer.formats.yaml_layout import explain_syntax, find_fault
 
 T = TypeVar("T")
 
@@ -88,19 +85,14 @@ _COMPOSED = {
 }
 
 
-class Document(Struct, frozen=True, eq=False, dict=True):
-    """The content of a file: its value as JSON, and the place of every node, by JSON pointer on demand."""
+class Document(Struct, frozen=True, eq=False):
+    """The content of a file: its value as JSON, and the place of every node, by JSON pointer on demand. `root` is the
+    node graph of libyaml, on which pointers are resolved; None for a value without a text."""
 
     name: str
     value: JSON
-    _root: Any = None
-    _text: str = ""  # of which the root is still to be made
+    root: Any = None
     _found: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
-
-    @cached_property
-    def root(self) -> Any:
-        """The node graph of libyaml, on which pointers are resolved; None for a value without a text."""
-        return _compose(self._text, self.name, MAX_NODES) if self._text else self._root
 
     def place(self, pointer: str) -> Place:
         """Return the place of the node, or of the nearest node around it."""
@@ -186,21 +178,17 @@ def _no_dates(_pointer: str) -> bool:
 def load(
     raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates, max_values: int = MAX_NODES
 ) -> Document:
-    """Read one YAML document of at most 1 MiB, 16 levels and `max_values` values, keys among them.
-
-    `bare_dates` decides at which pointers a bare ISO date is text. Raises InputError with line and column for
-    everything that contract section 3 refuses, never anything else.
-    """
+    """Read one YAML document of at most 1 MiB, 16 levels and `max_values` values, keys among them. `bare_dates` decides
+    at which pointers a bare ISO date is text. Raises InputError with line and column for everything that contract
+    section 3 refuses, never anything else."""
     return _Reader(raw, name, bare_dates, 1, max_values).read()
 
 
 def examine(
     raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates
 ) -> tuple[Document | None, tuple[InputError, ...]]:
-    """Read a document as `load` does, and return it with up to 100 refusals, in the file's order.
-
-    A refused value is in the document as its text. The document is None where reading could not go on.
-    """
+    """Read a document as `load` does, and return it with up to 100 refusals, in the file's order. A refused value is in
+    the document as its text. The document is None where reading could not go on."""
     reader = _Reader(raw, name, bare_dates, MAX_REFUSALS)
     try:
         return reader.read(), tuple(reader.refusals)
@@ -257,10 +245,8 @@ def _leaves(node: Any) -> Iterator[Any]:
 
 
 class _Composer(CParser):
-    """libyaml's composer, resolving nothing. It recurses in C, so its hooks bound the depth before the stack does.
-
-    The three hooks are private to PyYAML's C extension. A test holds that a new PyYAML still calls them as this one.
-    """
+    """libyaml's composer, resolving nothing. It recurses in C, so its hooks bound the depth before the stack does. The
+    three hooks are private to PyYAML's C extension. A test holds that a new PyYAML still calls them as this one."""
 
     def __init__(self, text: str, name: str, max_values: int) -> None:
         super().__init__(text)
@@ -321,8 +307,6 @@ class _Reader:
 
     def read(self) -> Document:
         self._text = _decode(self._raw, self._name)
-        if (value := read_blocks(self._text, self._max_values)) is not None:
-            return Document(self._name, value, _text=self._text)
         self._has_properties = any(sign in self._text for sign in _PROPERTIES)
         ends = self._text.endswith("\n")
         self._cut_short = MAX_BYTES + 1 if ends else len(self._text.rstrip())

@@ -10,6 +10,8 @@ from msgspec import Meta
 # The year 2242. A time in milliseconds lies beyond it, and so is never taken for one in seconds.
 MAX_UNIX_S = 2**33
 UnixTime = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
+# How far a provider's clock may be off: one constant for the decoder and for the life of the use record.
+LEEWAY_S = 30
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 

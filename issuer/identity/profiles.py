@@ -18,7 +18,6 @@ from typing import Literal
 from msgspec import Struct
 
 from issuer.formats.strict_json import JSON
-from issuer.wire import TOKENS_ISSUE
 
 MINUTE = 60
 HOUR = 3600
@@ -61,6 +60,8 @@ class Foreign(Struct, frozen=True):
     commit: str
 
 
+# What an access token's `scope` must name.
+TOKENS_ISSUE = "tokens:issue"
 # The kind of a provider's credentials chooses their verifier: OIDC identity tokens; OAuth access tokens (RFC 9068), or
 # opaque ones that the provider is asked about (RFC 7662); personal access tokens of this service, or of Hugging Face.
 Kind = Literal["identity-token", "access-token", "introspection", "pat", "huggingface"]

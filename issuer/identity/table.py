@@ -1,19 +1,105 @@
-"""The rules of `providers.yaml`: an entry, filled in by its profile, and the URLs that it may name. Pure."""
+"""`providers.yaml`, the closed table of identity providers: its entries, their rules, and the look-up. Pure.
+
+A provider is an entry with the defaults of its profile filled in.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.formats import jose
 from issuer.formats.findings import Findings
-from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.strict_json import JSON, Text, pointer_to
 from issuer.formats.strict_yaml import Document
+from issuer.formats.url import UrlError, split_url
 from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES, Kind, Profile
-from issuer.identity.provider import Bounded, KeySource, Provider, ProviderEntry
-from issuer.url import UrlError, split_url
+
+Seconds = Annotated[int, Meta(ge=1, le=86_400)]
+
+
+class Bounded(Struct, frozen=True, forbid_unknown_fields=True):
+    """`uses: {bounded: N}`: a token may make N different requests."""
+
+    bounded: Annotated[int, Meta(ge=1, le=1000)]
+
+
+class KeySource(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the keys are, unless by discovery: exactly one of a URL and static JWKs."""
+
+    jwks_uri: Text | UnsetType = UNSET
+    static: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=64)] | UnsetType = UNSET
+
+
+class Introspection(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to ask a provider about its opaque tokens (RFC 7662): as which client, and where, unless by discovery.
+
+    `client_secret_file` is the path of the file with the client's secret: no policy or digest contains the secret
+    itself. `token_prefix` is how each of its tokens begins, so that it is never shown another provider's.
+    """
+
+    client_id: Text
+    client_secret_file: Text
+    endpoint: Text | UnsetType = UNSET
+    token_prefix: Text | UnsetType = UNSET
+
+
+class ProviderEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """One provider in `providers.yaml`; absent members come from the profile."""
+
+    profile: str
+    issuer: Text | UnsetType = UNSET
+    audience: Text | UnsetType = UNSET
+    algorithms: Annotated[list[str], Meta(min_length=1)] | UnsetType = UNSET
+    max_lifetime_s: Seconds | UnsetType = UNSET
+    max_age_s: Seconds | UnsetType = UNSET
+    uses: Literal["single"] | Bounded | UnsetType = UNSET
+    keys: Literal["discovery"] | KeySource | UnsetType = UNSET
+    events: list[str] | UnsetType = UNSET
+    introspection: Introspection | UnsetType = UNSET
+
+
+class ProvidersFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """`providers.yaml`: the closed table of identity providers."""
+
+    version: Literal[1]
+    providers: Annotated[dict[str, ProviderEntry], Meta(min_length=1)]
+
+
+class Provider(Struct, frozen=True, omit_defaults=True):
+    """The effective entry: what the file says, profile defaults filled in. Part of the policy digest.
+
+    `max_lifetime_s` and `max_age_s` are 0 for a kind that is not judged by them. `uses` is how many different
+    requests one identity token may make, or one nonce.
+    """
+
+    id: str
+    profile: str
+    issuer: str
+    audience: str
+    algorithms: tuple[str, ...]
+    max_lifetime_s: int
+    max_age_s: int
+    uses: int
+    keys: Literal["discovery"] | KeySource
+    events: tuple[str, ...]
+    introspection: Introspection | None = None
+
+    @property
+    def rules(self) -> Profile:
+        """The built-in profile behind this entry."""
+        return PROFILES[self.profile]
+
+    @property
+    def token_prefix(self) -> str:
+        """How each opaque credential of this provider begins; "" where that is not known."""
+        return self.rules.prefix or (self.introspection and self.introspection.token_prefix) or ""
+
+
+# -- the rules of an entry ---------------------------------------------------------------------------------------------
 
 # The kinds whose credentials are JWTs, verified under the provider's published keys.
 SIGNED: frozenset[Kind] = frozenset({"identity-token", "access-token"})
@@ -249,3 +335,36 @@ def _check_keys(findings: Findings, document: Document, at: str, entry: Provider
         if findings.demand(document, place, key, usable) and key is not None:
             findings.demand(document, place, key.kid not in kids, "another key has this kid: neither would be used")
             kids.add(key.kid)
+
+
+# -- the look-up -------------------------------------------------------------------------------------------------------
+
+# The form of a credential alone names its provider: a credential goes to one provider at most, because a stranger that
+# sees a token can use it.
+
+
+class ProviderIndex:
+    """The closed table of providers, by issuer (`PolicySet.providers`), prepared for a look-up in every request."""
+
+    __slots__ = ("_by_issuer", "_opaque")
+
+    def __init__(self, providers: Mapping[str, Provider]) -> None:
+        self._by_issuer = providers
+        self._opaque = [provider for provider in providers.values() if provider.rules.kind not in SIGNED]
+
+    def of_jwt(self, issuer: JSON) -> Provider | None:
+        """Find the provider of a JWT by its `iss`, compared byte for byte: no slash, case or port is forgiven.
+
+        An issuer whose credentials are never JWTs, such as this service, has not issued it.
+        """
+        provider = self._by_issuer.get(issuer) if isinstance(issuer, str) else None
+        return None if provider is None or provider.rules.prefix else provider
+
+    def of_opaque(self, bearer: str) -> Provider | None:
+        """Find the provider whose credentials begin like this. The known form of one kind is that kind's alone."""
+        known = bearer.startswith(TOKEN_PREFIXES)
+        for provider in self._opaque:
+            prefix = provider.token_prefix
+            if bearer.startswith(prefix) and (prefix in TOKEN_PREFIXES or not known):
+                return provider
+        return None

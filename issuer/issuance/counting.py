@@ -14,13 +14,12 @@ from itertools import islice
 
 import msgspec
 
-from issuer.abuse import MAX_FILES, Abuse
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON
-from issuer.issuance.body import Request
 from issuer.issuance.ports import Countable, Item
-from issuer.issuance.steps import Registered
-from issuer.policy.globs import Globs
+from issuer.issuance.steps import Registered, Request
+from issuer.limits.abuse import MAX_FILES, Abuse
+from issuer.policy.patterns import Globs
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric, RunClaims
 from issuer.results.entry import Submission

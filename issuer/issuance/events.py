@@ -11,8 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from issuer.abuse import Tally, Then
-from issuer.audit_events import (
+from issuer.audit.events import (
     COUNTED,
     MAX_EVENT_BYTES,
     AbuseSignal,
@@ -26,16 +25,26 @@ from issuer.audit_events import (
     Verdict,
 )
 from issuer.formats import jcs
-from issuer.identity.caller import Caller, ClaimNames
-from issuer.issuance.body import Request
-from issuer.issuance.signals import Signals
-from issuer.issuance.steps import Forged, Issued, Judged, Quarantined, Refusal, Registered, Revoked, Stranger
-from issuer.policy.names import first_name
+from issuer.identity.token import Caller, ClaimNames
+from issuer.issuance.steps import (
+    Forged,
+    Issued,
+    Judged,
+    Quarantined,
+    Refusal,
+    Registered,
+    Request,
+    Revoked,
+    Signals,
+    Stranger,
+)
+from issuer.limits.abuse import Tally, Then
+from issuer.policy.impersonation import first_name
 from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.wire import Denied
+from issuer.token.wire import Denied
 
 # A name in a request is any text, and may be a credential that was put there by mistake.
 MAX_NAME_CHARS = 512

@@ -14,21 +14,18 @@ from __future__ import annotations
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from issuer.abuse import Tally
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.issuance.body import OF_CALLER, Request, asks_of_caller
 from issuer.issuance.counting import countable
 from issuer.issuance.events import granted_event, names_of
-from issuer.issuance.in_steps import Steps
-from issuer.issuance.judge import judge, read_and_judge
+from issuer.issuance.identify import refuse
+from issuer.issuance.issue import counted_in
+from issuer.issuance.judge import asks_of_caller, judge, read_and_judge
 from issuer.issuance.ports import AdmissionRequest, Authority, Counted
-from issuer.issuance.recall import counted_in
-from issuer.issuance.refuse import refuse
-from issuer.issuance.signals import Signals
-from issuer.issuance.steps import Judged, Refusal, Registered
+from issuer.issuance.steps import OF_CALLER, Judged, Refusal, Registered, Request, Signals, Steps
+from issuer.limits.abuse import Tally
 from issuer.policy.disclose import disclose
-from issuer.wire import Attempt, Denied, Explained, Standing
+from issuer.token.wire import Attempt, Denied, Explained, Standing
 
 # As long as a real one, so that the draft has its real size. No token ever carries it.
 NO_JTI = "A" * 22

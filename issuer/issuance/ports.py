@@ -6,18 +6,16 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from issuer.abuse import Abuse, Then
-from issuer.audit_events import Decision, Event
+from issuer.audit.events import Audit
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.identity.caller import Caller
-from issuer.issuance.in_steps import Steps
-from issuer.issuance.steps import Payer, Registered
-from issuer.issuance.store_secret import StoreSecret
-from issuer.limits import Limits, RateState
+from issuer.identity.token import Caller
+from issuer.issuance.steps import Payer, Registered, Steps, StoreSecret
+from issuer.limits.abuse import Abuse, Then
+from issuer.limits.rate import Limits, RateState
 from issuer.policy.match import PolicySet
-from issuer.verify_token import Template
-from issuer.wire import LogEntry
+from issuer.token.verify_token import Template
+from issuer.token.wire import LogEntry
 
 T = TypeVar("T")
 
@@ -261,21 +259,6 @@ class Signer(Protocol):
 
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input with one key. Raises Undecided(`dependency.signer`)."""
-        ...
-
-
-class Audit(Protocol):
-    """The audit sink, apart from the log stream."""
-
-    async def record(self, event: Event) -> None:
-        """Write one event, before the answer leaves. Raises Undecided(`dependency.audit`)."""
-        ...
-
-    async def refuse(self, refused: Decision) -> None:
-        """Write a refusal, or count it where its caller has had many: counts are written by the minute.
-
-        Raises Undecided(`dependency.audit`).
-        """
         ...
 
 

@@ -6,28 +6,100 @@ Arrival ─► Registered ─► (the body) Request ─► Judged ─► Issued
 
 from __future__ import annotations
 
-from msgspec import Struct
+import hashlib
+import hmac
+from collections.abc import Generator, Iterable, Iterator
+from typing import TypeAlias, TypeVar
 
-from issuer.abuse import NOTHING_COUNTED, Tally
+from msgspec import Raw, Struct
+
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
-from issuer.identity.caller import Caller
-from issuer.issuance.body import Request
-from issuer.issuance.signals import NO_SIGNALS, Signals
-from issuer.issuance.store_secret import StoreSecret
-from issuer.limits import RateState
+from issuer.formats import jcs
+from issuer.formats.times import show_time
+from issuer.identity.token import Caller
+from issuer.limits.abuse import NOTHING_COUNTED, Signal, Tally, judge
+from issuer.limits.rate import RateState
 from issuer.policy.check import Check
 from issuer.policy.decide import Denial, Grant, check_caller
+from issuer.policy.model import Policy
 from issuer.policy.registration import Registration
-from issuer.verify_token import Template
-from issuer.wire import IssuedToken
+from issuer.results.claims import RunClaims
+from issuer.results.entry import Submission
+from issuer.token.verify_token import Attempt, Template
+from issuer.token.wire import IssuedToken, Kind
+
+T = TypeVar("T")
+# Work that yields between two short steps, so that other requests have their turn, and returns its result.
+Steps: TypeAlias = Generator[None, None, T]
+
+
+def one_by_one(items: Iterable[T]) -> Steps[tuple[T, ...]]:
+    """Make each item of a lazy iterable in its own step."""
+    made = []
+    for item in items:
+        made.append(item)
+        yield
+    return tuple(made)
+
+
+def finish(steps: Steps[T]) -> T:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+
+
+# -- who is calling ----------------------------------------------------------------------------------------------------
+
+# The buckets that all callers share who only resemble one identity (contract section 5, who pays): enough that the
+# refusals of one job seldom meet another's, few enough that all of them together fill no store.
+BUCKETS = 64
+_MAC_BYTES = hashlib.sha256().digest_size
+
+
+class StoreSecret:
+    """The keys of a service, 32 random bytes each and equal on all its hosts; a writer to the store does not have them.
+
+    They seal templates and scatter callers over buckets. The first key seals and every key opens, so that the operator
+    can change a key while templates live.
+    """
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, *keys: bytes) -> None:
+        self._keys = keys
+
+    def seal(self, record: str, request_digest: str, template: bytes) -> bytes:
+        """Put an HMAC-SHA-256 before a template, which binds it to its place: the record and the request in it."""
+        return _mac(self._keys[0], record, request_digest, template) + template
+
+    def unseal(self, record: str, request_digest: str, sealed: bytes) -> bytes | None:
+        """Return the template that was sealed for this place; None for anything else."""
+        mac, template = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+        for key in self._keys:
+            if hmac.compare_digest(mac, _mac(key, record, request_digest, template)):
+                return template
+        return None
+
+    def bucket(self, failing: str) -> int:
+        """Return the bucket of callers who fail by these values. The key keeps callers from choosing their bucket."""
+        digest = hmac.digest(self._keys[0], b"bucket\0" + failing.encode("utf-8", "surrogatepass"), "sha256")
+        return int.from_bytes(digest[:8], "big") % BUCKETS
+
+
+def _mac(key: bytes, record: str, request_digest: str, template: bytes) -> bytes:
+    # Both names are SHA-256 in hexadecimal, so that no two places and templates are the same bytes.
+    return hmac.digest(key, b"template\0%b\0%b\0%b" % (record.encode(), request_digest.encode(), template), "sha256")
 
 
 class Arrival(Struct, frozen=True):
     """A request before any judgement.
 
-    `endpoint` is its endpoint's name in the audit, `source` the address that it came from, and `at` the time at which
-    it is judged, in Unix seconds.
+    `endpoint` is its endpoint's name in the audit, `source` its address, and `at` its time in Unix seconds.
     """
 
     id: str
@@ -45,7 +117,7 @@ class Stranger(Struct, frozen=True):
 
 class Payer(Struct, frozen=True):
     """Who pays for a request (contract section 5): a registered identity or, where `bucket` is set, one of the 64
-    buckets of those who have its pins and fail what else is asked of it."""
+    buckets of the callers that have its pins and fail its other requirements."""
 
     integration: str
     identity: str
@@ -53,10 +125,10 @@ class Payer(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
-    """An authenticated caller and its registration, and what its policy says of it whatever it asks for: `checks`.
+    """An authenticated caller, its registration, and the `checks` that its policy makes whatever it asks for.
 
-    `denial` is set where one of these failed. Then it pays from `bucket`, unless nothing is paid because its
-    integration is suspended.
+    `denial` is set where one of these failed. Then the caller pays from `bucket`, unless its integration is suspended,
+    which costs nothing.
     """
 
     arrival: Arrival
@@ -85,11 +157,96 @@ def _failing(denial: Denial) -> str:
     return repr([(check.rule, check.values) for check in denial.checks if not check.passed])
 
 
+# -- what it asks for --------------------------------------------------------------------------------------------------
+
+
+class Request(Struct, frozen=True):
+    """What a request asks for. `integration`, `audience` and `nonce` are "" where it names none. Only `OF_CALLER` has
+    no submissions."""
+
+    kind: Kind
+    submissions: tuple[Submission, ...]
+    integration: str
+    audience: str
+    nonce: str = ""
+
+    def runs(self) -> Iterator[tuple[str, RunClaims]]:
+        """Yield what a policy judges of each result: where its claims are in the body, and the claims."""
+        return ((f"{item.pointer}/claims", item.claims) for item in self.submissions)
+
+    def digest(self, integration: str, audience: str) -> str:
+        """Return what makes two requests the same one: kind, content, and both names as resolved; never a path."""
+        results = [
+            {"claims": Raw(item.canonical_claims), "details": Raw(item.canonical_details)} for item in self.submissions
+        ]
+        value = {"kind": self.kind, "results": results, "integration": integration, "audience": audience}
+        return hashlib.sha256(jcs.encode(value)).hexdigest()
+
+
+# An explanation without a run: the policy judges the caller alone.
+OF_CALLER = Request("single", (), "", "")
+
+_ATTEMPTS = (
+    "{count} different sets of metric values were signed for this model commit, benchmark commit, task and framework "
+    "since {since}, more than {limit}: sign the result of one run, and say in its notes what the others were"
+)
+_ARTIFACT = (
+    "{count} different sets of metric values name the same evidence file, more than {limit}: sign what the file says, "
+    "or name the file of this run"
+)
+_SPREAD = {
+    "owners_a_day": "results for {count} model owners were signed today, more than {limit}",
+    "owners_a_run": "results for {count} model owners were signed in this CI run, more than {limit}",
+    "tokens_a_day": "{count} tokens were signed today, more than {limit}",
+    "tokens_a_run": "{count} tokens were signed in this CI run, more than {limit}",
+}
+_ASK = ": if this is meant, ask the operator of this service for wider limits"
+
+
+class Signals(Struct, frozen=True):
+    """The counts of an admission, without items where nothing was counted, and the signals that they `raised`."""
+
+    tally: Tally
+    raised: tuple[Signal, ...] = ()
+
+    @classmethod
+    def of(cls, policy: Policy, tally: Tally) -> Signals:
+        """Judge what was counted by the policy of today."""
+        return cls(tally, judge(policy.abuse, tally)) if tally.items else cls(tally)
+
+    def attempts(self) -> tuple[Attempt | None, ...]:
+        """Return the attempt of each result, None where its number is not exact; empty where nothing was counted."""
+        return tuple([Attempt(item.number, item.since) if item.exact else None for item in self.tally.items])
+
+    def warnings(self, item: int) -> tuple[str, ...]:
+        """Return the warnings about one result: the code of each signal, what was counted, what to do."""
+        return tuple([
+            self._describe(signal)
+            for signal in self.raised
+            if signal.then != "observe" and signal.item in {item, None}
+        ])  # fmt: skip
+
+    def _describe(self, signal: Signal) -> str:
+        text = {"attempts": _ATTEMPTS, "artifact": _ARTIFACT}.get(signal.name) or (
+            _SPREAD[signal.rule.rpartition(".")[2]] + _ASK
+        )
+        since = self.tally.items[signal.item or 0].since
+        said = text.format(count=signal.count, limit=signal.limit, since=show_time(since)[:10])
+        slower = f"; throttled until {show_time(self.tally.throttled_until)}" if signal.then == "throttle" else ""
+        return f"abuse.{signal.name}: {said}{slower}"
+
+
+NO_SIGNALS = Signals(NOTHING_COUNTED)
+
+
+# -- how it ends -------------------------------------------------------------------------------------------------------
+
+
 class Judged(Struct, frozen=True):
     """A granted request, with everything that issuing needs; `draft` is the candidate template.
 
-    `too_large` is the refusal of its new tokens, where the key of the draft does not take them and another key, which
-    may sign, does: what that one has begun is still signed again.
+    `too_large` refuses its new tokens, where the key of the draft does not take them and another key, which may sign,
+    does: a template that the other key has begun is still signed again.
     """
 
     registered: Registered
@@ -102,7 +259,7 @@ class Judged(Struct, frozen=True):
 class Refusal(Struct, frozen=True):
     """A refused request, and how far it got: `request` is None where its body was not read.
 
-    `settled`: it costs nothing more, because the admission refused it, which has charged it, or its standing.
+    `settled`: it costs nothing more, because the admission refused and charged it, or its standing refused it.
     """
 
     of: Registered | Stranger
@@ -112,8 +269,8 @@ class Refusal(Struct, frozen=True):
 
 
 class Forged(Refused):
-    """What the store keeps for a request is none of ours, so the use counts as spent. `what` is wrong with it, in a
-    word, is for the audit and the log; the caller is not told."""
+    """The store holds a template that this service has not sealed, so the use counts as spent. `what` says in a word
+    what is wrong with it, for the audit and the log; the caller does not learn it."""
 
     def __init__(self, spent: Code, what: str) -> None:
         super().__init__(spent)
@@ -131,7 +288,7 @@ class Limited(Refused):
 
 
 class Quarantined(Refused):
-    """Who pays is quarantined; `tally` is what was counted where this very request has begun it."""
+    """The payer is quarantined; `tally` is what was counted where this very request has begun it."""
 
     def __init__(self, detail: str, *, retry_after_s: int, tally: Tally = NOTHING_COUNTED) -> None:
         super().__init__(Code.ABUSE_QUARANTINED, detail, retry_after_s=retry_after_s)

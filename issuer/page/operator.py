@@ -15,7 +15,7 @@ from string import Template
 
 from msgspec import Struct
 
-from issuer.formats.show import visible
+from issuer.formats.display import visible
 from issuer.formats.times import show_time
 
 _POLICY = (
@@ -43,7 +43,7 @@ class Condition(Struct, frozen=True):
     says: str
 
 
-class Span(Struct, frozen=True):
+class AnswerCounts(Struct, frozen=True):
     """Answers of equal turns, oldest first, for each sort of answer; the last turn has not ended."""
 
     turn: str
@@ -52,14 +52,14 @@ class Span(Struct, frozen=True):
     counts: dict[str, list[int]]
 
 
-class Line(Struct, frozen=True):
+class NumbersLine(Struct, frozen=True):
     """One integration, code or provider, and its numbers."""
 
     name: str
     numbers: tuple[int, ...]
 
 
-class Key(Struct, frozen=True):
+class KeyView(Struct, frozen=True):
     """A published key: its state, since Unix seconds; and from when it may come into the next one, 0 for at once, None
     where that is not known."""
 
@@ -85,11 +85,9 @@ class Used(Struct, frozen=True):
     limit: int
 
 
-class Held(Struct, frozen=True):
-    """What the store holds against identities, the gravest first, and the limits of which most is used.
-
-    `left_out` is how many identities it was not asked for. `unknown` says why nothing is known, "" where it is.
-    """
+class StandingsView(Struct, frozen=True):
+    """What the store holds against identities, the gravest first, and the limits of which most is used. `left_out` is
+    how many identities it was not asked for. `unknown` says why nothing is known, "" where it is."""
 
     unknown: str
     stands: Sequence[Stand] = ()
@@ -122,14 +120,14 @@ class Overview(Struct, frozen=True):
     at: int
     since: int
     conditions: Sequence[Condition]
-    spans: Sequence[Span]
-    integrations: Sequence[Line]
-    codes: Sequence[Line]
-    held: Held
-    signals: Sequence[Line]
+    spans: Sequence[AnswerCounts]
+    integrations: Sequence[NumbersLine]
+    codes: Sequence[NumbersLine]
+    held: StandingsView
+    signals: Sequence[NumbersLine]
     unmatched: Unmatched
-    providers: Sequence[Line]
-    keys: Sequence[Key]
+    providers: Sequence[NumbersLine]
+    keys: Sequence[KeyView]
 
 
 _WHOLE = Template("""<!doctype html>
@@ -200,7 +198,7 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
                  overview.providers, "None was asked yet.")  # fmt: skip
 
 
-def _held(held: Held) -> Iterable[str]:
+def _held(held: StandingsView) -> Iterable[str]:
     if held.unknown:
         yield '<p class="note bad">Who is held back, and how much of the limits is used, is not known: '
         yield f"{_said(held.unknown)}.</p>\n"
@@ -295,7 +293,7 @@ _NEXT = {
 }
 
 
-def _key(key: Key) -> str:
+def _key(key: KeyView) -> str:
     known, unknown = _NEXT.get(key.state, ("changes", "is as it is"))
     says = f"{known}, from {_time(key.moves_from)} on" if key.moves_from else f"{known} now"
     if key.moves_from is None:
@@ -327,18 +325,18 @@ def _used(one: Used) -> str:
     return f'<th scope="row" role="rowheader">{_said(one.name)}{drawn}</th>{numbers}'
 
 
-def _line(line: Line) -> str:
+def _line(line: NumbersLine) -> str:
     numbers = "".join(f'<td class="number" role="cell">{number:,}</td>' for number in line.numbers)
     return f'<th scope="row" role="rowheader">{_said(line.name)}</th>{numbers}'
 
 
-def _lines(caption: str, heads: Sequence[str], lines: Sequence[Line], none: str) -> str:
+def _lines(caption: str, heads: Sequence[str], lines: Sequence[NumbersLine], none: str) -> str:
     if not lines:
         return f'<h3>{escape(caption)}</h3><p class="quiet">{escape(none)}</p>\n'
     shown, rest = list(lines[:MOST_ROWS]), lines[MOST_ROWS:]
     if rest:
         sums = tuple(map(sum, zip(*(line.numbers for line in rest), strict=True)))
-        shown.append(Line(f"{len(rest):,} others", sums))
+        shown.append(NumbersLine(f"{len(rest):,} others", sums))
     return _table(caption, heads, map(_line, shown), numbers_from=1)
 
 
@@ -375,7 +373,7 @@ def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from
 # -- what is drawn -----------------------------------------------------------------------------------------------------
 
 
-def _span(span: Span) -> Iterable[str]:
+def _span(span: AnswerCounts) -> Iterable[str]:
     """Draw each sort of answer by itself, so that no colour has to tell them apart, and give its numbers."""
     turns = max((len(counts) for counts in span.counts.values()), default=0)
     yield f"<h3>The last {turns} {escape(span.turn)}s</h3>\n"
@@ -394,7 +392,7 @@ def _span(span: Span) -> Iterable[str]:
     yield f"<details><summary>The same as numbers</summary>{numbers}</details>\n"
 
 
-def _bars(name: str, span: Span, counts: Sequence[int]) -> str:
+def _bars(name: str, span: AnswerCounts, counts: Sequence[int]) -> str:
     most, width = max(counts, default=0), _WIDTH / max(len(counts), 1)
     path = "".join(
         f"M{at * width:g} {_HEIGHT}v-{max(count * (_HEIGHT - 2) / most, 1.5):.4g}h{width - 1:g}V{_HEIGHT}z"

@@ -1,29 +1,106 @@
-"""The pages under `/ui`, and the files that they load. Made once, from what lies in this room; the same for everybody.
+"""The pages under `/ui`, their frame and the files that they load. Made once; the same for everybody. Pure.
 
-Markup has no script and no style of its own, and nothing comes from elsewhere: each page says so in its policy (CSP 3),
-with what it may connect to. Scripts and the style lie under a digest of all of them, so that a cache may keep them for
-ever and no page loads two versions at once. A page may also be a folder on somebody else's host, where no header is
-ours: so the policy stands in the markup, too.
+Each page states its policy (CSP 3) in its markup, because a folder on another host sends no header of ours. Scripts and
+the style are under a digest of all of them: a cache may keep them for ever, and no page loads two versions at once. A
+document that must stand alone has the style in it, which its policy allows by its digest.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from string import Template
 
 from msgspec import Struct
 
-from issuer.page.frame import Page, Place, links, policy_of
+_STYLE, TIMES = (files("issuer.page").joinpath(f"ui/{name}").read_text("utf-8") for name in ("style.css", "times.js"))
+STYLED = f"<style>{_STYLE}</style>\n"
+
+
+class PageLink(Struct, frozen=True):
+    """A page that others lead to: its path below the issuer's URL ("" for `/`), and its name."""
+
+    path: str
+    name: str
+
+
+def digest_source(text: str) -> str:
+    """Return by what a policy allows this style or script, as it stands in a document (CSP 3, 2.3.1)."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+OWN_STYLE = digest_source(_STYLE)
+
+
+def policy_of(style: str, script: str = "", *more: str) -> str:
+    """Return a policy that allows this style, this script ("": none) and `more`, and nothing else."""
+    scripts = [f"script-src {script}"] if script else []
+    allowed = ["default-src 'none'", f"style-src {style}", *scripts, *more]
+    # Whoever puts a page in a frame is forbidden by a header: in markup that counts for nothing.
+    return "; ".join([*allowed, "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"])
+
+
+_ALONE = policy_of(OWN_STYLE, "", "trusted-types 'none'")
+
+_WHOLE = Template("""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="$policy">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">
+$about<title>$title</title>
+$head</head>
+<body$attributes>
+<a class="skip" href="#main">To the content</a>
+$above<main id="main">
+$body</main>
+$below</body></html>
+""")
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """A page: `title`, `about` and `policy` are text, everything else is markup."""
+
+    title: str
+    policy: str
+    head: str
+    body: str
+    about: str = ""
+    above: str = ""
+    below: str = ""
+    attributes: str = ""
+
+    def write(self) -> str:
+        """Return its HTML."""
+        texts = {name: escape(getattr(self, name)) for name in ("title", "policy")}
+        about = f'<meta name="description" content="{escape(self.about)}">\n' if self.about else ""
+        markup = {name: getattr(self, name) for name in ("head", "body", "above", "below", "attributes")}
+        return _WHOLE.substitute(texts, about=about, **markup)
+
+
+def write_alone(title: str, body: str, above: str) -> tuple[str, str]:
+    """Write a page without a script that loads nothing; return its policy, too, for a header."""
+    page = Page(title=title, policy=_ALONE, head=STYLED, above=above, body=body)
+    return page.write(), _ALONE
+
+
+def links(places: Iterable[PageLink], root: str, here: str) -> str:
+    """Write the links above a page. `root` leads from it to the issuer's URL, for that may lie below a path of its
+    host; `here` is the path of the page itself."""
+    listed = "".join(
+        f'<a href="{escape(root + place.path)}"{" aria-current=page" if place.path == here else ""}>'
+        f"{escape(place.name)}</a>"
+        for place in places
+    )
+    return f'<header><nav aria-label="Pages">{listed}</nav></header>\n'
+
 
 _HERE = files("issuer.page")
-_TYPES = {
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
+_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 FOREVER = "public, max-age=31536000, immutable"
 # A page is looked at anew each time: it names the version of what it loads.
 FRESH = "public, max-age=0, must-revalidate"
@@ -121,10 +198,8 @@ _OF_OTHERS = {
 
 
 def export() -> dict[str, bytes]:
-    """Return the verify page as a folder, by relative path: it names no issuer, and any host may serve it.
-
-    The page is the last: what it loads is there before it.
-    """
+    """Return the verify page as a folder, by relative path: it names no issuer, and any host may serve it. The page is
+    the last: what it loads is there before it."""
     version, static = _static()
     made = {f"static/{version}/{name}": file.body for name, file in static.items() if name not in _OF_OTHERS}
     return {**made, "index.html": _markup(_VERIFY, f"static/{version}", "", "", "")}
@@ -152,13 +227,10 @@ def _files(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
             yield f"{path}/{each.name}", each.read_bytes()
 
 
-# -- markup ------------------------------------------------------------------------------------------------------------
-
-
-def places(*, ui: bool, has_log: bool) -> tuple[Place, ...]:
+def places(*, ui: bool, has_log: bool) -> tuple[PageLink, ...]:
     """Return what the links above every page of an issuer lead to: only what it has."""
-    shown = [Place(f"ui/{page.name}", page.title) for page in _pages(has_log=has_log) if page.name] if ui else []
-    return (Place("", "Issuer"), *shown, Place("errors", "Error codes"))
+    shown = [PageLink(f"ui/{page.name}", page.title) for page in _pages(has_log=has_log) if page.name] if ui else []
+    return (PageLink("", "Issuer"), *shown, PageLink("errors", "Error codes"))
 
 
 def cards(root: str, *, has_log: bool) -> str:

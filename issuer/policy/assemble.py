@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
-from issuer.identity.provider import Provider
+from issuer.identity.table import Provider
 from issuer.policy.compiled import BENCHMARKS, CompiledGrants, CompiledProvider
+from issuer.policy.interning import shared
 from issuer.policy.match import Key, PolicySet, key_of_identity
 from issuer.policy.model import Policy, RegisteredBenchmarks, RegisteredFile
-from issuer.policy.once import shared
 from issuer.policy.registration import Registration
 
 # May this identity stand beside those that are found under the same key? Asked in the order of the files.

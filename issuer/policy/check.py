@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from issuer.codes import Code
-from issuer.formats.show import show_value
+from issuer.formats.display import show_value
 from issuer.results.secret import secret_in
 
 # What a policy may disclose of its expected values.

@@ -1,6 +1,6 @@
 """A policy compiled when it is loaded: its patterns, and the words of its rules. Pure.
 
-Nothing of this is made per request. `issuer.policy.check_identity` and `issuer.policy.decide` ask the rules, in the
+Nothing of this is made per request. `issuer.policy.registration` and `issuer.policy.decide` ask the rules, in the
 order of policies/REFERENCE.md.
 """
 
@@ -19,11 +19,11 @@ from packaging.version import InvalidVersion, Version
 from issuer.codes import Code
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import number_text
-from issuer.identity.provider import Provider
+from issuer.identity.table import Provider
 from issuer.policy.check import Check, Rule, escape_braces
-from issuer.policy.globs import Globs, denies, matches_one
+from issuer.policy.interning import once
 from issuer.policy.model import FrameworkGrant, Grants, Identity, MetricGrant
-from issuer.policy.once import once
+from issuer.policy.patterns import Globs, denies, matches_one
 from issuer.policy.requirement import Matcher, Requirement, describe, is_met
 
 # -- who may ask -------------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.formats.strict_yaml import number_text
-from issuer.identity.caller import Caller
+from issuer.identity.token import Caller
 from issuer.policy.check import Check, Rule, show_name
-from issuer.policy.check_identity import check_identity, warn_of_names
 from issuer.policy.compiled import BENCHMARKS, MODELS, TASKS, CompiledMetrics
+from issuer.policy.match import PolicySet, resolve
 from issuer.policy.model import Policy, RegisteredBenchmarks
-from issuer.policy.registration import Registration
+from issuer.policy.registration import Registration, check_identity, warn_of_names
 from issuer.results.claims import Metric, RunClaims
 
 # A run's claims, behind the pointer to where they are in the request's body.
@@ -177,3 +177,26 @@ def _check_registered(benchmarks: RegisteredBenchmarks, claims: RunClaims, at: s
         yield Check(rule, True, ("metrics that it defines",), f"{at}/metrics")
     for index in foreign[:_MAX_SHOWN]:
         yield Check(rule, False, (claims.metrics[index].metric_id,), f"{at}/metrics/{index}")
+
+
+# -- evaluate ----------------------------------------------------------------------------------------------------------
+
+# What policies say of a caller and its request: `resolve` and `decide` in one step. Pure.
+#
+# For those who have the whole request in their hands: policy tests and `issuer policy explain`. The service goes the
+# same way in two steps (`issuer.issuance`), because it reads no stranger's body.
+
+
+class Evaluation(Struct, frozen=True):
+    """Who the caller is registered as, and what its policy decides."""
+
+    registration: Registration
+    decision: Grant | Denial
+
+
+def evaluate(
+    policies: PolicySet, caller: Caller, runs: Iterable[Run], now: int, *, integration: str = "", audience: str = ""
+) -> Evaluation:
+    """Evaluate a request at `now` (Unix seconds), as `resolve` and `decide` say. Raises Refused for a stranger."""
+    registration = resolve(policies, caller)
+    return Evaluation(registration, decide(registration, caller, runs, now, integration=integration, audience=audience))

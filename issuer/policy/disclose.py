@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
-from issuer.identity.caller import Caller
+from issuer.identity.token import Caller
 from issuer.policy.check import Check
 from issuer.policy.model import Policy
-from issuer.wire import Denied, ShownCheck
+from issuer.token.wire import Denied, ShownCheck
 
 
 def disclose(checks: Iterable[Check], policy: Policy) -> tuple[ShownCheck, ...]:

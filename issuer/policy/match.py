@@ -9,11 +9,11 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
-from issuer.identity.provider import Provider
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
 from issuer.policy.disclose import refusal_for_stranger
+from issuer.policy.impersonation import NameIndex
 from issuer.policy.model import Identity, Policy
-from issuer.policy.names import NameIndex
 from issuer.policy.registration import Registration
 from issuer.policy.requirement import exact_values, is_met
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.abuse import MAX_SETS, Abuse, Then
 from issuer.formats.strict_json import Text
-from issuer.identity.provider import Seconds
-from issuer.limits import Limits
+from issuer.identity.table import Seconds
+from issuer.limits.abuse import MAX_SETS, Abuse, Then
+from issuer.limits.rate import Limits
 from issuer.policy.check import Disclosable
 from issuer.policy.requirement import Requirement
 from issuer.results.benchmark import Benchmark

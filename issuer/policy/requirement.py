@@ -1,7 +1,7 @@
 """A requirement: what a policy asks of one claim of an identity token. Pure.
 
-Values match exactly and type-strictly, globs by `issuer.policy.globs`, expressions by `issuer.policy.regex`. An absent
-claim meets `absent` and nothing else.
+Values match exactly and type-strictly, globs by `issuer.policy.patterns`, expressions by `issuer.policy.patterns`. An
+absent claim meets `absent` and nothing else.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer.formats.show import show_typed
+from issuer.formats.display import show_typed
 from issuer.formats.strict_json import JSON, Text
-from issuer.policy import regex
-from issuer.policy.globs import glob_matches
+from issuer.policy import patterns
+from issuer.policy.patterns import glob_matches
 
 
 class Matcher(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ def meets(actual: JSON, rule: Requirement) -> bool:
         # RFC 6749 section 3.3: words separated by spaces. Other white space is part of a word.
         return set(rule.contains_all) <= set(actual.split(" "))
     if rule.regex is not UNSET:
-        return regex.matches(rule.regex, actual)
+        return patterns.matches(rule.regex, actual)
     return rule.glob is not UNSET and glob_matches(rule.glob, actual)
 
 

@@ -21,8 +21,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, Text
-from issuer.identity.provider import Provider
-from issuer.identity.token import LEEWAY_S
+from issuer.formats.times import LEEWAY_S
+from issuer.identity.table import Provider
 from issuer.policy.registration import Registration
 
 EVERYTHING = "everything"

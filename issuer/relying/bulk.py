@@ -1,13 +1,16 @@
-"""Many result files at once, on all cores, in the order of their names.
+"""Many result files at once, on all cores: `DIR/OWNER/NAME/.eval_results/*.yaml` in the order of their names.
 
 The parent walks the folder, hands out chunks of files, and keeps what concerns all of them: their order, the counts
-and the replay index, which alone grows with their number. The workers verify, and render what they found.
+and the replay index, which alone grows with their number. The workers verify, and render what they found. Below DIR no
+symbolic link is followed and only plain files are opened, because repositories are other parties'.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -18,18 +21,100 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place, SetupError
 from issuer.formats import strict_yaml
-from issuer.relying.verifier import Judged, Verifier, Writer
-from issuer.relying.walk import Found, walk
+from issuer.io import files
+from issuer.io.files import A_LINK
+from issuer.relying.verifier import FOLDER, JudgedFile, Verifier, Writer
 from issuer.relying.workers import WorkerPool, cores
 from issuer.verify import fail_shared_jti
-from issuer.verify.replay import KEY_BYTES, ReplayIndex, replay_key, token_key
-from issuer.verify.report import Report
+from issuer.verify.report import KEY_BYTES, ReplayIndex, Report, replay_key, token_key
 from issuer.verify.summary import Summary, Tally, tally
 from issuer.verify.tiers import ranked, with_reproductions
+
+
+class ResultFile(Struct, frozen=True, array_like=True):
+    """A result file, or the reason (`fault`) why it cannot be read. `fraction` is how much of the walk is done."""
+
+    fraction: float
+    file: str
+    repo: str
+    size: int = 0
+    fault: str = ""
+
+
+def walk(root: Path) -> Iterator[ResultFile]:
+    """Find the result files below `root`. Holds the names of one folder at a time, and opens no file."""
+    owners = yield from _walk_folders(str(root), "", 0.0)
+    for number, owner in enumerate(owners):
+        done, share = number / len(owners), 1 / len(owners)
+        names = yield from _walk_folders(f"{root}/{owner}", owner, done)
+        for count, name in enumerate(names, 1):
+            yield from _walk_files(f"{root}/{owner}/{name}", f"{owner}/{name}", done + share * count / len(names))
+
+
+def _walk_folders(folder: str, repo: str, fraction: float) -> Generator[ResultFile, None, list[str]]:
+    """Yield what cannot be read in a folder; return the names of the folders in it."""
+    names = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    names.append(entry.name)
+                elif entry.is_symlink() and not _is_file(entry):
+                    yield _make_fault(fraction, entry.path, repo, A_LINK)
+    except OSError as error:
+        yield _make_fault(fraction, folder, repo, str(error.strerror))
+    return sorted(names)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a loop of links
+        return False
+
+
+def _walk_files(folder: str, repo: str, fraction: float) -> Iterator[ResultFile]:
+    inner = f"{folder}/{FOLDER}"
+    try:
+        if stat.S_ISLNK(os.lstat(inner).st_mode):
+            yield _make_fault(fraction, inner, repo, A_LINK)
+            return
+        with os.scandir(inner) as entries:
+            named = sorted((entry.name, entry) for entry in entries if entry.name.endswith(".yaml"))
+        for _, entry in named:
+            if entry.path.isascii() or _is_text(entry.path):
+                yield ResultFile(fraction, entry.path, repo, _size_of(entry))
+            else:
+                yield _make_fault(fraction, entry.path, repo, "its name is not UTF-8")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield _make_fault(fraction, inner, repo, str(error.strerror))
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:  # it has just gone: its reader will say so
+        return 0
+
+
+def _make_fault(fraction: float, path: str, repo: str, reason: str) -> ResultFile:
+    spelled, owner = (text.encode("utf-8", "backslashreplace").decode() for text in (path, repo))
+    return ResultFile(fraction, spelled, owner, fault=reason)
+
+
+def _is_text(path: str) -> bool:
+    """Say whether a name is text: bytes that are not UTF-8 become surrogates, which a report cannot contain."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
 
 CHUNK_FILES = 64
 CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times that
@@ -37,10 +122,8 @@ CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times
 
 class Listener(Struct, frozen=True):
     """Follows the work. `out` gets what a Writer renders, in the order of the names; `rows` its rows, and `corrected`
-    those that take the place of a row before; `tick`, the fraction that is done.
-
-    Once `stopped` is true, no further chunk is begun.
-    """
+    those that take the place of a row before; `tick`, the fraction that is done. Once `stopped` is true, no further
+    chunk is begun."""
 
     out: Callable[[str], object]
     tick: Callable[[float, Summary], object] = lambda _fraction, _summary: None
@@ -68,11 +151,8 @@ def processes(jobs: int = 0) -> Engine:
 def judge_folder(
     root: Path, verifier: Verifier, writer: Writer, listener: Listener, *, engine: Engine | None = None
 ) -> Summary:
-    """Judge every result file below `root`, and return the counts.
-
-    By the processes of this machine, unless another `engine` is given. Raises SetupError for what only the operator can
-    repair: a folder of receipts that is full.
-    """
+    """Judge every result file below `root`, and return the counts. By the processes of this machine, unless another
+    `engine` is given. Raises SetupError for what only the operator can repair: a folder of receipts that is full."""
     summary, shared = Summary(), _SharedIds()
     chunks = map(_encode, split_into_chunks(walk(root), listener.stopped))
     with (engine or processes())(verifier, writer) as pool:
@@ -88,7 +168,7 @@ def judge_folder(
             listener.tick(chunk[-1].fraction, summary)
     for file, before, after in shared.correct(root, verifier):
         listener.out(writer.reports(file, (after,)))
-        listener.corrected(writer.rows([Judged(file, (after,))]))
+        listener.corrected(writer.rows([JudgedFile(file, (after,))]))
         summary.recount(tally(before), tally(after))
     summary.interrupted = listener.stopped()
     return summary
@@ -96,7 +176,7 @@ def judge_folder(
 
 # -- a chunk of files -------------------------------------------------------------------------------------------------
 
-Chunk = list[Found]
+Chunk = list[ResultFile]
 
 
 class _Done(Struct, array_like=True):
@@ -133,7 +213,7 @@ def wanted_keys(answer: bytes) -> list[str]:
     return _decode_done(answer).wants_keys_of
 
 
-def split_into_chunks(places: Iterable[Found], stopped: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
+def split_into_chunks(places: Iterable[ResultFile], stopped: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
     """Yield what a walk finds by CHUNK_FILES, or fewer if they are large, until `stopped`."""
     chunk: Chunk = []
     size = 0
@@ -150,7 +230,7 @@ def split_into_chunks(places: Iterable[Found], stopped: Callable[[], bool] = lam
 
 
 def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
-    judged: list[Judged] = []
+    judged: list[JudgedFile] = []
     tallies = Counter[Tally]()
     verified, places = bytearray(), []
     try:
@@ -163,7 +243,7 @@ def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
                 if report.verdict == "verified" or report.shared_jti:
                     verified += replay_key(report) + token_key(report)
                     places.append(_place_of(found))
-            judged.append(Judged(found.file, reports, tuple(faults)))
+            judged.append(JudgedFile(found.file, reports, tuple(faults)))
     except SetupError as error:
         return _Done(failure=(error.code, error.detail))
     done = _render(writer, judged)
@@ -172,7 +252,7 @@ def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
     return done
 
 
-def _verify_found(verifier: Verifier, found: Found, faults: list[InputError]) -> tuple[Report, ...]:
+def _verify_found(verifier: Verifier, found: ResultFile, faults: list[InputError]) -> tuple[Report, ...]:
     """Verify one file of the walk; what could not be read is added to `faults`."""
     try:
         if found.fault:
@@ -186,7 +266,7 @@ def _verify_found(verifier: Verifier, found: Found, faults: list[InputError]) ->
         faults += verifier.take_faults()
 
 
-def _render(writer: Writer, judged: Sequence[Judged]) -> _Done:
+def _render(writer: Writer, judged: Sequence[JudgedFile]) -> _Done:
     output: list[str] = []
     for one in judged:
         output += [writer.reports(one.file, one.reports)] if one.reports else []
@@ -197,7 +277,7 @@ def _render(writer: Writer, judged: Sequence[Judged]) -> _Done:
 
 def _report_lost(writer: Writer, chunk: Chunk) -> _Done:
     detail = "not judged: the process that had it ended; is there enough memory? Judge it alone to see why"
-    lost = [Judged(found.file, (), (InputError(Code.INTERNAL, detail, Place(found.file)),)) for found in chunk]
+    lost = [JudgedFile(found.file, (), (InputError(Code.INTERNAL, detail, Place(found.file)),)) for found in chunk]
     return _render(writer, lost)
 
 
@@ -234,7 +314,7 @@ class _SharedIds:
                 if report != was:
                     yield found.file, was, report
 
-    def _corrected(self, report: Report, found: Found, names: Mapping[int, str]) -> Report:
+    def _corrected(self, report: Report, found: ResultFile, names: Mapping[int, str]) -> Report:
         """Fail a report whose jti another file's token has; nobody has reproduced any of them yet."""
         places = self._shared.get(replay_key(report)) if report.verdict == "verified" else None
         if not places:
@@ -243,9 +323,7 @@ class _SharedIds:
         return fail_shared_jti(report, next(others, "a file that is gone by now"))
 
 
-def _place_of(found: Found) -> int:
-    """Return 32 bits by which another walk finds the file. Of its name: a number shifts when files come and go.
-
-    Two files may have the same: then both are verified once more, and only what shares a jti is reported.
-    """
+def _place_of(found: ResultFile) -> int:
+    """Return 32 bits by which another walk finds the file. Of its name: a number shifts when files come and go. Two
+    files may have the same: then both are verified once more, and only what shares a jti is reported."""
     return crc32(found.file.encode("utf-8", "surrogateescape"))

@@ -32,12 +32,12 @@ from distributed import Client, Security, WorkerPlugin, get_worker
 from distributed.comm import CommClosedError
 from msgspec.structs import replace
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.formats.url import is_loopback
+from issuer.io import files
 from issuer.relying.bulk import Engine, judge_message, refuse_message, wanted_keys
 from issuer.relying.verifier import Verifier, Writer
-from issuer.url import is_loopback
 
 PATIENCE_S = 30  # for a cluster without any worker
 COUNTED_S = 5
@@ -52,11 +52,9 @@ _PUBLIC = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey
 
 
 def dask_engine(url: str, certificates: Path | None, root: Path) -> Engine:
-    """Return the engine of the cluster at a URL, whose workers see the folder `root` (absolute) at the same place.
-
-    Off loopback the URL is `tls://`, and the folder `certificates` has `ca.pem`, `cert.pem` and `key.pem`, which none
-    but its owner may read. Raises SetupError and InputError.
-    """
+    """Return the engine of the cluster at a URL, whose workers see the folder `root` (absolute) at the same place. Off
+    loopback the URL is `tls://`, and the folder `certificates` has `ca.pem`, `cert.pem` and `key.pem`, which none but
+    its owner may read. Raises SetupError and InputError."""
     address = _address_of(url, secured=certificates is not None)
     security = None if certificates is None else _security(certificates)
     return lambda verifier, writer: DaskPool(address, security, root, verifier, writer)
@@ -222,12 +220,8 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _PUBLIC):
-            return _read_key, (obj.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),)
+            return load_der_public_key, (obj.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),)
         return super().reducer_override(obj)
-
-
-def _read_key(der: bytes) -> Any:
-    return load_der_public_key(der)
 
 
 def _silence() -> None:

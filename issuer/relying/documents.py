@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, SetupError, Undecided
-from issuer.http_client import RETRIED, HttpAnswer, HttpRequest, check_url, send
+from issuer.io import files
+from issuer.io.http_client import RETRIED, HttpAnswer, HttpRequest, check_url, send
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
 MAX_CACHE_BYTES = 64 * 1024 * 1024
@@ -65,9 +65,7 @@ Good = Callable[[bytes], object]  # raises FormatError for a document that must 
 
 class Documents:
     """Documents by URL, at the moment `now`. `folder` is the cache, if there is one; `offline` uses it alone.
-
-    `unpublished` are the URLs that answered that there is no such document.
-    """
+    `unpublished` are the URLs that answered that there is no such document."""
 
     def __init__(self, folder: Path | None, now: int, *, offline: bool = False, deadline_s: float = DEADLINE_S) -> None:
         self._folder = None if folder is None else _Folder(folder)
@@ -91,11 +89,9 @@ class Documents:
         return found
 
     def renew(self, url: str, good: Good, known: int) -> Copy | None:
-        """Return a copy that the origin confirmed later than `known` (Unix seconds); None where there is none.
-
-        Asks once at most, and not within PAUSE_S of the last confirmation: who hands in files could otherwise make this
-        party ask as often as they like. Of several processes with one cache the others get what the first one got.
-        """
+        """Return a copy that the origin confirmed later than `known` (Unix seconds); None where there is none. Asks
+        once at most, and not within PAUSE_S of the last confirmation: who hands in files could otherwise make this
+        party ask as often as they like. Of several processes with one cache the others get what the first one got."""
         if self.offline or known >= self.now:
             return None
         with contextlib.nullcontext() if self._folder is None else self._folder.locked():
@@ -126,10 +122,8 @@ class Documents:
         return kept
 
     def _ask(self, url: str, kept: Copy | None, good: Good, *, fresh: bool = False) -> Copy | None:
-        """Ask the URL; None if it answers that there is no such document. Raises Undecided and FormatError.
-
-        `fresh` has caches on the way ask the origin (RFC 9111 5.2.1.4).
-        """
+        """Ask the URL; None if it answers that there is no such document. Raises Undecided and FormatError. `fresh` has
+        caches on the way ask the origin (RFC 9111 5.2.1.4)."""
         headers = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
         if fresh:
             headers["Cache-Control"] = "no-cache"

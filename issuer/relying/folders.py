@@ -5,23 +5,40 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
 from issuer.formats import strict_yaml
+from issuer.io import files
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 from issuer.tlog.leaf import TokenLeaf
 from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.receipts import MAX_BYTES, file_name
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 MAX_BENCHMARKS = 256  # held in memory at a time
 # Of a proof: 63 hashes, and a checkpoint with the cosignatures of some fifteen witnesses, of whatever type.
 MAX_SIDECAR_BYTES = 64 * 1024
 
 
-class ReceiptFolder(Mapping[str, str]):
+class Lookup(Mapping[K, V]):
+    """A mapping that is asked by key and lists nothing. It is true, whatever it has."""
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class ReceiptFolder(Lookup[str, str]):
     """Receipts by token digest: `DIR/<64 hex>.jwt`, 0600. None is ever replaced: the oldest proves most."""
 
     def __init__(self, path: Path) -> None:
@@ -49,14 +66,6 @@ class ReceiptFolder(Mapping[str, str]):
         """Return where the receipt of a token is, or would be."""
         return self._path / file_name(digest)
 
-    def __iter__(self) -> Iterator[str]:
-        """Yield the token digest of every receipt."""
-        return (f"sha256:{path.stem}" for path in self._path.glob("*.jwt"))
-
-    def __len__(self) -> int:
-        """Count the receipts."""
-        return sum(1 for _ in self)
-
     def keep(self, digest: str, receipt: bytes) -> None:
         """Write a receipt, to the disk before this returns: a receipt that a crash loses cannot be made again."""
         try:
@@ -70,12 +79,10 @@ class ReceiptFolder(Mapping[str, str]):
         self.path_of(digest).unlink(missing_ok=True)
 
 
-class Sidecars(Mapping[TokenLeaf, AtHand]):
-    """The proofs beside one result file: `FILE.<first 16 hex of the token's digest>.tlog-proof`.
-
-    The name is only where to look: what it holds is believed by its content. One at most is opened for each token of
-    the file, no link is followed, and nothing that lies there is an error: it is somebody else's repository.
-    """
+class Sidecars(Lookup[TokenLeaf, AtHand]):
+    """The proofs beside one result file: `FILE.<first 16 hex of the token's digest>.tlog-proof`. The name is only where
+    to look: what it holds is believed by its content. One at most is opened for each token of the file, no link is
+    followed, and nothing that lies there is an error: it is somebody else's repository."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -90,20 +97,10 @@ class Sidecars(Mapping[TokenLeaf, AtHand]):
                 raise KeyError(leaf) from None
             return AtHand(fault=error.detail)
 
-    def __iter__(self) -> Iterator[TokenLeaf]:
-        """Name none: they are looked up, not listed."""
-        return iter(())
 
-    def __len__(self) -> int:
-        """Return 0, as nothing is iterated."""
-        return 0
-
-
-class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
+class BenchmarkFolder(Lookup[tuple[str, str], Benchmark]):
     """Benchmarks by repository and commit: `DIR/OWNER/NAME/REVISION/eval.yaml`, as a snapshot download lays them out.
-
-    An unusable file counts as absent; `faults` keeps the reason until it is taken.
-    """
+    An unusable file counts as absent; `faults` keeps the reason until it is taken."""
 
     def __init__(self, path: Path) -> None:
         self.faults: list[InputError] = []
@@ -119,16 +116,6 @@ class BenchmarkFolder(Mapping[tuple[str, str], Benchmark]):
         if (found := self._held[key]) is None:
             raise KeyError(key)
         return found
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield the repository and commit of each benchmark."""
-        for file in self._path.glob("*/*/*/eval.yaml"):
-            owner, name, revision = file.parts[-4:-1]
-            yield f"{owner}/{name}", revision
-
-    def __len__(self) -> int:
-        """Count them."""
-        return sum(1 for _ in self)
 
     def _read(self, repo: str, revision: str) -> Benchmark | None:
         # Both come from a file that anyone may have written, and become a path here.
@@ -152,7 +139,7 @@ def take_faults(benchmarks: Mapping[tuple[str, str], Benchmark]) -> list[InputEr
     return taken
 
 
-class OneBenchmark(Mapping[tuple[str, str], Benchmark]):
+class OneBenchmark(Lookup[tuple[str, str], Benchmark]):
     """One `eval.yaml` that the user vouches for: it serves for every benchmark and commit."""
 
     def __init__(self, benchmark: Benchmark) -> None:
@@ -161,11 +148,3 @@ class OneBenchmark(Mapping[tuple[str, str], Benchmark]):
     def __getitem__(self, key: tuple[str, str]) -> Benchmark:
         """Return it."""
         return self._benchmark
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Name none: it serves for all."""
-        return iter(())
-
-    def __len__(self) -> int:
-        """Return 0, as nothing is iterated."""
-        return 0

@@ -18,20 +18,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, reading
-from issuer.relying.basis import Basis, TableHead, read_head
+from issuer.io import files
 from issuer.relying.bulk import Engine, Listener, judge_folder
-from issuer.relying.table_columns import COLUMNS, METRIC, Kind, Row, rows_of
-from issuer.relying.verifier import Judged, Verifier, Writer
+from issuer.relying.table_columns import COLUMNS, METRIC, ColumnKind, Row, rows_of
+from issuer.relying.verifier import Basis, JudgedFile, TableHead, Verifier, Writer, read_head
 from issuer.verify.summary import Summary
 
 GROUP_ROWS = 16_384
 GROUP_BYTES = 16 * 1024 * 1024  # of rows as they travel
 BATCH_ROWS = 1024  # at a time, where some of them are corrected
 
-_TYPES: dict[Kind, Any] = {
+_TYPES: dict[ColumnKind, Any] = {
     "text": pa.string(), "json": pa.string(), "time": pa.timestamp("ms", "UTC"), "whole": pa.int64(),
     "number": pa.float64(), "flag": pa.bool_(),
 }  # fmt: skip
@@ -50,11 +49,7 @@ def judge_into(
     """Do what `judge_folder` does, and put the table of it in place at `path` once it is whole: where the run is
     interrupted, or fails, what was there stays. Raises OSError for a file that cannot be written, too."""
     summary = Summary()
-    with (
-        suppress(_NotWhole),
-        files.replacing(path) as file,
-        closing(Table(path, file)) as table,
-    ):
+    with suppress(_NotWhole), files.replacing(path) as file, closing(Table(path, file)) as table:
         listening = replace(listener, rows=table.add, corrected=table.correct)
         summary = judge_folder(root, verifier, replace(writer, rows=rows_as_bytes), listening, engine=engine)
         if summary.interrupted:
@@ -63,7 +58,7 @@ def judge_into(
     return summary
 
 
-def rows_as_bytes(judged: Sequence[Judged]) -> bytes:
+def rows_as_bytes(judged: Sequence[JudgedFile]) -> bytes:
     """Return the rows of some files as one record batch."""
     rows = [row for one in judged for row in rows_of(one)]
     arrays = [pa.array(_column(rows, field.name), field.type) for field in _SCHEMA]
@@ -165,9 +160,6 @@ class _Groups:
         with suppress(OSError):  # the disk is full, as has been said
             self._writer.close()
         self._writer.is_open = False
-
-
-# -- read again --------------------------------------------------------------------------------------------------------
 
 
 class TableFile:

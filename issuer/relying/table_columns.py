@@ -1,7 +1,7 @@
 """What a table of results has in its columns: a row for each entry, and one for each finding.
 
 The schema of `issuer verify DIR --to FILE`, without the library that writes it (`table.py`); TABLE.md shows it. Columns
-may be added; another meaning of one is a new version (`basis.py`).
+may be added; another meaning of one is a new version (`verifier.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from issuer.errors import InputError
-from issuer.relying.verifier import Judged
+from issuer.relying.verifier import JudgedFile
 from issuer.results.entry import EntryMetric
 from issuer.verify.report import NAMES, Check, Report, Status
 
 # `json` is text, `time` a moment in UTC, `metrics` a list of what METRIC names.
-Kind = Literal["text", "json", "time", "whole", "number", "flag", "metrics"]
-METRIC: dict[str, Kind] = {
+ColumnKind = Literal["text", "json", "time", "whole", "number", "flag", "metrics"]
+METRIC: dict[str, ColumnKind] = {
     "metric_id": "text", "slice": "text", "value": "number", "value_type": "text", "sample_size": "whole",
 }  # fmt: skip
 # What one row has, by column. A `time` is in Unix seconds.
@@ -32,7 +32,7 @@ class Column(Struct, frozen=True):
     """A column: what it holds, and what that means. Whatever is not there is null."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     meaning: str
 
 
@@ -94,7 +94,7 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def rows_of(judged: Judged) -> list[Row]:
+def rows_of(judged: JudgedFile) -> list[Row]:
     """Return the rows of a file: of each entry, and of what could not be read."""
     entries: list[Row] = [
         {"file": judged.file, **_answer(report), **_checked(report.checks), **_said(report), **_signed(report)}

@@ -1,33 +1,103 @@
-"""A relying party's trust, complete: its trust file, the files beside it, and the documents of its URLs."""
+"""A relying party's trust, complete: its trust file, the documents of its URLs, and the newest revocation lists seen.
+
+Whoever can replay bytes could otherwise undo a revocation (contract section 5). The lists are kept as their issuers
+signed them, and count only under the keys that this party lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, SetupError, reading
-from issuer.http_client import check_url
-from issuer.relying.documents import Copy, Documents, Good
-from issuer.relying.seen import SeenLists
+from issuer.formats import jose
+from issuer.io import files
+from issuer.io.http_client import check_url
+from issuer.relying.documents import Copy, Documents, Good, demand_own, user_folder
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
+from issuer.verify.revocations import MAX_BYTES, Revocations, newest, parse_revocations
 from issuer.verify.trust import (
     Absence,
-    Source,
+    IssuerSources,
     Trust,
-    TrustedEntry,
     TrustedIssuer,
     TrustFile,
+    TrustSource,
     check_found,
     raw_of,
     read_trust_file,
     resolve,
     sources,
 )
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
+
+
+def default_state() -> Path | None:
+    """Return the default folder: in $XDG_STATE_HOME, or in ~/.local/state; None for a user without a home."""
+    return user_folder("XDG_STATE_HOME", ".local/state")
+
+
+class SeenLists:
+    """`DIR/<16 hex of the issuer>-<48 hex of the key>.jwt`, 0600: the newest list by issuer and key that signed it. By
+    key, so that a list under keys of somebody else's choice cannot keep out those of the issuer. Raises SetupError
+    where the folder can be written by others, or not by this user."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        demand_own(path, "--state")
+
+    def has(self, issuer: str) -> bool:
+        """Say whether a list of this issuer has been seen, under any key."""
+        return any(True for _ in self._path.glob(f"{_hashed(issuer, 16)}-*.jwt"))
+
+    def settle(
+        self, issuer: str, keys: jose.KeySet, at_hand: tuple[Revocations, bytes] | None, now: int
+    ) -> tuple[Revocations | None, str]:
+        """Return the list that counts, and why the one at hand was refused, or "". `at_hand` is a list with its bytes,
+        None where it is not to be had. What counts is on the disk, with its name, before this returns."""
+        if at_hand is None and not self.has(issuer):
+            return None, ""
+        with self._locked():
+            seen = [listed for key in keys.keys.values() if (listed := self._read(issuer, keys, key)) is not None]
+            counts, refused = newest(None if at_hand is None else at_hand[0], seen, now)
+            if at_hand is not None and counts is at_hand[0] and counts not in seen:
+                files.replace(self._file(issuer, keys.keys[counts.kid]), at_hand[1], mode=0o600, durable=True)
+        return counts, refused
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            files.make_folder(self._path)
+            with files.locked(self._path / ".lock"):
+                yield
+        except OSError as error:
+            detail = f"the folder that remembers revocation lists: {error.filename} {error.strerror}; give --state DIR"
+            raise SetupError(Code.SETTINGS_INVALID, detail) from None
+
+    def _read(self, issuer: str, keys: jose.KeySet, key: jose.Key) -> Revocations | None:
+        if not jose.EDDSA_NAMES & key.algorithms or not (file := self._file(issuer, key)).exists():
+            return None
+        try:
+            return parse_revocations(files.read(file, MAX_BYTES, private=True), issuer, keys)
+        except FormatError as error:
+            raise SetupError(Code.SETTINGS_INVALID, f"a revocation list seen before, {file}: {error.detail}") from None
+        except InputError as error:
+            raise SetupError(Code.SETTINGS_INVALID, f"a revocation list seen before, {error}") from None
+
+    def _file(self, issuer: str, key: jose.Key) -> Path:
+        # By the key itself: a kid can be given to another one.
+        point = key.public.public_bytes_raw()  # type: ignore[union-attr]
+        return self._path / f"{_hashed(issuer, 16)}-{hashlib.sha256(point).hexdigest()[:48]}.jwt"
+
+
+def _hashed(issuer: str, length: int) -> str:
+    return hashlib.sha256(issuer.encode()).hexdigest()[:length]
+
 
 MAX_FILE_BYTES = 4 * 1024 * 1024  # as much as the largest of them may have; smaller bounds are their readers'
 
@@ -38,10 +108,8 @@ def read_trust(path: Path) -> TrustFile:
 
 
 def trust_by_file(path: Path, documents: Documents, seen: SeenLists | None = None) -> Trust:
-    """Read a trust file and all that it points to. Raises InputError for what is malformed in any of them.
-
-    `seen` refuses revocation lists older than those that it has seen.
-    """
+    """Read a trust file and all that it points to. Raises InputError for what is malformed in any of them. `seen`
+    refuses revocation lists older than those that it has seen."""
     return Trusted.by_file(path, documents, seen).trust
 
 
@@ -72,27 +140,22 @@ class Trusted:
         receipt_keys: Path | None = None,
     ) -> Trusted:
         """Trust one issuer by what it publishes: keys, and where it has them an archive and revocations; and one's own
-        receipts by the JWK set in the file `receipt_keys`.
-
-        An issuer that answers that it publishes no list has revoked nothing, unless a list of it has been `seen`.
-        Raises SetupError for a URL that is not an issuer's.
-        """
+        receipts by the JWK set in the file `receipt_keys`. An issuer that answers that it publishes no list has revoked
+        nothing, unless a list of it has been `seen`. Raises SetupError for a URL that is not an issuer's."""
         url = check_url(issuer)
         keys, archive, listed, listing = (
-            Source(url=url + path) for path in (JWKS_PATH, ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
+            TrustSource(url=url + path) for path in (JWKS_PATH, ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
         )
-        entry = TrustedEntry(issuer=url, keys=keys, archive=archive, revocations=listed)
-        own: Source | UnsetType = UNSET if receipt_keys is None else Source(file=str(receipt_keys.absolute()))
+        entry = IssuerSources(issuer=url, keys=keys, archive=archive, revocations=listed)
+        own: TrustSource | UnsetType = UNSET if receipt_keys is None else TrustSource(file=str(receipt_keys.absolute()))
         file = TrustFile(version=1, audience=audience, issuers=[entry], revocation_keys=listing, receipt_keys=own)
         trusted = cls(file, Path(), documents, "--issuer", seen)
         trusted._leave_out_unpublished(url)
         return trusted
 
     def renew(self, issuers: Iterable[str]) -> Trust:
-        """Ask once more for the keys and archives of these issuers; return the trust that is known then.
-
-        It is the same object where there is nothing newer.
-        """
+        """Ask once more for the keys and archives of these issuers; return the trust that is known then. It is the same
+        object where there is nothing newer."""
         wanted = set(issuers)
         places = [index for index, entry in enumerate(self._file.issuers) if entry.issuer in wanted]
         pointers = [f"/issuers/{index}/{name}" for index in places for name in ("keys", "archive")]
@@ -124,7 +187,9 @@ class Trusted:
         self.trust = self._resolve()
 
     def _lacks(self, pointer: str, source: object) -> bool:
-        missing = self._documents.offline or (isinstance(source, Source) and source.url in self._documents.unpublished)
+        missing = self._documents.offline or (
+            isinstance(source, TrustSource) and source.url in self._documents.unpublished
+        )
         return missing and self._raw[pointer] is None
 
     def _resolve(self) -> Trust:
@@ -151,14 +216,14 @@ class Trusted:
         return replace(issuer, revocations=listed), notes
 
 
-class Gathered(Struct, frozen=True):
+class TrustBytes(Struct, frozen=True):
     """The bytes that a trust file points to, by pointer; for URLs, when they last confirmed them (Unix seconds)."""
 
     raw: Mapping[str, bytes | None]
     fetched_at: Mapping[str, int]
 
 
-def gather(trust: TrustFile, beside: Path, documents: Documents) -> Gathered:
+def gather(trust: TrustFile, beside: Path, documents: Documents) -> TrustBytes:
     """Read the files that a trust file names, which are beside it, and get its URLs."""
     raw: dict[str, bytes | None] = {}
     fetched_at: dict[str, int] = {}
@@ -173,7 +238,7 @@ def gather(trust: TrustFile, beside: Path, documents: Documents) -> Gathered:
             raw[pointer] = None if copy is None else copy.body
             if copy is not None:
                 fetched_at[pointer] = copy.confirmed_at
-    return Gathered(raw, fetched_at)
+    return TrustBytes(raw, fetched_at)
 
 
 def _fetch(url: str, pointer: str, documents: Documents, good: Good) -> Copy | None:

@@ -97,32 +97,12 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         return jcs.digest_of_bytes(self.canonical)
 
 
-_decode = msgspec.json.Decoder(RunClaims).decode
-_write = msgspec.json.Encoder().encode
-
-
-def take_quickly(raw: bytes) -> RunClaims | None:
-    r"""Take run claims out of JSON, for `read_claims`; None where a strict reader must look, which refuses or not.
-
-    Only where they are written again as they came, as our client writes them: so no member was named twice, and no
-    number was rounded. Left out is what a strict reader takes for something else, or refuses: `\u0000`, `-0.0`, `1e16`.
-    """
+def read_claims(value: JSON, pointer: str = "") -> RunClaims:
+    """Read run claims from JSON that a strict reader returned, and put the metrics in canonical order. Raises Refused
+    with every fault, pointers below `pointer`: `claims.invalid`, `claims.revision`, `claims.number`,
+    `claims.duplicate_metric`."""
     try:
-        claims = _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    exact = all([0 < abs(metric.value) <= MAX_EXACT_INTEGER for metric in claims.metrics])  # noqa: C419 (a list is faster)
-    return claims if exact and b"\\" not in raw and _write(claims) == raw else None
-
-
-def read_claims(value: JSON | RunClaims, pointer: str = "") -> RunClaims:
-    """Read run claims from JSON that a strict reader returned, and put the metrics in canonical order.
-
-    Raises Refused with every fault, pointers below `pointer`: `claims.invalid`, `claims.revision`,
-    `claims.number`, `claims.duplicate_metric`.
-    """
-    try:
-        claims = value if isinstance(value, RunClaims) else convert(value, RunClaims)
+        claims = convert(value, RunClaims)
     except FormatError as error:
         raise Refused.of([Fault(Code.CLAIMS_INVALID, pointer + error.pointer, error.detail)]) from None
     if faults := list(_faults(claims)):

@@ -15,9 +15,9 @@ from msgspec import UNSET, UnsetType
 from issuer.codes import Code
 from issuer.errors import Fault, FormatError, Refused
 from issuer.formats.strict_json import JSON, convert
+from issuer.formats.url import UrlError, split_url
 from issuer.results import emit
 from issuer.results.entry import EntryDetails, EntrySource, drop_nulls
-from issuer.url import UrlError, split_url
 
 MAX_WRITTEN = 512 * 1024  # half of the largest result file
 
@@ -33,18 +33,15 @@ class Source(EntrySource, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Details(EntryDetails, frozen=True, forbid_unknown_fields=True):
-    """An entry's members that are not run claims, as a request may send them: nothing unknown, and no source without
-    a URL.
-    """
+    """An entry's members that are not run claims, as a request may send them: nothing unknown, and no source without a
+    URL."""
 
     source: Source | UnsetType = UNSET
 
 
 def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
     """Read the details of a request from JSON that a strict reader returned; nulls are dropped as in the target form.
-
-    Raises Refused(`details.invalid`) with every fault, pointers below `pointer`.
-    """
+    Raises Refused(`details.invalid`) with every fault, pointers below `pointer`."""
     try:
         plain = drop_nulls(value)
         if plain is None and isinstance(value, Mapping):

@@ -34,12 +34,10 @@ _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
 
 
 def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str:
-    """Return the file with this entry's token in the first entry that says the same; else with the entry appended.
-
-    So the same entry changes nothing the second time, and a newer token takes the place of an older one. The entry that
-    is there keeps its form, unless it is to be reshaped and has another one: then this entry takes its place. Raises
-    InputError(`result.value`) for one that is there with a `value` of its own.
-    """
+    """Return the file with this entry's token in the first entry that says the same; else with the entry appended. So
+    the same entry changes nothing the second time, and a newer token takes the place of an older one. The entry that is
+    there keeps its form, unless it is to be reshaped and has another one: then this entry takes its place. Raises
+    InputError(`result.value`) for one that is there with a `value` of its own."""
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
         same = [old for old in read_entries(text.encode(), name) if _is_same(old, issued[0])]
@@ -65,12 +63,10 @@ def lacks(text: str, entries: str, name: str) -> list[bool]:
 
 
 def merge(text: str, entry: str, name: str) -> str:
-    """Return the file with this entry in the place of the one for the same scores (`subject`); else with it appended.
-    A reproduction takes the place of none that another party had signed.
-
-    One that says the same keeps its place, too, and gets this one's token and form. Raises InputError
-    (`result.repeated`) where several are for the same scores, and none of them, or not just one, is of its framework.
-    """
+    """Return the file with this entry in the place of the one for the same scores (`subject`); else with it appended. A
+    reproduction takes the place of none that another party had signed. One that says the same keeps its place, too, and
+    gets this one's token and form. Raises InputError (`result.repeated`) where several are for the same scores, and
+    none of them, or not just one, is of its framework."""
     new = _demand_one(entry, name)
     there = read_entries(text.encode(), name) if text.strip() else ()
     if any(_is_same(old, new) for old in there):
@@ -88,10 +84,9 @@ def merge(text: str, entry: str, name: str) -> str:
 
 
 def subject(entry: Entry) -> tuple[object, ...]:
-    """Return what is equal for two entries of the same scores: dataset id, task id and the slices of the metrics.
-
-    A reproduction stands beside what it reproduces: it is for the same scores as another one of that, by its framework.
-    """
+    """Return what is equal for two entries of the same scores: dataset id, task id and the slices of the metrics. A
+    reproduction stands beside what it reproduces: it is for the same scores as another one of that, by its
+    framework."""
     slices = {metric.slice or "" for metric in entry.metrics or ()} or {""}
     reproduced = _reproduced(entry)
     named = () if reproduced is None else (reproduced, entry.framework.name)
@@ -169,8 +164,7 @@ def replace(text: str, index: int, entry: str, name: str) -> str:
 
 def put_token(text: str, index: int, token: str, name: str) -> str:
     """Return the file with this token in the entry at `index`, from 0: in the place of its present one, or as its last
-    member.
-    """
+    member."""
     document = _demand(text, index, name)
     before = entries_of(document)
     spans = [document.span(f"/{index}/{member}") for member in _token_members(document, index)]
@@ -190,10 +184,8 @@ def put_token(text: str, index: int, token: str, name: str) -> str:
 
 def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: str | None = None) -> str:
     """Return the file written canonically: each entry in its own shape, or in another profile where it has metrics.
-
     Comments are dropped, and members for which a profile has no place. Raises InputError also where this would drop a
-    `value` that no metric of the entry repeats.
-    """
+    `value` that no metric of the entry repeats."""
     document = open_results(text.encode(), name)
     written = []
     for entry in entries_of(document):

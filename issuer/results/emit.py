@@ -100,7 +100,8 @@ def _item_lines(value: JSON, indent: str) -> list[str]:
 
 def _lines(value: JSON, indent: str) -> list[str]:
     if isinstance(value, dict) and value:
-        return [line for name in _ordered(value) for line in _member_lines(name, value[name], indent)]
+        ordered = sorted(value, key=lambda name: (_RANK.get(name, len(_RANK)), name))
+        return [line for name in ordered for line in _member_lines(name, value[name], indent)]
     if isinstance(value, list | tuple) and value:
         return [line for inner in value for line in _item_lines(inner, indent)]
     return [indent + flow(value)]
@@ -126,7 +127,3 @@ def flow(value: JSON) -> str:
     if isinstance(value, int | float):
         return number_text(value)
     return "{}" if isinstance(value, Mapping) else "[]"
-
-
-def _ordered(members: Mapping[str, JSON]) -> list[str]:
-    return sorted(members, key=lambda name: (_RANK.get(name, len(_RANK)), name))

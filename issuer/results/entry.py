@@ -7,7 +7,7 @@ alike, and how it is read back. The repository of a file is not in the file and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats import jcs, strict_yaml
-from issuer.formats.strict_json import JSON, Path, convert, pointer_along
+from issuer.formats.strict_json import JSON, Path, convert, pointer_along, pointer_to
 from issuer.results import emit
 from issuer.results.claims import RunClaims, read_claims
 
@@ -26,10 +26,8 @@ MAX_ENTRIES = 1000
 
 
 def drop_nulls(value: JSON) -> JSON:
-    """Drop nulls from maps, bottom-up, and a map left empty by that with them; a map that was `{}` stays.
-
-    Raises FormatError(`file.rule`) for a null in an array, and for a map in an array that would become empty.
-    """
+    """Drop nulls from maps, bottom-up, and a map left empty by that with them; a map that was `{}` stays. Raises
+    FormatError(`file.rule`) for a null in an array, and for a map in an array that would become empty."""
     # Hardly any entry has one, and encoding it in C costs a twentieth of the walk.
     return _without_nulls(value, None) if b"null" in msgspec.json.encode(value) else value
 
@@ -72,11 +70,9 @@ def _target(said: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, An
 
 
 class Submission(Struct, frozen=True):
-    """One result to sign: its claims, the details of its entry, and the two digests that bind them.
-
-    `pointer` leads to it in the request body: "" for `/tokens`, `/results/3` in a batch. `canonical_claims` and
-    `canonical_details` are the RFC 8785 bytes of both.
-    """
+    """One result to sign: its claims, the details of its entry, and the two digests that bind them. `pointer` leads to
+    it in the request body: "" for `/tokens`, `/results/3` in a batch. `canonical_claims` and `canonical_details` are
+    the RFC 8785 bytes of both."""
 
     pointer: str
     claims: RunClaims
@@ -105,11 +101,9 @@ class Submission(Struct, frozen=True):
 
 
 def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Bring an entry of a file into its target form, over which the content digest is taken.
-
-    Token members and `value` go, nulls are dropped, metrics are sorted; every other member counts, known or not.
-    Raises FormatError(`file.rule`) for an entry without a canonical form.
-    """
+    """Bring an entry of a file into its target form, over which the content digest is taken. Token members and `value`
+    go, nulls are dropped, metrics are sorted; every other member counts, known or not. Raises FormatError(`file.rule`)
+    for an entry without a canonical form."""
     plain = drop_nulls({name: item for name, item in entry.items() if name not in _UNBOUND})
     return _without_unbound(plain) if isinstance(plain, dict) else {}
 
@@ -227,11 +221,9 @@ class EntryDetails(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a file: the typed members that checks compare, and `form`, its target form.
-
-    Unknown members are in `form` alone: kept, and bound by the content digest. `token_members` are the names under
-    which the file has the token.
-    """
+    """One entry of a file: the typed members that checks compare, and `form`, its target form. Unknown members are in
+    `form` alone: kept, and bound by the content digest. `token_members` are the names under which the file has the
+    token."""
 
     pointer: str
     form: dict[str, JSON]
@@ -301,10 +293,8 @@ def is_date_member(pointer: str) -> bool:
 
 
 def read_entry(value: JSON, pointer: str = "") -> Entry:
-    """Read one entry that a strict reader returned from `pointer` in its file.
-
-    Raises FormatError with the pointer within the entry.
-    """
+    """Read one entry that a strict reader returned from `pointer` in its file. Raises FormatError with the pointer
+    within the entry."""
     plain = drop_nulls(value)
     members = convert(plain, _Members)
     details = convert(plain, EntryDetails)
@@ -341,3 +331,73 @@ def claims_of(entry: Entry, repo: str) -> RunClaims:
 def result_file_name(benchmark_repo: str) -> str:
     """Return the path of a benchmark's results in a model repository: `.eval_results/<name>.yaml`."""
     return f".eval_results/{benchmark_repo.rpartition('/')[2].lower().replace('-', '_')}.yaml"
+
+
+# -- diff --------------------------------------------------------------------------------------------------------------
+
+
+class EntryDifference(Struct, frozen=True):
+    """One member that differs. `left` and `right` are its values as JSON, "" where it is absent. Material is what the
+    content digest binds; the token itself and `value` are not in it."""
+
+    pointer: str
+    left: str
+    right: str
+    material: bool
+
+
+def differences(left: Entry, right: Entry) -> tuple[EntryDifference, ...]:
+    """Return every member in which two entries differ, by its pointer in the entry; metrics are compared in order."""
+    found = [EntryDifference(at, one, other, True) for at, one, other in _compared("", left.form, right.form)]
+    for name, one, other in (
+        ("/value", _or_none(left.value), _or_none(right.value)),
+        ("/verify_token", left.token, right.token),
+    ):
+        if one != other:
+            found.append(EntryDifference(name, _shown(one), _shown(other), False))
+    return tuple(found)
+
+
+def key_of(entry: Entry) -> tuple[object, ...]:
+    """Return the key by which the entries of two files are matched: benchmark, task and model commit."""
+    return entry.dataset.id, entry.dataset.task_id, entry.dataset.revision, entry.model_revision
+
+
+def matched(left: Sequence[Entry], right: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
+    """Pair the entries of two files, those of the left file first; None is in the place of one that is missing."""
+    rest = list(right)
+    for entry in left:
+        alike = [other for other in rest if key_of(other) == key_of(entry)]
+        same = next((other for other in alike if other.form == entry.form), alike[0] if alike else None)
+        if same is not None:
+            rest.remove(same)
+        yield entry, same
+    for entry in rest:
+        yield None, entry
+
+
+def _compared(at: str, left: JSON, right: JSON) -> Iterator[tuple[str, str, str]]:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for name in sorted(left.keys() | right.keys()):
+            yield from _member(pointer_to(at, name), name in left, name in right, left.get(name), right.get(name))
+    elif isinstance(left, list) and isinstance(right, list):
+        for index in range(max(len(left), len(right))):
+            one, other = (items[index] if index < len(items) else None for items in (left, right))
+            yield from _member(pointer_to(at, index), index < len(left), index < len(right), one, other)
+    elif jcs.canonical(left) != jcs.canonical(right):
+        yield at, _shown(left), _shown(right)
+
+
+def _member(at: str, in_left: bool, in_right: bool, left: JSON, right: JSON) -> Iterator[tuple[str, str, str]]:
+    if in_left and in_right:
+        yield from _compared(at, left, right)
+    else:
+        yield at, _shown(left) if in_left else "", _shown(right) if in_right else ""
+
+
+def _or_none(value: object) -> JSON:
+    return None if value is UNSET else value  # type: ignore[return-value]
+
+
+def _shown(value: JSON) -> str:
+    return "" if value is None else jcs.canonical(value).decode()

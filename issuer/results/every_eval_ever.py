@@ -37,10 +37,8 @@ class Statement(Struct, frozen=True, kw_only=True):
 
 
 class Verification(Struct, frozen=True):
-    """Who verified the entry: by `issuer.verify`, as judged at `at` (Unix seconds).
-
-    `issuer` is the token's, "" where its signature is not good; `token_digest` the digest of its text, "" without one.
-    """
+    """Who verified the entry: by `issuer.verify`, as judged at `at` (Unix seconds). `issuer` is the token's, "" where
+    its signature is not good; `token_digest` the digest of its text, "" without one."""
 
     verdict: str
     issuer: str
@@ -56,10 +54,8 @@ def record_of(
     verification: Verification | None,
     now: int,
 ) -> dict[str, JSON]:
-    """Return the record of an entry with these claims; `now` (Unix seconds) is when it is made.
-
-    Raises FormatError(`result.undefined`) for a metric whose direction the benchmark does not say.
-    """
+    """Return the record of an entry with these claims; `now` (Unix seconds) is when it is made. Raises
+    FormatError(`result.undefined`) for a metric whose direction the benchmark does not say."""
     framework, details = claims.framework, entry.details
     library = {"command": framework.command} if framework.command is not UNSET else {}
     record: dict[str, JSON] = {
@@ -86,10 +82,8 @@ def record_of(
 
 
 def record_path(entry: Entry, claims: RunClaims) -> str:
-    """Return where the record goes, as the format's repository has it: `BENCHMARK/OWNER/MODEL/UUID.json`.
-
-    The UUID is of the entry's content, so that the same entry has the same place.
-    """
+    """Return where the record goes, as the format's repository has it: `BENCHMARK/OWNER/MODEL/UUID.json`. The UUID is
+    of the entry's content, so that the same entry has the same place."""
     digest = sha256(f"{claims.model_repo}\n{content_digest(entry.form)}".encode()).digest()
     return f"{_name(claims.benchmark_repo)}/{claims.model_repo}/{_uuid(digest)}.json"
 

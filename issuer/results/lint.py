@@ -10,9 +10,10 @@ import re
 from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.errors import Finding, FormatError, InputError, Refused
@@ -23,6 +24,7 @@ from issuer.results.claims import STAND_IN, Framework, Metric, read_claims
 from issuer.results.details import MAX_WRITTEN, is_date, is_public_url
 from issuer.results.emit import fits
 from issuer.results.entry import (
+    HUB_MEMBERS,
     TOKEN_MEMBERS,
     Dataset,
     EntryDetails,
@@ -34,8 +36,76 @@ from issuer.results.entry import (
     result_file_name,
     target_form,
 )
-from issuer.results.lint_profile import HUB_ALONE, Found, judged, lacking
 from issuer.results.secret import find_secrets
+
+# `target` is the form of the specification, `hub` what today's Hub and huggingface_hub take, `both` a file for either
+# (README.md has the rules in a table). A fault is an error where the readers of the profile refuse the file or lose a
+# part of it, else a warning. What no reader may be given, a secret or YAML that readers disagree about, is always one.
+# A member of entries that only today's Hub knows.
+HUB_ALONE = frozenset({"evaluation_framework"})
+# Which spelling of the token the readers of a profile look for.
+_SPELLINGS: Mapping[Profile, tuple[str, ...]] = {
+    "target": TOKEN_MEMBERS[:1], "hub": TOKEN_MEMBERS[1:], "both": TOKEN_MEMBERS,
+}  # fmt: skip
+
+
+class LintFault(Struct, frozen=True):
+    """One thing that is wrong with an entry, by its pointer in it."""
+
+    code: Code
+    pointer: str
+    detail: str
+    severity: Literal["error", "warning"] = "error"
+
+
+def lacking(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
+    """Yield what an entry lacks: for every reader, for those of the profile, and for a token."""
+    dataset = members.get("dataset")
+    if "dataset" not in members:
+        yield LintFault(Code.FILE_SCHEMA, "", "lacks `dataset`")
+    if isinstance(dataset, Mapping) and "task_id" not in dataset:
+        yield LintFault(Code.RESULT_UNBOUND, "/dataset", "lacks `dataset.task_id`")
+    if profile != "target" and "value" not in members:
+        yield LintFault(Code.RESULT_PROFILE, "", "lacks `value`, without which today's Hub and huggingface_hub fail")
+    if "metrics" in members:
+        yield from _unbound(members, profile)
+    else:
+        rule = "lacks `metrics`: a lone `value` names no metric, so this entry can never be verified"
+        pointer = "/value" if "value" in members else ""
+        rule += " (today's Hub takes it: --profile hub)" if pointer and profile == "target" else ""
+        yield LintFault(Code.RESULT_UNBOUND, pointer, rule, "warning" if profile == "hub" else "error")
+    yield from _spellings(members, profile)
+
+
+def _unbound(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
+    signed = any(name in members for name in TOKEN_MEMBERS)
+    severity: Literal["error", "warning"] = "error" if signed and profile != "hub" else "warning"
+    dataset = members.get("dataset")
+    if isinstance(dataset, Mapping) and "revision" not in dataset:
+        yield LintFault(Code.RESULT_UNBOUND, "/dataset", "lacks `dataset.revision`, the benchmark's commit", severity)
+    if "model_revision" not in members:
+        yield LintFault(Code.RESULT_UNBOUND, "", "lacks `model_revision`, the model's commit", severity)
+    if "framework" not in members:
+        yield LintFault(Code.RESULT_UNBOUND, "", "lacks `framework`, with `name` and `version`", severity)
+
+
+def _spellings(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
+    """Yield where the profile's readers look for a token and find none, though there is one."""
+    there = [name for name in TOKEN_MEMBERS if name in members]
+    for name in _SPELLINGS[profile] if there else ():
+        if name not in there:
+            rule = f"stands without `{name}`, where readers of the profile {profile} look for the token"
+            yield LintFault(Code.RESULT_PROFILE, f"/{there[0]}", rule, "error" if profile == "both" else "warning")
+
+
+def judged(found: LintFault, profile: Profile) -> LintFault:
+    """Turn an error into a warning where today's Hub does not look: beyond its members, and behind the commit's."""
+    member = found.pointer.partition("/")[2].partition("/")[0]
+    minded = not member or (member in HUB_MEMBERS and found.pointer != "/dataset/revision")
+    if profile != "hub" or found.code is Code.CLAIMS_SECRET or (minded and found.code is not Code.RESULT_VALUE):
+        return found
+    return replace(found, severity="warning")
+
 
 MAX_METRICS = 256
 MAX_FAULTS = 1000  # of one file: an author with more corrects these first, without waiting for the rest
@@ -72,11 +142,9 @@ def lint_results(
     benchmark: Benchmark | None = None,
     profile: Profile = "target",
 ) -> tuple[Finding, ...]:
-    """Return everything that is wrong with a result file, in the file's order; never raises.
-
-    `path` is the file's place, "" where that does not matter; `repo` is its model repository; `benchmark` is the
-    `eval.yaml` that its entries are checked against; `profile` is whose readers the file is for.
-    """
+    """Return everything that is wrong with a result file, in the file's order; never raises. `path` is the file's
+    place, "" where that does not matter; `repo` is its model repository; `benchmark` is the `eval.yaml` that its
+    entries are checked against; `profile` is whose readers the file is for."""
     document, refusals = strict_yaml.examine(raw, name, bare_dates=is_date_member)
     findings = [refusal.finding for refusal in refusals]
     try:
@@ -124,14 +192,14 @@ def _identity(item: JSON) -> str:
 # -- one entry --------------------------------------------------------------------------------------------------------
 
 
-def _entry(item: JSON, subject: _Subject) -> Iterator[Found]:
+def _entry(item: JSON, subject: _Subject) -> Iterator[LintFault]:
     if not isinstance(item, Mapping):
-        yield Found(Code.FILE_SCHEMA, "", "an entry is a map")
+        yield LintFault(Code.FILE_SCHEMA, "", "an entry is a map")
         return
     try:
         plain = drop_nulls(item)
     except FormatError as error:
-        yield Found(error.code, error.pointer, error.detail)
+        yield LintFault(error.code, error.pointer, error.detail)
         plain = {name: value for name, value in item.items() if value is not None}
     members: dict[str, Any] = dict(plain) if isinstance(plain, Mapping) else {}
     typed = yield from _types(members)
@@ -148,7 +216,7 @@ def _entry(item: JSON, subject: _Subject) -> Iterator[Found]:
         yield from _defined(typed, subject.benchmark)
 
 
-def _types(members: Mapping[str, Any]) -> Generator[Found, None, dict[str, Any]]:
+def _types(members: Mapping[str, Any]) -> Generator[LintFault, None, dict[str, Any]]:
     """Yield what is wrong with members of the wrong type; return the others."""
     typed: dict[str, Any] = {}
     for name, kind in _KINDS.items():
@@ -159,18 +227,18 @@ def _types(members: Mapping[str, Any]) -> Generator[Found, None, dict[str, Any]]
     return typed
 
 
-def _type(pointer: str, value: JSON, kind: Any) -> Generator[Found, None, bool]:
+def _type(pointer: str, value: JSON, kind: Any) -> Generator[LintFault, None, bool]:
     """Yield why the value is not of this kind; return whether it is not."""
     misfit = next(misfits(value, kind), None)
     if misfit is not None:
-        yield Found(misfit.code, pointer + misfit.pointer, strict_yaml.describe(misfit))
+        yield LintFault(misfit.code, pointer + misfit.pointer, strict_yaml.describe(misfit))
     return misfit is not None
 
 
-def _metric_types(metrics: list[Any]) -> Generator[Found, None, list[Any]]:
+def _metric_types(metrics: list[Any]) -> Generator[LintFault, None, list[Any]]:
     """Yield what is wrong with metrics of the wrong type; return the first 256, with None for those."""
     if not 1 <= len(metrics) <= MAX_METRICS:
-        yield Found(Code.CLAIMS_INVALID, "/metrics", f"has {len(metrics)} items; 1 to {MAX_METRICS} are allowed")
+        yield LintFault(Code.CLAIMS_INVALID, "/metrics", f"has {len(metrics)} items; 1 to {MAX_METRICS} are allowed")
     good: list[Any] = []
     for index, metric in enumerate(metrics[:MAX_METRICS]):
         broken = yield from _type(f"/metrics/{index}", metric, Metric)
@@ -178,7 +246,7 @@ def _metric_types(metrics: list[Any]) -> Generator[Found, None, list[Any]]:
     return good
 
 
-def _unknown(members: Mapping[str, Any], profile: Profile) -> Iterator[Found]:
+def _unknown(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
     known = _KINDS.keys() | (HUB_ALONE if profile != "target" else frozenset())
     for name in (name for name in members if name not in known):
         yield _unknown_member("", name)
@@ -189,30 +257,28 @@ def _unknown(members: Mapping[str, Any], profile: Profile) -> Iterator[Found]:
                 yield _unknown_member(f"/{outer}", name)
 
 
-def _unknown_member(parent: str, name: str) -> Found:
+def _unknown_member(parent: str, name: str) -> LintFault:
     detail = "only today's Hub knows this member" if name in HUB_ALONE else "no reader knows this member"
-    return Found(Code.RESULT_UNKNOWN_MEMBER, pointer_to(parent, name), detail, "warning")
+    return LintFault(Code.RESULT_UNKNOWN_MEMBER, pointer_to(parent, name), detail, "warning")
 
 
-def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[Found]:
+def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[LintFault]:
     """Check the entry's run claims against their rules."""
     dataset = typed.get("dataset", {})
     metrics = [metric for metric in typed.get("metrics", ()) if metric is not None]
     places = [index for index, metric in enumerate(typed.get("metrics", ())) if metric is not None]
     said = {
-        "model_repo": repo,
-        "model_revision": typed.get("model_revision"),
-        "benchmark_repo": dataset.get("id"),
-        "benchmark_revision": dataset.get("revision"),
-        "task_id": dataset.get("task_id"),
-        "metrics": metrics or None,
+        "model_repo": repo, "model_revision": typed.get("model_revision"), "benchmark_repo": dataset.get("id"),
+        "benchmark_revision": dataset.get("revision"), "task_id": dataset.get("task_id"), "metrics": metrics or None,
         "framework": typed.get("framework"),
-    }
+    }  # fmt: skip
     try:
         read_claims({name: STAND_IN[name] if value is None else value for name, value in said.items()})
     except Refused as refusal:
         for fault in refusal.faults:
-            yield Found(fault.code, _in_entry(fault.pointer, places), _in_words_of_entry(fault.pointer, fault.detail))
+            yield LintFault(
+                fault.code, _in_entry(fault.pointer, places), _in_words_of_entry(fault.pointer, fault.detail)
+            )
 
 
 def _in_entry(pointer: str, places: list[int]) -> str:
@@ -228,47 +294,49 @@ def _in_words_of_entry(pointer: str, rule: str) -> str:
     return f"{names[pointer]} {rule}" if pointer in names else rule
 
 
-def _details(typed: Mapping[str, Any]) -> Iterator[Found]:
+def _details(typed: Mapping[str, Any]) -> Iterator[LintFault]:
     """Check the details against the rules by which the issuer takes them."""
     if "date" in typed and not is_date(typed["date"]):
-        yield Found(Code.DETAILS_INVALID, "/date", "must be an ISO 8601 date or date and time")
+        yield LintFault(Code.DETAILS_INVALID, "/date", "must be an ISO 8601 date or date and time")
     source = typed.get("source")
     if source is not None and "url" not in source:
-        yield Found(Code.DETAILS_INVALID, "/source", "lacks `source.url`")
+        yield LintFault(Code.DETAILS_INVALID, "/source", "lacks `source.url`")
     elif source is not None and not is_public_url(source["url"]):
-        yield Found(Code.DETAILS_INVALID, "/source/url", "must be an absolute http or https URL without credentials")
+        yield LintFault(
+            Code.DETAILS_INVALID, "/source/url", "must be an absolute http or https URL without credentials"
+        )
     details = {name: typed[name] for name in EntryDetails.__struct_fields__ if name in typed}
     if rule := fits(details, MAX_WRITTEN):
-        yield Found(Code.DETAILS_INVALID, "", rule)
+        yield LintFault(Code.DETAILS_INVALID, "", rule)
 
 
-def _secrets(members: Mapping[str, Any]) -> Iterator[Found]:
+def _secrets(members: Mapping[str, Any]) -> Iterator[LintFault]:
     """Look into every text but the verify token, which is none."""
     for fault in find_secrets({name: value for name, value in members.items() if name not in TOKEN_MEMBERS}):
-        yield Found(fault.code, fault.pointer, fault.detail)
+        yield LintFault(fault.code, fault.pointer, fault.detail)
 
 
-def _tokens(typed: Mapping[str, Any]) -> Iterator[Found]:
+def _tokens(typed: Mapping[str, Any]) -> Iterator[LintFault]:
     tokens = {name: typed[name] for name in TOKEN_MEMBERS if name in typed}
     if len(set(tokens.values())) > 1:
-        yield Found(Code.FILE_RULE, "/verifyToken", "differs from verify_token: keep one of the two")
+        yield LintFault(Code.FILE_RULE, "/verifyToken", "differs from verify_token: keep one of the two")
     for name, token in tokens.items():
         if len(token) > MAX_TOKEN or not _JWS.fullmatch(token):
             detail = f"is no compact JWS of at most {MAX_TOKEN} bytes: three base64url parts, joined by dots"
-            yield Found(Code.RESULT_TOKEN, f"/{name}", detail)
+            yield LintFault(Code.RESULT_TOKEN, f"/{name}", detail)
 
 
-def _file_name(typed: Mapping[str, Any], path: str) -> Iterator[Found]:
+def _file_name(typed: Mapping[str, Any], path: str) -> Iterator[LintFault]:
     """Demand the file name that follows from the entry's benchmark; outside the folder only advise it."""
     expected = result_file_name(typed.get("dataset", {}).get("id", ""))
     if not path or "dataset" not in typed or PurePosixPath(path).name == PurePosixPath(expected).name:
         return
     placed = PurePosixPath(path).parent.name == ".eval_results"
     detail = f"results of {typed['dataset']['id']} belong into {expected}"
-    yield Found(Code.RESULT_FILE_NAME, "/dataset/id", detail, "error" if placed else "warning")
+    yield LintFault(Code.RESULT_FILE_NAME, "/dataset/id", detail, "error" if placed else "warning")
 
 
-def _value(typed: Mapping[str, Any], benchmark: Benchmark | None) -> Iterator[Found]:
+def _value(typed: Mapping[str, Any], benchmark: Benchmark | None) -> Iterator[LintFault]:
     """Check a `value` beside metrics against them: it must be that of the primary metric."""
     if "value" not in typed or "metrics" not in typed:
         return
@@ -280,10 +348,10 @@ def _value(typed: Mapping[str, Any], benchmark: Benchmark | None) -> Iterator[Fo
     ]
     if typed["value"] not in scores and None not in typed["metrics"]:
         name = f"the primary metric, {primary}" if primary else "any metric of this entry without a slice"
-        yield Found(Code.RESULT_VALUE, "/value", f"is not the score of {name}")
+        yield LintFault(Code.RESULT_VALUE, "/value", f"is not the score of {name}")
 
 
-def _defined(typed: Mapping[str, Any], benchmark: Benchmark) -> Iterator[Found]:
+def _defined(typed: Mapping[str, Any], benchmark: Benchmark) -> Iterator[LintFault]:
     metric_ids = [metric and metric["metric_id"] for metric in typed.get("metrics", ())]
     for fault in benchmark.undefined(typed.get("dataset", {}).get("task_id"), metric_ids):
-        yield Found(fault.code, _CLAIMS.get(fault.pointer, fault.pointer), fault.detail)
+        yield LintFault(fault.code, _CLAIMS.get(fault.pointer, fault.pointer), fault.detail)

@@ -26,7 +26,7 @@ _SHAPES = re.compile(
     | xox[abprs]-[A-Za-z0-9-]{10,}                 # Slack
     | (?:AKIA|ASIA)[A-Z0-9]{16}                    # AWS
     | AIza[A-Za-z0-9_-]{35}                        # Google
-    | evi_pat_[A-Za-z0-9_-]{16,}                   # ours (pat.py), cut short as well; an id alone is public
+    | evi_pat_[A-Za-z0-9_-]{16,}                   # ours, cut short as well; an id alone is public
     | (?<![_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}  # a JWT
     | -----BEGIN\x20[A-Z ]*PRIVATE\x20KEY-----
     )""",
@@ -64,7 +64,6 @@ _BEARER = re.compile(r"(?i:authorization)[\"']?\s*:\s*(?i:bearer|basic)\s+(?!\$)
 
 def find_secrets(value: object, pointer: str = "") -> Iterator[Fault]:
     """Yield a fault (`claims.secret`) for each text below `pointer` that seems to hold a secret: values, and names.
-
     `value` is JSON, or Structs that are written as such."""
     if not _may_hold(msgspec.json.encode(value).decode()):
         return iter(())
@@ -129,10 +128,8 @@ def secret_in(command: str) -> str | None:
 
 
 def without_secrets(text: str, *, guess: bool = False) -> str:
-    """Return a text for people, with each word of a known token's shape replaced.
-
-    With `guess`, so is each word of 32 or more characters with a digit: it may be a token of an unknown shape.
-    """
+    """Return a text for people, with each word of a known token's shape replaced. With `guess`, so is each word of 32
+    or more characters with a digit: it may be a token of an unknown shape."""
 
     def shown(match: re.Match[str]) -> str:
         word = match[0]

@@ -15,76 +15,59 @@ import structlog
 from litestar import Litestar
 from msgspec import Struct, field
 
-from issuer import files
-from issuer.audit_events import ProviderKeysStale
+from issuer.audit.events import ProviderKeysStale
 from issuer.errors import SetupError
 from issuer.identity.profiles import Kind
-from issuer.identity.provider import Provider
+from issuer.identity.table import Provider
+from issuer.io import files
+from issuer.io.common_documents import Home
+from issuer.io.fetch import system_roots
+from issuer.io.shared_memory import SharedPage
 from issuer.issuance.ports import Authority, Log, NoLog
-from issuer.issuance.store_secret import StoreSecret
+from issuer.issuance.steps import StoreSecret
+from issuer.limits.bounds import SOURCE_RATE
+from issuer.limits.sources import Sources
 from issuer.policy.match import PolicySet
-from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.redis import KnownStanding, RedisAdmission
 from issuer.service.admission.secret_file import make_secret, read_secret
-from issuer.service.admission.standing import KnownStanding
-from issuer.service.audit import FileAudit
-from issuer.service.authn.authenticator import ProviderAuthenticator, Verifier
-from issuer.service.authn.fetch import Fetcher, ReportFailure, system_roots
+from issuer.service.admission.store_watch import StoreWatch
+from issuer.service.audit.bounds import SYNC_S
+from issuer.service.audit.sink import FileAudit
+from issuer.service.authn.authenticator import ProviderAuthenticator, RecycledNames, SignedTokens, Verifier
+from issuer.service.authn.bounds import ASK_S
 from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.introspection import Introspector, demand_secret
-from issuer.service.authn.keysets import KeySets, Stale
-from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.pat import PatVerifier
-from issuer.service.authn.pats import Pats
-from issuer.service.authn.sources import Sources
-from issuer.service.background import Background
-from issuer.service.bounds import (
-    ASK_S,
-    BEAT_S,
-    LOG_CALL_S,
-    METRIC_STATE_S,
-    REVOKED_LOOK_S,
-    SOURCE_RATE,
-    STOPS_LOOK_S,
-    SYNC_S,
-    WITNESS_SYNC_S,
-)
-from issuer.service.follow import Follower, follow_folder
-from issuer.service.home import Home
-from issuer.service.hosts import Hosts
+from issuer.service.authn.keysets import KeySets, NoteAnswer, ProviderFetcher, ReportFailure, Stale
+from issuer.service.authn.pats import Pats, PatVerifier
 from issuer.service.http.log import log_routes
-from issuer.service.http.log_info import LogInfo
-from issuer.service.http.published import Published, PublishedKeys
-from issuer.service.http.revocations import PublishedRevocations
+from issuer.service.http.pages import ui_routes
+from issuer.service.http.public_documents import LogInfo, Published, PublishedKeys, PublishedRevocations, Service
+from issuer.service.http.request_limits import Tarpit
 from issuer.service.http.routes import exception_handlers, routes, write_documents
-from issuer.service.http.service import Service
-from issuer.service.http.tarpit import Tarpit
-from issuer.service.http.ui import ui_routes
 from issuer.service.http.verify import verify_routes
-from issuer.service.kept_policies import KeptPolicies
-from issuer.service.log.announced import AnnouncingLog
-from issuer.service.log.announcer import Announcer
-from issuer.service.log.client import SequencerLog
-from issuer.service.log.engines import home_of, reading_at
-from issuer.service.log.readers import Readers
-from issuer.service.log_stream import Failures
-from issuer.service.metrics.board import Board, Row
-from issuer.service.metrics.counts import Counts, Histogram
-from issuer.service.metrics.state import Teller, Watched
-from issuer.service.metrics.timed import TimedAdmission, TimedLog, TimedSigner
-from issuer.service.policy_keeper import Following
-from issuer.service.recycled import RecycledNames
-from issuer.service.reload import Active, Live
-from issuer.service.revocation.key import find_key
-from issuer.service.revocation.ledger import Ledger
-from issuer.service.revocation.live import ListKeeper, LiveRevocations
-from issuer.service.settings import Settings
-from issuer.service.shared_page import SharedPage
-from issuer.service.signing.live import LiveSigner
-from issuer.service.signing.live_history import LiveHistory
-from issuer.service.stops import LiveStops
-from issuer.service.store_watch import StoreWatch
-from issuer.service.turns import Turns
-from issuer.service.workers import Progress
+from issuer.service.log.bounds import LOG_CALL_S, WITNESS_SYNC_S
+from issuer.service.log.client import Announcer, AnnouncingLog, SequencerLog
+from issuer.service.log.database.engines import home_of, reading_at
+from issuer.service.log.database.public import PublicLog
+from issuer.service.metrics.bounds import METRIC_STATE_S
+from issuer.service.metrics.counts import Board, Counts, Histogram, Row
+from issuer.service.metrics.state import PoliciesState, Teller, Watched
+from issuer.service.policies.active import Active, Live
+from issuer.service.policies.archive import KeptPolicies
+from issuer.service.policies.bounds import STOPS_LOOK_S
+from issuer.service.policies.emergency_stops import LiveStops
+from issuer.service.policies.watcher import Follower, follow_folder
+from issuer.service.process.fair_queue import Progress, Turns
+from issuer.service.process.policy_process import Following
+from issuer.service.revocation.active_list import ListKeeper, LiveRevocations
+from issuer.service.revocation.bounds import REVOKED_LOOK_S
+from issuer.service.revocation.ledger import Ledger, find_key
+from issuer.service.settings.background import Background
+from issuer.service.settings.bounds import BEAT_S
+from issuer.service.settings.log_stream import Failures
+from issuer.service.settings.model import Settings
+from issuer.service.signing.active_keys import Hosts, LiveSigner
+from issuer.service.signing.history import LiveHistory
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES
 
 # Unix seconds.
@@ -110,7 +93,7 @@ class Parts(Struct, frozen=True):
     home: Home
     signer: LiveSigner
     log: AnnouncingLog | None
-    log_readers: Readers | None
+    public_log: PublicLog | None
     sources: Sources
     stops: LiveStops
     turns: Turns
@@ -131,9 +114,9 @@ class Parts(Struct, frozen=True):
         `clock`. Raises SetupError and InputError."""
         make_own_secret(settings)
         failures, counts = Failures(), Counts(shared.row)
-        asker = Fetcher(development=settings.development, deadline_s=ASK_S)
+        asker = ProviderFetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file, count_failure=counts.audit_failures.add, count_signal=counts.signalled)
-        fetcher = Fetcher(development=settings.development)
+        fetcher = ProviderFetcher(development=settings.development)
         home = home_of(Path(settings.data), settings.log.origin, settings.log_place)
         revocations, keeper = follow_revocations(settings, home, audit)
         signer = LiveSigner(
@@ -145,24 +128,19 @@ class Parts(Struct, frozen=True):
             clock,
         )
 
-        def answered(provider: Provider) -> None:
-            counts.fetched(provider.id, "answered")
-
-        def failed(report: ReportFailure, provider: Provider, reason: str) -> None:
-            counts.fetched(provider.id, "failed")
-            report(provider, reason)
-
+        answered, failed = _fetch_counters(counts)
+        not_asked = partial(failed, partial(_report_question, failures))
         return cls(
             counts=counts,
             audit=audit,
             home=home,
             signer=signer,
             log=_log_behind(shared.sequencer, settings, signer),
-            log_readers=Readers(settings.log.origin, partial(reading_at, settings.log_place))
+            public_log=PublicLog(settings.log.origin, partial(reading_at, settings.log_place))
             if shared.sequencer
             else None,
             sources=Sources(SOURCE_RATE),
-            stops=LiveStops(settings.policies_folder, shared.page, audit, KnownStanding(), _now),
+            stops=LiveStops(settings.policies_folder, shared.page, audit, KnownStanding(), time.time),
             turns=Turns(progress.note),
             admission=RedisAdmission(
                 settings.store.url,
@@ -182,8 +160,8 @@ class Parts(Struct, frozen=True):
                 note_answer=answered,
                 tell_stale=partial(tell_stale, audit),
             ),
-            introspector=Introspector(asker, report=partial(failed, failures.report), note_answer=answered),
-            hugging_face=HuggingFace(asker, report=partial(failed, failures.report), note_answer=answered),
+            introspector=Introspector(asker, report=not_asked, note_answer=answered),
+            hugging_face=HuggingFace(asker, report=not_asked, note_answer=answered),
             pats=PatVerifier(Pats(settings.pats_folder)),
         )
 
@@ -195,13 +173,13 @@ class Parts(Struct, frozen=True):
             "pat": self.pats,
         }
         signed = SignedTokens(self.keysets)
-        return ProviderAuthenticator(providers, signed, verifiers, self.sources, _now_us, self.stops.check_provider)
+        return ProviderAuthenticator(providers, signed, verifiers, self.sources, time_ns, self.stops.check_provider)
 
     async def aclose(self) -> None:
         """End what is under way, and let go of everything."""
         for part in (self.signer, self.keysets, self.introspector, self.hugging_face, self.admission):
             await part.aclose()
-        for optional in (self.log, self.log_readers):
+        for optional in (self.log, self.public_log):
             if optional is not None:
                 await optional.aclose()
         self.home.close()
@@ -229,13 +207,13 @@ def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) 
 
 def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
     """Return the handlers of the log's public side; none where there is no log. Raises InputError."""
-    if parts.log is None or parts.log_readers is None:
+    if parts.log is None or parts.public_log is None:
         return []
     info = LogInfo(settings.url, settings.log.origin)
     if settings.log.witness_policy:
         policy = files.read(Path(settings.log.witness_policy), MAX_POLICY_BYTES)
         info = LogInfo.of(settings.url, settings.log.origin, policy, settings.log.witness_policy)
-    return log_routes(parts.log_readers, info, parts.log.check, tarpit, parts.counts)
+    return log_routes(parts.public_log, info, parts.log.check, tarpit, parts.counts)
 
 
 def load(settings: Settings, note: Callable[[], object] = lambda: None) -> Follower:
@@ -273,9 +251,9 @@ def build(
     progress, shared = progress or Progress(), shared or Shared(SharedPage())
     parts = Parts.of(settings, shared, progress, clock or _now)
     counts = parts.counts
-    admission = TimedAdmission(parts.admission, counts.admission)
-    signer, used_log = TimedSigner(parts.signer, counts.signing), log or parts.log
-    appending = NoLog() if used_log is None else TimedLog(used_log, counts.append)
+    admission = counts.admission.timed(parts.admission, "admit", "count")
+    signer, used_log = counts.signing.timed(parts.signer, "sign"), log or parts.log
+    appending = NoLog() if used_log is None else counts.append.timed(used_log, "append")
 
     def activate(policies: PolicySet) -> Published:
         authenticator = parts.authenticator(policies.providers)
@@ -302,7 +280,7 @@ def build(
     keys, tarpit, store = PublishedKeys(parts.signer), Tarpit(settings.url), StoreWatch(parts.admission)
     service = Service(
         settings.url, counts, live, parts.signer, keys, PublishedRevocations(parts.revocations), parts.stops,
-        parts.sources, parts.admission, store, parts.audit, tarpit, parts.log,
+        parts.sources, partial(_check, parts, live), lambda: store.status, tarpit, parts.log,
     )  # fmt: skip
     judging = verify_routes(settings.trust, settings.url, service.keys.by_path, tarpit, counts)
     pages = ui_routes(settings.url, counts, has_log=bool(settings.log.origin)) if settings.ui else []
@@ -317,6 +295,14 @@ def build(
         debug=False,
         pdb_on_exception=False,
     )
+
+
+async def _check(parts: Parts, live: Live[Published]) -> None:
+    """Raise Undecided while keys, audit, store or log cannot serve a request for tokens."""
+    await parts.signer.keyring.check(_now())
+    parts.audit.check()
+    await parts.admission.ready()
+    await live.active.authority.log.check()
 
 
 @asynccontextmanager
@@ -373,9 +359,15 @@ def _told(settings: Settings, parts: Parts, live: Live[Published]) -> dict[str, 
 def _watched(settings: Settings, parts: Parts, live: Live[Published], store: StoreWatch) -> Watched:
     """Return what of a worker metrics tell."""
     return Watched(
-        live, parts.signer, parts.revocations, parts.stops, parts.admission, store, parts.audit, parts.log,
-        Path(settings.data),
+        partial(_policies_state, live), parts.signer, parts.revocations, lambda: parts.stops.status, parts.admission,
+        store, lambda: parts.audit.is_failing, parts.log, Path(settings.data),
     )  # fmt: skip
+
+
+def _policies_state(live: Live[Published]) -> PoliciesState:
+    """Return which policies decide."""
+    active, narrowed = live.active, len(live.narrowed) if live.stale else 0
+    return PoliciesState(active.digest, active.loaded_at, live.stale, narrowed, len(active.authority.policies.policies))
 
 
 def _announcer(parts: Parts, log: AnnouncingLog, live: Live[Published]) -> Announcer:
@@ -402,6 +394,23 @@ def _report_fetch(provider: Provider, reason: str) -> None:
     _log.warning("key set not fetched", provider=provider.id, reason=reason)
 
 
+def _report_question(failures: Failures, provider: Provider, reason: str) -> None:
+    failures.report(provider.id, reason)
+
+
+def _fetch_counters(counts: Counts) -> tuple[NoteAnswer, Callable[[ReportFailure, Provider, str], None]]:
+    """Return what counts an answer of a provider, and what counts a failure and reports it."""
+
+    def answered(provider: Provider) -> None:
+        counts.fetched(provider.id, "answered")
+
+    def failed(report: ReportFailure, provider: Provider, reason: str) -> None:
+        counts.fetched(provider.id, "failed")
+        report(provider, reason)
+
+    return answered, failed
+
+
 async def tell_stale(audit: FileAudit, stale: Stale) -> None:
     """Write down that old keys of a provider verify, or no longer do. Raises Undecided(`dependency.audit`)."""
     now, provider = time_ns() // 10**9, stale.provider
@@ -412,7 +421,3 @@ async def tell_stale(audit: FileAudit, stale: Stale) -> None:
 
 def _now() -> int:
     return time_ns() // 10**9
-
-
-def _now_us() -> int:
-    return time_ns() // 1000

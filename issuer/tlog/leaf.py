@@ -10,15 +10,16 @@ from __future__ import annotations
 import binascii
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats.times import MAX_UNIX_S
+from issuer.tlog.checkpoint import encode_base64, malformed
 
 MAX_LEAF_BYTES = 4096
 KeyState = Literal["next", "active", "retiring", "archived", "revoked"]
@@ -34,7 +35,7 @@ class _Value(NamedTuple):
 
 def _seconds(text: str) -> int:
     if (seconds := int(text)) > MAX_UNIX_S:
-        raise _malformed(f"{text} is no time in Unix seconds: {MAX_UNIX_S} is the last one")
+        raise malformed(f"{text} is no time in Unix seconds: {MAX_UNIX_S} is the last one")
     return seconds
 
 
@@ -61,7 +62,8 @@ class _Lines(Struct, frozen=True):
         """Write the leaf as it is hashed. Raises FormatError(`log.malformed`) where a value does not fit its line."""
         text = self.first_line + "\n"
         for name, field in _lines(type(self)):
-            text += f"{name} {_written(getattr(self, field))}\n"
+            value = getattr(self, field)
+            text += f"{name} {encode_base64(value) if isinstance(value, bytes) else value}\n"
         _read(type(self), text)  # what could not be read is not written
         return text.encode("ascii")
 
@@ -153,16 +155,16 @@ def token_digest(signing_input: bytes) -> bytes:
 def read_leaf(raw: bytes) -> Leaf:
     """Read an entry of the log. Raises FormatError(`log.malformed`) for what is no leaf of any kind."""
     if len(raw) > MAX_LEAF_BYTES:
-        raise _malformed(f"a leaf of more than {MAX_LEAF_BYTES} bytes")
+        raise malformed(f"a leaf of more than {MAX_LEAF_BYTES} bytes")
     try:
         text = raw.decode("ascii")
     except UnicodeDecodeError:
-        raise _malformed("a leaf that is not ASCII") from None
+        raise malformed("a leaf that is not ASCII") from None
     if kind := _KINDS.get(text.partition("\n")[0]):
         return _read(kind, text)
     if found := _UNKNOWN.fullmatch(text):
         return UnknownLeaf(found[1])
-    raise _malformed("a leaf that is not a first line, then lines of a name, a space and a value, each ended by LF")
+    raise malformed("a leaf that is not a first line, then lines of a name, a space and a value, each ended by LF")
 
 
 @cache
@@ -191,21 +193,43 @@ def _read(kind: type[_Kind], text: str) -> _Kind:
     return kind(*values)
 
 
-def _written(value: str | int | bytes) -> str | int:
-    return binascii.b2a_base64(value, newline=False).decode("ascii") if isinstance(value, bytes) else value
-
-
 def _refuse(kind: type[_Lines], text: str) -> NoReturn:
     """Say which line of a leaf of this kind is the first that is not as it must be."""
     if len(text) > MAX_LEAF_BYTES:
-        raise _malformed(f"a leaf of more than {MAX_LEAF_BYTES} bytes")
+        raise malformed(f"a leaf of more than {MAX_LEAF_BYTES} bytes")
     lines = text.split("\n")[1:]
     for number, (name, _) in enumerate(_lines(kind)):
         words, grammar, _ = _VALUES[name]
         if number >= len(lines) or not re.fullmatch(f"{name} (?:{grammar})", lines[number]):
-            raise _malformed(f"`{name}` is not {words}, or not line {number + 2}", f"/{name}", line=number + 2)
-    raise _malformed(f"a leaf that does not end behind the line `{name}`, with its LF", line=number + 2)
+            raise malformed(f"`{name}` is not {words}, or not line {number + 2}", f"/{name}", line=number + 2)
+    raise malformed(f"a leaf that does not end behind the line `{name}`, with its LF", line=number + 2)
 
 
-def _malformed(rule: str, pointer: str = "", *, line: int = 0) -> FormatError:
-    return FormatError(Code.LOG_MALFORMED, rule, pointer, line=line)
+# Of kinds that are not known here; the rest is counted together. Who writes leaves can make up as many as there are.
+MAX_NAMES = 100
+OTHERS = "(others)"
+
+
+class LeafCounts:
+    """Leaves by their first line: `kinds` that are known and `unknown` ones; and `malformed`, how many are no leaves.
+    `first_defect` says which leaf was the first of those, and why; "" where there is none."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        self.malformed = 0
+        self.first_defect = ""
+
+    def add(self, index: int, raw: bytes) -> None:
+        """Count the entry at an index."""
+        try:
+            leaf = read_leaf(raw)
+        except FormatError as error:
+            self.malformed += 1
+            self.first_defect = self.first_defect or f"leaf {index}: {error.detail}"
+            return
+        if isinstance(leaf, UnknownLeaf):
+            name = leaf.first_line
+            self.unknown[name if name in self.unknown or len(self.unknown) < MAX_NAMES else OTHERS] += 1
+        else:
+            self.kinds[leaf.first_line] += 1

@@ -33,10 +33,8 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 class Peaks(Struct, frozen=True):
-    """A compact range from the first leaf on: all that a tree needs in order to grow, and to know its root.
-
-    `hashes` are the roots of its largest complete subtrees from left to right: one for each bit that is set in `size`.
-    """
+    """A compact range from the first leaf on: all that a tree needs in order to grow, and to know its root. `hashes`
+    are the roots of its largest complete subtrees from left to right: one for each bit that is set in `size`."""
 
     size: int = 0
     hashes: tuple[bytes, ...] = ()
@@ -153,10 +151,8 @@ def verify_inclusion(index: int, size: int, leaf: bytes, proof: Sequence[bytes],
 
 
 def verify_consistency(size1: int, size2: int, head1: bytes, head2: bytes, proof: Sequence[bytes]) -> bool:
-    """Say whether the proof shows that the tree of `size1` leaves is a prefix of that of `size2` leaves.
-
-    A tree is a prefix of itself by the empty proof. About the empty tree nothing can be shown: False (RFC 9162 2.1.4).
-    """
+    """Say whether the proof shows that the tree of `size1` leaves is a prefix of that of `size2` leaves. A tree is a
+    prefix of itself by the empty proof. About the empty tree nothing can be shown: False (RFC 9162 2.1.4)."""
     if not 0 < size1 <= size2:
         return False
     if size1 == size2:

@@ -1,58 +1,176 @@
-"""Signed notes (c2sp.org/signed-note): a text, and lines with signatures of it. Pure.
+"""Signed notes (c2sp.org/signed-note) and checkpoint cosignatures (c2sp.org/tlog-cosignature). Pure.
 
-Reads and writes the bytes, verifies the lines of known keys and signs. Which keys are known, and how many of them must
-have signed, is not decided here (`witness_policy.py`); the text is opaque, but for a cosignature, which is one of a
-checkpoint (c2sp.org/tlog-cosignature).
+Reads and writes notes and verifier keys, verifies the lines of known keys, and signs. `witness_policy.py` decides which
+keys are known, and how many of them must have signed. The text is opaque, except in a cosignature.
 """
 
 from __future__ import annotations
 
+import enum
+import hashlib
 import re
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
+from typing import ClassVar
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import FormatError
-from issuer.tlog.base64 import decode_base64, encode_base64
-from issuer.tlog.checkpoint import malformed, parse_checkpoint
-from issuer.tlog.vkey import (
-    KEY_ID_BYTES,
-    KEY_NAME,
-    MAX_TIMESTAMP,
-    Kind,
-    Verified,
-    Verifier,
-    cosigned_text,
-    key_id,
-    parse_vkey,
-    verifiable_kinds,
-    vkey_of,
-)
+from issuer.formats.weak_keys import is_good_point
+from issuer.tlog.checkpoint import Checkpoint, decode_base64, encode_base64, malformed, parse_checkpoint
 
-__all__ = [
-    "MAX_NOTE_BYTES",
-    "Cosigner",
-    "Kind",
-    "Note",
-    "NoteSigner",
-    "SignatureLine",
-    "Verified",
-    "Verifier",
-    "parse_note",
-    "parse_signatures",
-    "parse_vkey",
-    "verifiable_kinds",
-    "verify_note",
-    "vkey_of",
-]
+try:
+    from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PublicKey
+except ImportError:  # a library from before FIPS 204
+    MLDSA44PublicKey = None  # type: ignore[assignment,misc]
+
+KEY_ID_BYTES = 4
+MAX_TIMESTAMP = 2**63 - 1
+# No space of Unicode, no plus, no control character, no half of a surrogate pair.
+KEY_NAME = r"[^\s+\x00-\x1f\ud800-\udfff]+"
+_NAME = re.compile(KEY_NAME)
+_VKEY = re.compile(rf"({KEY_NAME})\+([0-9a-f]{{8}})\+([A-Za-z0-9+/]+={{0,2}})")
+_TIME_BYTES = 8
+
+
+class Kind(enum.IntEnum):
+    """The signature types that are known here, by their identifier byte."""
+
+    ED25519 = 0x01
+    COSIGNATURE = 0x04
+    COSIGNATURE_ML_DSA_44 = 0x06
+
+
+KEY_BYTES = {Kind.ED25519: 32, Kind.COSIGNATURE: 32, Kind.COSIGNATURE_ML_DSA_44: 1312}
+
+
+class Verified(Struct, frozen=True):
+    """One signature that verified. `timestamp` is a cosignature's, in Unix seconds (0: it names no time), else None."""
+
+    verifier: Verifier
+    timestamp: int | None = None
+
+
+class Verifier(Struct, frozen=True):
+    """A key that signs notes as `name`: `public_key` as its type encodes it (32 bytes; ML-DSA-44: 1312). Raises
+    FormatError(`log.malformed`) for a name or a key that its type does not have, and for an Ed25519 key of low order,
+    under which one signature fits every text."""
+
+    name: str
+    kind: Kind
+    public_key: bytes
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise malformed("the name of a key is not empty, and has no space, no plus and no control character")
+        if len(self.public_key) != KEY_BYTES[self.kind]:
+            raise malformed(f"a key of type 0x{self.kind:02x} has {KEY_BYTES[self.kind]} bytes")
+        if self.kind is not Kind.COSIGNATURE_ML_DSA_44 and not is_good_point(self.public_key):
+            raise malformed("the key is no point of Ed25519, or one of low order")
+
+    @property
+    def key_id(self) -> bytes:
+        """The 4 bytes that, with the name, say in a note which key signed. They prove nothing: anyone makes two keys
+        with one name and id in a second."""
+        return hashlib.sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.public_key).digest()[:KEY_ID_BYTES]
+
+    def to_text(self) -> str:
+        """Write the key as a vkey: `name+key id in hex+base64(type || key)`."""
+        return f"{self.name}+{self.key_id.hex()}+{encode_base64(bytes([self.kind]) + self.public_key)}"
+
+    def verify(self, text: str, signature: bytes) -> Verified | None:
+        """Verify a signature line's bytes (after the key id) over a note's text; None where they do not fit. Raises
+        FormatError(`log.malformed`) where a cosignature is of a text that is no checkpoint, and where this installation
+        cannot verify the key's type."""
+        if self.kind is Kind.ED25519:
+            return Verified(self) if fits_ed25519(self.public_key, signature, text.encode()) else None
+        checkpoint = parse_checkpoint(text)
+        timestamp, rest = int.from_bytes(signature[:_TIME_BYTES]), signature[_TIME_BYTES:]
+        if timestamp > MAX_TIMESTAMP:
+            return None
+        if self.kind is Kind.COSIGNATURE:
+            fits = fits_ed25519(self.public_key, rest, cosigned_text(text, timestamp))
+        else:
+            fits = _fits_ml_dsa(self, rest, checkpoint, timestamp)
+        return Verified(self, timestamp) if fits else None
+
+
+def parse_vkey(text: str) -> Verifier:
+    """Read a verifier key, `name+key id in hex+base64(type || key)`. Raises FormatError(`log.malformed`)."""
+    if not (parts := _VKEY.fullmatch(text)):
+        raise malformed("a verifier key reads `name+8 lowercase hex digits+base64`")
+    name, hashed, encoded = parts.groups()
+    key = decode_base64(encoded)
+    if not key:
+        raise malformed("the last part of a verifier key is canonical base64 of its type and the key")
+    if key[0] not in {*Kind}:
+        known = ", ".join(f"0x{kind:02x}" for kind in Kind)
+        raise malformed(f"the type of the verifier key is 0x{key[0]:02x}; known here: {known}")
+    verifier = Verifier(name, Kind(key[0]), key[1:])
+    if verifier.key_id.hex() != hashed:
+        raise malformed("the key id in the verifier key is not that of its name and key; one of them was changed")
+    return verifier
+
+
+@cache
+def verifiable_kinds() -> frozenset[Kind]:
+    """Return the types whose signatures this installation can verify: ML-DSA-44 only with a library that has it."""
+    without = frozenset(Kind) - {Kind.COSIGNATURE_ML_DSA_44}
+    if MLDSA44PublicKey is None:
+        return without
+    try:
+        MLDSA44PublicKey.from_public_bytes(bytes(KEY_BYTES[Kind.COSIGNATURE_ML_DSA_44]))
+    except UnsupportedAlgorithm:
+        return without
+    return frozenset(Kind)
+
+
+def cosigned_text(text: str, timestamp: int) -> bytes:
+    """Return what an Ed25519 cosignature signs: two lines of its own, then the whole text of the checkpoint."""
+    return f"cosignature/v1\ntime {timestamp}\n{text}".encode()
+
+
+def fits_ed25519(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    """Say whether an Ed25519 signature (RFC 8032) of this key fits the message."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _fits_ml_dsa(verifier: Verifier, signature: bytes, checkpoint: Checkpoint, timestamp: int) -> bool:
+    """Verify an ML-DSA-44 cosignature. It covers no extension lines, so a checkpoint that has some is not cosigned."""
+    if Kind.COSIGNATURE_ML_DSA_44 not in verifiable_kinds():
+        raise malformed("this installation cannot verify ML-DSA-44; install a later version of `cryptography`")
+    message = _subtree_message(verifier.name, checkpoint, timestamp)
+    if checkpoint.extensions or message is None:
+        return False
+    try:
+        MLDSA44PublicKey.from_public_bytes(verifier.public_key).verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _subtree_message(cosigner: str, checkpoint: Checkpoint, timestamp: int) -> bytes | None:
+    """Return the `cosigned_message` of a whole tree, from leaf 0 to its size; None where a name has over 255 bytes."""
+    name, origin = cosigner.encode(), checkpoint.origin.encode()
+    if max(len(name), len(origin)) > 255:
+        return None
+    parts = (
+        b"subtree/v1\n\0", bytes([len(name)]) + name, timestamp.to_bytes(8), bytes([len(origin)]) + origin,
+        (0).to_bytes(8), checkpoint.size.to_bytes(8), checkpoint.root,
+    )  # fmt: skip
+    return b"".join(parts)
+
 
 # At least 16 are demanded. 32 logs and 32 witnesses are what a policy here may name; every line may cost 130 us.
 MAX_SIGNATURES = 64
 MAX_NOTE_BYTES = 256 * 1024  # 64 lines of ML-DSA-44 are 208 KiB
-_NAME = re.compile(KEY_NAME)
 _TEXT = re.compile(r"[^\x00-\x09\x0b-\x1f\ud800-\udfff]*\n")
 _LINE = re.compile(rf"— ({KEY_NAME}) ([A-Za-z0-9+/]+={{0,2}})")
 
@@ -95,11 +213,8 @@ class Note(Struct, frozen=True):
 
 
 def parse_note(raw: bytes, max_bytes: int = MAX_NOTE_BYTES) -> Note:
-    """Read a signed note; `note.to_bytes()` gives these very bytes. Nothing of it is verified.
-
-    The text may have empty lines: the last one is what parts it from the signatures. Raises FormatError
-    (`log.malformed`).
-    """
+    """Read a signed note; `note.to_bytes()` gives these very bytes. Nothing of it is verified. The text may have empty
+    lines: the last one is what parts it from the signatures. Raises FormatError (`log.malformed`)."""
     text, blank, lines = _decode(raw, max_bytes).rpartition("\n\n")
     if not blank:
         raise malformed("a signed note has a text, an empty line, and signature lines")
@@ -112,11 +227,9 @@ def parse_signatures(raw: bytes, max_bytes: int = MAX_NOTE_BYTES) -> tuple[Signa
 
 
 def verify_note(note: Note, verifiers: Iterable[Verifier]) -> tuple[Verified, ...]:
-    """Verify the lines of known keys; lines of others are ignored, and so are repetitions of a line.
-
-    Returns what verified, in the note's order: a key that cosigned at two times is there twice. Raises
-    FormatError(`log.signature`) if one line of a known key does not verify, or if none is of a known key.
-    """
+    """Verify the lines of known keys; lines of others are ignored, and so are repetitions of a line. Returns what
+    verified, in the note's order: a key that cosigned at two times is there twice. Raises FormatError(`log.signature`)
+    if one line of a known key does not verify, or if none is of a known key."""
     known = {(verifier.name, verifier.key_id): verifier for verifier in verifiers}
     verified = []
     for line in dict.fromkeys(note.signatures):
@@ -130,20 +243,27 @@ def verify_note(note: Note, verifiers: Iterable[Verifier]) -> tuple[Verified, ..
     return tuple(verified)
 
 
-class NoteSigner(Struct, frozen=True, dict=True):
-    """A key that signs notes: a log's. The private key never leaves it."""
+class _Signer(Struct, frozen=True, dict=True):
+    """An Ed25519 key and its name; the private key never leaves it."""
 
+    kind: ClassVar[Kind]
     name: str
     private_key: Ed25519PrivateKey
 
     @property
     def verifier(self) -> Verifier:
         """Its public side."""
-        return Verifier(self.name, Kind.ED25519, self.private_key.public_key().public_bytes_raw())
+        return Verifier(self.name, self.kind, self.private_key.public_key().public_bytes_raw())
 
     @cached_property
     def _key_id(self) -> bytes:
-        return key_id(self.name, self.private_key.public_key().public_bytes_raw(), Kind.ED25519)
+        return self.verifier.key_id
+
+
+class NoteSigner(_Signer, frozen=True, dict=True):
+    """A log's key, which signs notes."""
+
+    kind = Kind.ED25519
 
     def sign(self, text: str) -> SignatureLine:
         """Sign a note's text. Raises FormatError(`log.malformed`) for a text that no note has."""
@@ -151,26 +271,14 @@ class NoteSigner(Struct, frozen=True, dict=True):
         return SignatureLine(self.name, self._key_id, self.private_key.sign(text.encode()))
 
 
-class Cosigner(Struct, frozen=True, dict=True):
-    """A witness's key: signs checkpoints with the time."""
+class Cosigner(_Signer, frozen=True, dict=True):
+    """A witness's key, which signs checkpoints with the time."""
 
-    name: str
-    private_key: Ed25519PrivateKey
-
-    @property
-    def verifier(self) -> Verifier:
-        """Its public side."""
-        return Verifier(self.name, Kind.COSIGNATURE, self.private_key.public_key().public_bytes_raw())
-
-    @cached_property
-    def _key_id(self) -> bytes:
-        return key_id(self.name, self.private_key.public_key().public_bytes_raw(), Kind.COSIGNATURE)
+    kind = Kind.COSIGNATURE
 
     def cosign(self, text: str, timestamp: int) -> SignatureLine:
-        """State that at `timestamp` (Unix seconds, from 1) this was the log's largest consistent tree.
-
-        The caller has checked that. Raises FormatError(`log.malformed`) for a text that is no checkpoint.
-        """
+        """State that at `timestamp` (Unix seconds, from 1) this was the log's largest consistent tree. The caller has
+        checked that. Raises FormatError(`log.malformed`) for a text that is no checkpoint."""
         parse_checkpoint(text)
         if not 1 <= timestamp <= MAX_TIMESTAMP:
             raise malformed("the time of a cosignature is a number of seconds from 1 to 2^63 - 1")

@@ -10,9 +10,8 @@ import re
 
 from msgspec import Struct
 
-from issuer.tlog.base64 import decode_base64, encode_base64
-from issuer.tlog.checkpoint import MAX_SIZE, ROOT_BYTES, malformed, parse_checkpoint
-from issuer.tlog.merkle import Node, sibling
+from issuer.tlog.checkpoint import MAX_SIZE, decode_base64, encode_base64, malformed, parse_checkpoint, parse_hash
+from issuer.tlog.merkle import HASH_BYTES, Node, sibling
 from issuer.tlog.note import MAX_NOTE_BYTES, parse_note
 
 MAX_HASHES = 63  # the height of a tree of 2^63 leaves
@@ -24,10 +23,8 @@ _INDEX = re.compile(r"index (0|[1-9][0-9]{0,18})")
 
 class Proof(Struct, frozen=True):
     """The leaf's `index` (from 0), `hashes` (32 bytes each) from its sibling up to the root's child, and the bytes of
-    the signed checkpoint, for `parse_note`. `extra` is what a stranger may have written: nothing vouches for it.
-
-    Raises FormatError(`log.malformed`) for values that have no text.
-    """
+    the signed checkpoint, for `parse_note`. `extra` is what a stranger may have written: nothing vouches for it. Raises
+    FormatError(`log.malformed`) for values that have no text."""
 
     index: int
     hashes: tuple[bytes, ...]
@@ -37,7 +34,7 @@ class Proof(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 0 <= self.index < MAX_SIZE:
             raise malformed("the index of a proof is a number from 0 to 2^63 - 2")
-        if len(self.hashes) > MAX_HASHES or any(len(hashed) != ROOT_BYTES for hashed in self.hashes):
+        if len(self.hashes) > MAX_HASHES or any(len(hashed) != HASH_BYTES for hashed in self.hashes):
             raise malformed(f"a proof has at most {MAX_HASHES} hashes, of 32 bytes each")
         if len(self.extra) > MAX_EXTRA_BYTES:
             raise malformed(f"the extra data of a proof has over {MAX_EXTRA_BYTES} bytes")
@@ -51,7 +48,7 @@ class Proof(Struct, frozen=True):
         return f"{_HEADER}\n{extra}index {self.index}\n{hashes}\n".encode() + self.checkpoint
 
 
-class Proofs:
+class ProofWriter:
     """Writes the proofs of many leaves under one signed checkpoint, that of the tree of `size` leaves: what they share
     is hashed and written once. `node` is asked as `merkle.inclusion_proof` asks it."""
 
@@ -78,10 +75,8 @@ class Proofs:
 
 
 def parse_proof(raw: bytes) -> Proof:
-    """Read a proof; `proof.to_bytes()` gives these very bytes. Nothing of it is verified.
-
-    Raises FormatError(`log.malformed`), where it can with the line.
-    """
+    """Read a proof; `proof.to_bytes()` gives these very bytes. Nothing of it is verified. Raises
+    FormatError(`log.malformed`), where it can with the line."""
     proof = split_proof(raw)
     parse_checkpoint(parse_note(proof.checkpoint).text)
     return proof
@@ -102,7 +97,9 @@ def split_proof(raw: bytes) -> Proof:
     first = 3 if extra else 2
     if not lines or not (index := _INDEX.fullmatch(lines[0])):
         raise malformed("the line after the header, or after `extra`, is `index` and a decimal number", line=first)
-    hashes = tuple(_parse_hash(line, number) for number, line in enumerate(lines[1:], first + 1))
+    hashes = tuple(
+        parse_hash(line, "a hash of a proof", line=number) for number, line in enumerate(lines[1:], first + 1)
+    )
     return Proof(int(index[1]), hashes, checkpoint, extra)
 
 
@@ -114,10 +111,3 @@ def _parse_extra(line: str) -> bytes:
     if not (extra := decode_base64(line.removeprefix("extra "))):
         raise malformed("the extra data of a proof is canonical base64 of at least one byte", line=2)
     return extra
-
-
-def _parse_hash(line: str, number: int) -> bytes:
-    hashed = decode_base64(line)
-    if hashed is None or len(hashed) != ROOT_BYTES:
-        raise malformed("a hash of a proof is the canonical base64 of 32 bytes", line=number)
-    return hashed

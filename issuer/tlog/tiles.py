@@ -16,15 +16,13 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from issuer.codes import Code
-from issuer.errors import FormatError
+from issuer.tlog.checkpoint import MAX_SIZE, malformed
 from issuer.tlog.merkle import HASH_BYTES, Node, Peaks
 
 HEIGHT = 8
 WIDTH = 256
 MAX_LEVEL = 63
 MAX_ENTRY_BYTES = 2**16 - 1
-MAX_SIZE = 2**63 - 1  # of a tree, in what databases and other readers count with
 
 _CACHED_TILES = 64
 _PATH = re.compile(
@@ -54,10 +52,6 @@ class TilePath(Struct, frozen=True):
             rest //= 1000
         partial = "" if self.width == WIDTH else f".p/{self.width}"
         return f"tile/{self.level}/{groups}{partial}"
-
-    def is_within(self, size: int) -> bool:
-        """Say whether a tree of `size` leaves has all of it."""
-        return self.index * WIDTH + self.width <= hashes_at(self.level, size)
 
 
 def tile_path(level: int, index: int, width: int = WIDTH) -> str:
@@ -89,16 +83,9 @@ def hashes_at(level: Level, size: int) -> int:
 # -- what a tree has --------------------------------------------------------------------------------------------------
 
 
-def tiles_of(size: int) -> Iterator[TilePath]:
-    """Return all that shows a tree of this size: full tiles, and a partial one at the end of a level."""
-    return grown(0, size)
-
-
-def grown(size1: int, size2: int) -> Iterator[TilePath]:
+def tiles_between(size1: int, size2: int) -> Iterator[TilePath]:
     """Return what of a tree of `size2` leaves is not in that of its first `size1`: entries, then level by level.
-
-    Partial tiles are those of `size2` alone; what was partial at `size1` comes again, wider.
-    """
+    Partial tiles are those of `size2` alone; what was partial at `size1` comes again, wider."""
     yield from _grown("entries", size1, size2)
     for level in count():
         if not hashes_at(level, size2):
@@ -117,9 +104,7 @@ def extend(
     peaks: Peaks, leaves: Sequence[bytes], completed: Callable[[int, int, bytes], object] = lambda *_: None
 ) -> tuple[Peaks, list[TileHash]]:
     """Return the peaks with more leaf hashes, and every hash that tiles gain by them, the leaf hashes first.
-
-    `completed` is called with level, index and hash of each node above the leaves that becomes complete.
-    """
+    `completed` is called with level, index and hash of each node above the leaves that becomes complete."""
     gained: list[TileHash] = [(0, peaks.size + number, leaf) for number, leaf in enumerate(leaves)]
 
     def gain(level: int, index: int, hashed: bytes) -> None:
@@ -140,7 +125,7 @@ def write_entries(leaves: Iterable[bytes]) -> bytes:
 
 def _measured(leaf: bytes) -> bytes:
     if len(leaf) > MAX_ENTRY_BYTES:
-        raise _malformed(f"an entry of {len(leaf)} bytes, where a bundle takes {MAX_ENTRY_BYTES}")
+        raise malformed(f"an entry of {len(leaf)} bytes, where a bundle takes {MAX_ENTRY_BYTES}")
     return len(leaf).to_bytes(2, "big")
 
 
@@ -151,11 +136,11 @@ def read_entries(raw: bytes) -> tuple[bytes, ...]:
     while at < len(raw):
         end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
         if end > len(raw):
-            raise _malformed(f"an entry bundle that ends within its entry {len(entries)}")
+            raise malformed(f"an entry bundle that ends within its entry {len(entries)}")
         entries.append(raw[at + 2 : end])
         at = end
     if not 0 < len(entries) <= WIDTH:
-        raise _malformed(f"an entry bundle of {len(entries)} entries, where it has 1 to {WIDTH}")
+        raise malformed(f"an entry bundle of {len(entries)} entries, where it has 1 to {WIDTH}")
     return tuple(entries)
 
 
@@ -163,18 +148,16 @@ def read_entries(raw: bytes) -> tuple[bytes, ...]:
 
 
 def node_of_tiles(read: ReadTile, size: int) -> Node:
-    """Return the nodes of the tree of `size` leaves out of its tiles, of which the last used are kept.
-
-    `read` is called for the widest tile that the size has. Raises what it raises, and FormatError(`log.malformed`)
-    where a tile has another width. What a tile says is believed: the caller checks the proof against a root.
-    """
+    """Return the nodes of the tree of `size` leaves out of its tiles, of which the last used are kept. `read` is called
+    for the widest tile that the size has. Raises what it raises, and FormatError(`log.malformed`) where a tile has
+    another width. What a tile says is believed: the caller checks the proof against a root."""
 
     @lru_cache(_CACHED_TILES)
     def rows(level: int, tile: int) -> tuple[bytes, ...]:
         width = min(WIDTH, hashes_at(level, size) - tile * WIDTH)
         raw = read(level, tile, width)
         if len(raw) != width * HASH_BYTES:
-            raise _malformed(f"{tile_path(level, tile, width)} has {len(raw)} bytes, where {width} hashes are")
+            raise malformed(f"{tile_path(level, tile, width)} has {len(raw)} bytes, where {width} hashes are")
         return tuple(_rows(raw))
 
     def node(level: int, index: int) -> bytes:
@@ -193,7 +176,3 @@ def _rows(row: bytes) -> Iterator[bytes]:
         yield row
         pairs = range(0, len(row) - 2 * HASH_BYTES + 1, 2 * HASH_BYTES)
         row = b"".join(hashlib.sha256(b"\x01" + row[at : at + 2 * HASH_BYTES]).digest() for at in pairs)
-
-
-def _malformed(rule: str) -> FormatError:
-    return FormatError(Code.LOG_MALFORMED, rule)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer.errors import FormatError
-from issuer.tlog.leaf import KeyLeaf, KeyState, KnownLeaf, Leaf, PolicyLeaf, TokenLeaf, UnknownLeaf, read_leaf
+from issuer.tlog.leaf import KeyLeaf, KeyState, Leaf, PolicyLeaf, TokenLeaf, UnknownLeaf, read_leaf
 
 # A leaf's iat is at most a clock's error ahead of its witnesses, and no repeat is over a day old (contract section 5).
 AHEAD_S = 60
@@ -25,24 +25,15 @@ MAX_ANNOUNCED = 262_144
 MAX_UNMATCHED = 10_000
 
 AlarmName = Literal[
-    "leaf.malformed",
-    "announcements.too_many",
-    "token.kid_unannounced",
-    "token.kid_archived",
-    "token.kid_revoked",
-    "token.policy_unannounced",
-    "token.iat_ahead",
-    "token.iat_behind",
-    "tokens.unmatched",
-    "checkpoint.shrinks",
-    "checkpoint.inconsistent",
-    "log.unverified",
-]
+    "leaf.malformed", "announcements.too_many", "token.kid_unannounced", "token.kid_archived", "token.kid_revoked",
+    "token.policy_unannounced", "token.iat_ahead", "token.iat_behind", "tokens.unmatched", "checkpoint.shrinks",
+    "checkpoint.inconsistent", "log.unverified",
+]  # fmt: skip
 _BARRED: dict[KeyState, AlarmName] = {"archived": "token.kid_archived", "revoked": "token.kid_revoked"}
-_KIND_OF: dict[type[KnownLeaf], str] = {TokenLeaf: "token", KeyLeaf: "key", PolicyLeaf: "policy"}
+_KIND_OF: dict[type[Leaf], str] = {TokenLeaf: "token", KeyLeaf: "key", PolicyLeaf: "policy"}
 
 
-class Seen(Struct, frozen=True):
+class LeafNotice(Struct, frozen=True):
     """What a leaf says, for those whom it concerns. `leaf` has the leaf's lines by name, a token as its lower hex."""
 
     seen: str
@@ -62,10 +53,8 @@ class Alarm(Struct, frozen=True, omit_defaults=True):
 
 
 class Times(Struct, frozen=True):
-    """Between which times (Unix seconds) the leaves at hand were first witnessed; None where nothing is known.
-
-    Not before `earliest`, when a quorum had cosigned a checkpoint without them; by `latest`, when one had with them.
-    """
+    """Between which times (Unix seconds) the leaves at hand were first witnessed; None where nothing is known. Not
+    before `earliest`, when a quorum had cosigned a checkpoint without them; by `latest`, when one had with them."""
 
     earliest: int | None = None
     latest: int | None = None
@@ -73,9 +62,7 @@ class Times(Struct, frozen=True):
 
 class Announced(Struct):
     """What the leaves so far have announced: the last state of each key, and policies; by the digest of whose they are.
-
-    `unmatched` are the tokens (their digests) of the watched integration that it does not have itself.
-    """
+    `unmatched` are the tokens (their digests) of the watched integration that it does not have itself."""
 
     keys: dict[bytes, KeyState] = {}
     policies: set[bytes] = set()
@@ -83,11 +70,9 @@ class Announced(Struct):
 
 
 class Watch:
-    """Takes a log's leaves in their order, from that on behind which `announced` was learnt, and changes that.
-
-    What is seen of keys, and of the tokens and policies of `integration`, is returned; without one, of keys and all
-    policies. `owned` has the token digests that the integration itself knows of; with None nothing is compared.
-    """
+    """Takes a log's leaves in their order, from that on behind which `announced` was learnt, and changes that. What is
+    seen of keys, and of the tokens and policies of `integration`, is returned; without one, of keys and all policies.
+    `owned` has the token digests that the integration itself knows of; with None nothing is compared."""
 
     def __init__(
         self, announced: Announced, integration: str = "", owned: Callable[[], Container[bytes]] | None = None
@@ -96,7 +81,7 @@ class Watch:
         self._integration = integration
         self._owned = None if owned is None else cache(owned)  # asked at most once, when it is needed
 
-    def take(self, index: int, raw: bytes, times: Times) -> Iterator[Seen | Alarm]:
+    def take(self, index: int, raw: bytes, times: Times) -> Iterator[LeafNotice | Alarm]:
         """Judge the leaf at an index (from 0), then let it count."""
         try:
             leaf = read_leaf(raw)
@@ -104,7 +89,7 @@ class Watch:
             yield Alarm("leaf.malformed", error.detail, index)
             return
         if self._concerns(leaf):
-            yield Seen(_kind_of(leaf), index, lines_of(leaf))
+            yield LeafNotice(_KIND_OF.get(type(leaf), "unknown"), index, lines_of(leaf))
         if isinstance(leaf, TokenLeaf):
             for name, detail in self._faults(leaf, times):
                 yield Alarm(name, detail, index, lines_of(leaf))
@@ -118,8 +103,6 @@ class Watch:
         if isinstance(leaf, PolicyLeaf):
             return self._integration in {"", leaf.sub}
         return isinstance(leaf, KeyLeaf | UnknownLeaf)
-
-    # -- tokens -------------------------------------------------------------------------------------------------------
 
     def _faults(self, leaf: TokenLeaf, times: Times) -> Iterator[tuple[AlarmName, str]]:
         state = self.announced.keys.get(_digest(leaf.iss, leaf.kid))
@@ -149,9 +132,8 @@ class Watch:
             owned = self._owned()
             unmatched.difference_update([token for token in unmatched if token in owned])
         if len(unmatched) > most:
-            yield Alarm("tokens.unmatched", f"{_count(unmatched)} tokens of {self._integration} are not known to it")
-
-    # -- announcements ------------------------------------------------------------------------------------------------
+            count = f"more than {MAX_UNMATCHED}" if len(unmatched) > MAX_UNMATCHED else f"{len(unmatched)}"
+            yield Alarm("tokens.unmatched", f"{count} tokens of {self._integration} are not known to it")
 
     def _learn(self, index: int, leaf: KeyLeaf | PolicyLeaf) -> Iterator[Alarm]:
         whose = (leaf.iss, leaf.sub, leaf.policy) if isinstance(leaf, PolicyLeaf) else (leaf.iss, leaf.kid)
@@ -173,14 +155,6 @@ def lines_of(leaf: Leaf) -> dict[str, Any]:
     return lines | {"token": leaf.token.hex()} if isinstance(leaf, TokenLeaf) else lines
 
 
-def _kind_of(leaf: Leaf) -> str:
-    return "unknown" if isinstance(leaf, UnknownLeaf) else _KIND_OF[type(leaf)]
-
-
 def _digest(*values: str) -> bytes:
     """Name whose something is by 32 bytes, however long the values are; no value has a space."""
     return hashlib.sha256(" ".join(values).encode()).digest()
-
-
-def _count(unmatched: set[bytes]) -> str:
-    return f"more than {MAX_UNMATCHED}" if len(unmatched) > MAX_UNMATCHED else str(len(unmatched))

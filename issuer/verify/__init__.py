@@ -16,14 +16,11 @@ from msgspec.structs import replace
 
 from issuer.results.entry import Entry
 from issuer.verify import check_entry, check_log
-from issuer.verify.badges import Hub, badges_of
 from issuer.verify.check_entry import Benchmarks
 from issuer.verify.check_log import CheckedNotes, Proofs, Search
 from issuer.verify.check_token import GOOD_WHEN_ISSUED, JudgedToken, Occurrence, Signed, judge_token
-from issuer.verify.moment import Moment
 from issuer.verify.provenance import run_url
-from issuer.verify.receipts import token_digest
-from issuer.verify.replay import replay_key
+from issuer.verify.receipts import Moment, token_digest
 from issuer.verify.report import (
     ALWAYS_DUE,
     NAMES,
@@ -34,9 +31,10 @@ from issuer.verify.report import (
     Status,
     Verdict,
     check,
+    replay_key,
     verdict_of,
 )
-from issuer.verify.tiers import ranked, with_reproductions
+from issuer.verify.tiers import HubFacts, badges_of, ranked, with_reproductions
 from issuer.verify.trust import Trust
 
 __all__ = [
@@ -63,16 +61,14 @@ class Context(Struct, frozen=True):
     proofs: Proofs = field(default_factory=dict)
     asked: Proofs = field(default_factory=dict)
     notes: CheckedNotes = field(default_factory=CheckedNotes)
-    hub: Hub | None = None
+    hub: HubFacts | None = None
 
 
 def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, context: Context) -> Report:
-    """Judge one entry of the file `path` in the model repository `repo`, as received at `at` (Unix seconds).
-
-    `at` is None for a reader, who cannot know when: a token that has ended is then `unknown`, not a no. Every check is
-    made and reported. A badge must come from `verdict` alone, never from a member of the file. Two tokens with one jti
-    are seen by `verify_entries` within a file, and by a ReplayIndex across files.
-    """
+    """Judge one entry of the file `path` in the model repository `repo`, as received at `at` (Unix seconds). `at` is
+    None for a reader, who cannot know when: a token that has ended is then `unknown`, not a no. Every check is made and
+    reported. A badge must come from `verdict` alone, never from a member of the file. Two tokens with one jti are seen
+    by `verify_entries` within a file, and by a ReplayIndex across files."""
     report = ranked(_judged(entry, repo, path, trust, at, context))
     if context.hub is None:
         return report

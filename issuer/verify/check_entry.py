@@ -55,9 +55,6 @@ def _bound_fields(run: RunClaims, entry: Entry) -> Iterator[tuple[str, object, o
     yield "framework.command", run.framework.command, entry.framework.command
 
 
-# -- (8) --------------------------------------------------------------------------------------------------------------
-
-
 def metrics(entry: Entry, signed: Signed | None, benchmarks: Benchmarks) -> Check:  # (8)
     """Compare the pairs and their doubles, and a lone `value` with the primary metric."""
     if signed is None:
@@ -94,9 +91,6 @@ def _primary(value: float, bound: Mapping[tuple[str, str], float], benchmark: Be
     return check(8, Status.PASS, f"{len(bound)} equal, and `value` is {_pair(pair)}")
 
 
-# -- (9) --------------------------------------------------------------------------------------------------------------
-
-
 def digests(entry: Entry, repo: str, signed: Signed | None) -> Check:  # (9)
     """Recompute both digests from the file; what the token states is not believed."""
     if signed is None:
@@ -121,17 +115,10 @@ def _entry_claims(form: dict[str, JSON], repo: str) -> dict[str, JSON]:
     dataset = form.get("dataset")
     parts = dataset if isinstance(dataset, dict) else {}
     return {
-        "model_repo": repo,
-        "model_revision": form.get("model_revision"),
-        "benchmark_repo": parts.get("id"),
-        "benchmark_revision": parts.get("revision"),
-        "task_id": parts.get("task_id"),
-        "metrics": form.get("metrics"),
+        "model_repo": repo, "model_revision": form.get("model_revision"), "benchmark_repo": parts.get("id"),
+        "benchmark_revision": parts.get("revision"), "task_id": parts.get("task_id"), "metrics": form.get("metrics"),
         "framework": form.get("framework"),
-    }
-
-
-# -- (10) -------------------------------------------------------------------------------------------------------------
+    }  # fmt: skip
 
 
 def defined(entry: Entry, signed: Signed | None, benchmarks: Benchmarks, *, required: bool) -> Check:  # (10)

@@ -20,9 +20,9 @@ from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import Proof, split_proof
 from issuer.tlog.witness_policy import Witnessed
+from issuer.token.verify_token import TokenClaims, token_leaf
 from issuer.verify.report import Check, Status, check, rests_on
 from issuer.verify.trust import TrustedLog
-from issuer.verify_token import TokenClaims, token_leaf
 
 # How far the issuer's clock may run ahead of the witnesses'.
 LEEWAY_S = 60
@@ -31,9 +31,7 @@ MAX_REMEMBERED = 1000
 
 class AtHand(Struct, frozen=True):
     """What there is for one token: the bytes of a tlog-proof, or the reason (`fault`) why those there cannot be read.
-
-    `denied`: its log was asked, and answered that it has no such leaf.
-    """
+    `denied`: its log was asked, and answered that it has no such leaf."""
 
     proof: bytes = b""
     fault: str = ""
@@ -44,11 +42,9 @@ Proofs = Mapping[TokenLeaf, AtHand]
 
 
 class CheckedNotes:
-    """The signed checkpoints that were good: many tokens have one, whose signatures cost ten times their own proof.
-
-    At most MAX_REMEMBERED, by the SHA-256 of their bytes: a stranger may lengthen a good note to 256 KiB. What was not
-    good is checked again: more witnesses' times may have passed since.
-    """
+    """The signed checkpoints that were good: many tokens have one, whose signatures cost ten times their own proof. At
+    most MAX_REMEMBERED, by the SHA-256 of their bytes: a stranger may lengthen a good note to 256 KiB. What was not
+    good is checked again: more witnesses' times may have passed since."""
 
     def __init__(self) -> None:
         self._good: dict[tuple[str, bytes], Witnessed] = {}
@@ -69,11 +65,9 @@ class CheckedNotes:
 
 
 class Inclusion(Struct, frozen=True):
-    """What is known of a token in its log, required or not.
-
-    `witnessed` (Unix seconds) is by when witnesses had seen the token; None where that is not known, or serves nothing.
-    `origin` is the token's log, where it is not a trusted one.
-    """
+    """What is known of a token in its log, required or not. `witnessed` (Unix seconds) is by when witnesses had seen
+    the token; None where that is not known, or serves nothing. `origin` is the token's log, where it is not a trusted
+    one."""
 
     status: Status
     evidence: str
@@ -90,10 +84,8 @@ class Search(Struct, frozen=True):
     notes: CheckedNotes
 
     def find(self, claims: TokenClaims, kid: str, signing_input: bytes, log: TrustedLog | None, now: int) -> Inclusion:
-        """Look for the token with this signing input, whose signature the caller has found good.
-
-        `now` (Unix seconds) is the verifier's clock, which witnesses may be ahead of by a minute.
-        """
+        """Look for the token with this signing input, whose signature the caller has found good. `now` (Unix seconds)
+        is the verifier's clock, which witnesses may be ahead of by a minute."""
         if log is None:
             return Inclusion(Status.UNKNOWN, "the trust names no log of this issuer")
         if claims.log is UNSET:

@@ -14,13 +14,11 @@ from issuer.errors import FormatError, Refused
 from issuer.formats import jose
 from issuer.formats.times import show_span, show_time
 from issuer.results.claims import RunClaims
-from issuer.verify.archive import ArchivedKey
+from issuer.token.verify_token import TokenClaims, read_unverified
 from issuer.verify.check_log import Inclusion, Search
-from issuer.verify.moment import Moment
-from issuer.verify.receipts import Subject, token_digest
+from issuer.verify.receipts import Moment, ReceiptSubject, token_digest
 from issuer.verify.report import Check, Status, check, rests_on
-from issuer.verify.trust import Trust, TrustedIssuer
-from issuer.verify_token import TokenClaims, read_unverified
+from issuer.verify.trust import ArchivedKey, Trust, TrustedIssuer
 
 # How far the issuer's clock may run ahead of the relying party's.
 NOT_BEFORE_LEEWAY_S = 60
@@ -30,11 +28,9 @@ GOOD_WHEN_ISSUED = f"good when it was issued; {NOT_KNOWN_HERE}"
 
 
 class Occurrence(Struct, frozen=True):
-    """Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by.
-
-    `moment` is what this party knows by itself, `receipt` and `search` where there may be evidence of an earlier one.
-    `now` is the verifier's clock.
-    """
+    """Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by. `moment` is
+    what this party knows by itself, `receipt` and `search` where there may be evidence of an earlier one. `now` is the
+    verifier's clock."""
 
     repo: str
     path: str
@@ -109,16 +105,15 @@ def _moment(parsed: _Parsed, token: str, trust: Trust, found: Occurrence, inclus
     """Put together what is known of the time: by this party itself, by its receipt for this very entry, by the log."""
     moment, claims = found.moment, parsed.claims
     if found.receipt is not None:
-        subject = Subject(found.repo, found.path, token_digest(token), claims.jti, claims.content_digest, parsed.kid)
+        subject = ReceiptSubject(
+            found.repo, found.path, token_digest(token), claims.jti, claims.content_digest, parsed.kid
+        )
         moment = moment.with_receipt(found.receipt, subject, trust, found.now)
     return moment.with_witnessed(inclusion.witnessed if inclusion else None, claims.exp)
 
 
 def _resting(numbers: Iterable[int], other: int) -> tuple[Check, ...]:
     return tuple(rests_on(number, other) for number in numbers)
-
-
-# -- (1) to (5) -------------------------------------------------------------------------------------------------------
 
 
 def _well_formed(token: str) -> tuple[Check, _Parsed | None]:  # (1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-Caller = Mapping[str, str | int | bool]
+CallerClaims = Mapping[str, str | int | bool]
 
 _GITHUB = re.compile(r"https://token\.actions\.(githubusercontent\.com|([a-z0-9-]+)\.ghe\.com)(?:/[A-Za-z0-9_-]+)?")
 _GITHUB_SERVER = re.compile(r"(https://[A-Za-z0-9.-]+(?::[0-9]+)?)/_services/token")
@@ -31,16 +31,14 @@ _OWNERS = (
 )  # fmt: skip
 
 
-def run_url(caller: Caller) -> str:
-    """Return where people can look at the run that asked for the token, or "" where what is bound does not say.
-
-    The name of its repository is in that of the workflow's file, which may lie in another repository: it counts where
-    both are of one commit.
-    """
+def run_url(caller: CallerClaims) -> str:
+    """Return where people can look at the run that asked for the token, or "" where what is bound does not say. The
+    name of its repository is in that of the workflow's file, which may lie in another repository: it counts where both
+    are of one commit."""
     return _github(caller) or _gitlab(caller)
 
 
-def _github(caller: Caller) -> str:
+def _github(caller: CallerClaims) -> str:
     site = _github_site(_text(caller, "issuer"))
     workflow = _GITHUB_WORKFLOW.fullmatch(_text(caller, "job_workflow_ref"))
     own = _text(caller, "job_workflow_sha") == _text(caller, "workflow_sha") != ""
@@ -59,7 +57,7 @@ def _github_site(issuer: str) -> str:
     return server[1] if server else ""
 
 
-def _gitlab(caller: Caller) -> str:
+def _gitlab(caller: CallerClaims) -> str:
     issuer, job = _text(caller, "issuer"), _text(caller, "job_id")
     # What it begins by is the instance, with the path below which that lies.
     instance, _, path = _text(caller, "ci_config_ref_uri").partition(f"{issuer.removeprefix('https://')}/")
@@ -70,13 +68,13 @@ def _gitlab(caller: Caller) -> str:
     return f"{issuer}/{config[1]}/-/jobs/{job}"
 
 
-def owner_of(caller: Caller) -> str | None:
+def owner_of(caller: CallerClaims) -> str | None:
     """Return who owns the workload that asked for the token, by the id at its provider, which stays; None where what is
     bound names no owner."""
     return next((str(caller[name]) for name in _OWNERS if name in caller), None)
 
 
-def doubt_of_two_owners(first: Caller, second: Caller) -> str:
+def doubt_of_two_owners(first: CallerClaims, second: CallerClaims) -> str:
     """Return why two workloads may be one owner's, or "": they are at two providers, or at one of two owners."""
     if _provider_of(first) != _provider_of(second):
         return ""
@@ -86,18 +84,18 @@ def doubt_of_two_owners(first: Caller, second: Caller) -> str:
     return "both were asked for by workloads of one owner" if owners[0] == owners[1] else ""
 
 
-def _provider_of(caller: Caller) -> str:
+def _provider_of(caller: CallerClaims) -> str:
     """Return within what an id is one owner's. An enterprise's own issuer at github.com has the ids of github.com."""
     issuer = _text(caller, "issuer")
     return _github_site(issuer) or issuer
 
 
-def describe_caller(caller: Caller) -> str:
+def describe_caller(caller: CallerClaims) -> str:
     """Say in a few words who asked for the token: `github-actions, repository_id 1, run_id 2`."""
     ids = [f"{name} {caller[name]}" for name in _IDS if name in caller]
     return ", ".join([_text(caller, "provider") or "an unnamed provider", *ids])
 
 
-def _text(caller: Caller, name: str) -> str:
+def _text(caller: CallerClaims, name: str) -> str:
     value = caller.get(name, "")
     return value if isinstance(value, str) else ""

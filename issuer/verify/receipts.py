@@ -1,7 +1,9 @@
-"""A relying party's receipts: its own word that it saw a verified entry in time (contract section 6). Pure.
+"""A relying party's receipts, and when a file counts as received (contract section 6). Pure.
 
-A JWS, `typ` `eval-receipt+jwt`, by a key listed under `receipt_keys` and never a token key. Tokens expire within a day
-and files stay: a receipt serves freshness and the key's window of the one entry that it names, and nothing else.
+A receipt is a JWS, `typ` `eval-receipt+jwt`, by a key listed under `receipt_keys` and never a token key: this party's
+own word that it saw a verified entry in time. It serves freshness and the key's window of that entry alone. A clock, a
+receipt and a witnessed inclusion in the issuer's log tell the time; the last one says only that the token existed, and
+neither this party nor the issuer can make it up.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ from typing import Final, Literal
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
+from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.errors import FormatError, SetupError
 from issuer.formats import jose
 from issuer.formats.strict_json import convert
 from issuer.formats.times import UnixTime
-from issuer.verify.report import ALWAYS_DUE, NAMES, Report, Status
-from issuer.verify.statement import read_statement, write_statement
+from issuer.verify.report import ALWAYS_DUE, NAMES, AtFrom, Report, Status
+from issuer.verify.signed_statement import read_statement, write_statement
 from issuer.verify.trust import Trust
 
 RECEIPT_TYPE: Final = "eval-receipt+jwt"
@@ -30,9 +33,7 @@ LEEWAY_S = 60
 
 class Receipt(Struct, frozen=True, forbid_unknown_fields=True):
     """The payload, a closed set. `kid` is the token's key; `iat` is the writer's clock, `at` when it got the file.
-
-    `trust` is the digest of the trust file then, and is information; `checks` are the outcomes by number.
-    """
+    `trust` is the digest of the trust file then, and is information; `checks` are the outcomes by number."""
 
     ver: Literal[1]
     repo: str
@@ -47,7 +48,7 @@ class Receipt(Struct, frozen=True, forbid_unknown_fields=True):
     iat: UnixTime
 
 
-class Subject(Struct, frozen=True):
+class ReceiptSubject(Struct, frozen=True):
     """What a receipt must name to serve an entry."""
 
     repo: str
@@ -112,7 +113,7 @@ def read_receipt(text: str, keys: jose.KeySet) -> Receipt:
     return receipt
 
 
-def objection(receipt: Receipt, subject: Subject, now: int) -> str:
+def objection(receipt: Receipt, subject: ReceiptSubject, now: int) -> str:
     """Return why a good receipt does not serve this entry, or ""."""
     for name, other in _NAMED.items():
         if getattr(receipt, name) != getattr(subject, name):
@@ -122,3 +123,60 @@ def objection(receipt: Receipt, subject: Subject, now: int) -> str:
     if receipt.at > receipt.iat + LEEWAY_S:
         return "it tells of a time after it was written"
     return "it was written in the future" if receipt.iat > now + LEEWAY_S else ""
+
+
+class Moment(Struct, frozen=True):
+    """When the file counts as received. `receipt_iat` is when a good receipt says so, None without one.
+
+    `witnessed` is by when the log's witnesses had seen the token, None where they prove nothing. To a reader, who
+    cannot know (`at_from` is `unknown`), `at` is now: by then it had come. Where the token had ended by then and
+    `witnessed` stands in (`log`), `at` is that. `note` says why a receipt at hand does not serve, `unsure` that this
+    could not be decided.
+    """
+
+    at: int
+    at_from: AtFrom
+    receipt_iat: int | None = None
+    witnessed: int | None = None
+    note: str = ""
+    unsure: bool = False
+
+    @property
+    def late(self) -> Status:
+        """The status for a token that is too old at this moment: no, unless it may have come earlier."""
+        return Status.UNKNOWN if self.unsure or self.at_from in {"unknown", "log"} else Status.FAIL
+
+    @property
+    def existed_at(self) -> int | None:
+        """When the token existed, by evidence from outside of it: the earliest such time, None where there is none."""
+        return min((time for time in (self.receipt_iat, self.witnessed) if time is not None), default=None)
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """Every time at which it is said or shown to have been there."""
+        return (self.at,) if self.witnessed is None else (self.at, self.witnessed)
+
+    def with_receipt(self, receipt: str, subject: ReceiptSubject, trust: Trust, now: int) -> Moment:
+        """Take the moment from a receipt, where it is one of ours for just this entry."""
+        if not trust.receipt_keys:
+            unsure = trust.receipt_keys is None
+            note = "the receipt keys are not to be had" if unsure else "the trust file lists no receipt keys"
+            return replace(self, note=f"; there is a receipt, but {note}", unsure=unsure)
+        try:
+            read = read_receipt(receipt, trust.receipt_keys)
+        except FormatError as error:
+            return self._without_receipt(error.detail)
+        if reason := objection(read, subject, now):
+            return self._without_receipt(reason)
+        return replace(self, at=read.at, at_from="receipt", receipt_iat=read.iat)
+
+    def _without_receipt(self, reason: str) -> Moment:
+        return replace(self, note=f"; the receipt at hand does not serve: {reason}")
+
+    def with_witnessed(self, time: int | None, exp: int) -> Moment:
+        """Add the witnessed time of a token that ends at `exp`. It shows that the token existed, not that the file had
+        come: only who cannot know judges by it, and who receives the file, or says when it came, stays bound by
+        `exp`."""
+        if time is not None and self.at_from == "unknown" and self.at > exp:
+            return replace(self, at=time, at_from="log", witnessed=time)
+        return replace(self, witnessed=time)

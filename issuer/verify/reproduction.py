@@ -40,7 +40,7 @@ class Tolerance(Struct, frozen=True):
 EXACTLY = Tolerance()
 
 
-class Difference(Struct, frozen=True):
+class RunDifference(Struct, frozen=True):
     """Where two runs part: a JSON pointer into the run claims, or the name of a detail, and what each of them says."""
 
     where: str
@@ -48,7 +48,7 @@ class Difference(Struct, frozen=True):
     second: str
 
 
-def differences(first: RunClaims, second: RunClaims, tolerance: Tolerance = EXACTLY) -> Iterator[Difference]:
+def differences(first: RunClaims, second: RunClaims, tolerance: Tolerance = EXACTLY) -> Iterator[RunDifference]:
     """Yield where two runs do not say the same. The framework may be another one: that makes them no less equal."""
     for name in _BOUND:
         yield from _parted(f"/{name}", getattr(first, name), getattr(second, name))
@@ -56,14 +56,14 @@ def differences(first: RunClaims, second: RunClaims, tolerance: Tolerance = EXAC
     for index, metric in enumerate(first.metrics):
         where, other = f"/metrics/{index}", theirs.pop(_pair(metric), None)
         if other is None:
-            yield Difference(where, describe(metric), "")
+            yield RunDifference(where, describe(metric), "")
         elif not tolerance.agree(metric.metric_id, metric.value, other.value):
-            yield Difference(f"{where}/value", describe(metric), describe(other))
+            yield RunDifference(f"{where}/value", describe(metric), describe(other))
     for metric in theirs.values():
-        yield Difference("/metrics", "", describe(metric))
+        yield RunDifference("/metrics", "", describe(metric))
 
 
-def setting_differences(first: Said, second: Said) -> Iterator[Difference]:
+def setting_differences(first: Said, second: Said) -> Iterator[RunDifference]:
     """Yield where two results, whose details are bound, were made by another setting."""
     yield from _parted("run.selection", _written(first.selection), _written(second.selection))
     yield from _parted("benchmark_subset", first.benchmark_subset, second.benchmark_subset)
@@ -107,9 +107,9 @@ def _dependence(second: Report, first: Report) -> str:
     return doubt_of_two_owners(first.caller, second.caller)
 
 
-def _parted(where: str, first: str, second: str) -> Iterator[Difference]:
+def _parted(where: str, first: str, second: str) -> Iterator[RunDifference]:
     if first != second:
-        yield Difference(where, first, second)
+        yield RunDifference(where, first, second)
 
 
 def _pair(metric: Metric) -> Pair:

@@ -22,7 +22,7 @@ from issuer.errors import FormatError
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, Text, convert
 from issuer.formats.times import MAX_UNIX_S, UnixTime, show_span
-from issuer.verify.statement import read_statement, write_statement
+from issuer.verify.signed_statement import read_statement, write_statement
 
 REVOCATIONS_TYPE: Final = "eval-revocations+jwt"
 MAX_BYTES = 4 * 1024 * 1024
@@ -93,11 +93,9 @@ def items_of(jtis: Iterable[str], intervals: Iterable[RevokedInterval]) -> Items
 
 
 class Revocations(Items, frozen=True):
-    """What one issuer has revoked. A list that is past `next_update` still revokes what it names.
-
-    `kid` names the key that signed it. A list that is `held` was seen before, and the one of today is not to be had: it
-    revokes what it names and clears nothing.
-    """
+    """What one issuer has revoked. A list that is past `next_update` still revokes what it names. `kid` names the key
+    that signed it. A list that is `held` was seen before, and the one of today is not to be had: it revokes what it
+    names and clears nothing."""
 
     iat: int
     number: int
@@ -118,10 +116,8 @@ def objection(newer: Revocations, seen: Revocations) -> str:
 
 def newest(found: Revocations | None, seen: Sequence[Revocations], now: int) -> tuple[Revocations | None, str]:
     """Return the list that counts where others of this issuer have been seen, and why the one found was refused, or "".
-
     None is a list that is not to be had: the last one seen is then `held`. A list from the future could outlive every
-    good one, and is refused, too.
-    """
+    good one, and is refused, too."""
     last = max(seen, key=lambda each: (each.number, each.iat), default=None)
     if found is None or found.iat > now + LEEWAY_S:
         reason = "" if found is None else f"it is dated {show_span(found.iat - now)} in the future"
@@ -154,14 +150,9 @@ def write_revocations(
     intervals = (one for of_one in items.intervals.values() for one in of_one)
     listed: list[JSON] = [_written(one) for one in sorted(intervals, key=_in_order)]
     payload: dict[str, JSON] = {
-        "ver": 1,
-        "iss": issuer,
-        "iat": iat,
-        "number": number,
-        "next_update": next_update,
-        "jti": [*sorted(items.jtis)],
+        "ver": 1, "iss": issuer, "iat": iat, "number": number, "next_update": next_update, "jti": [*sorted(items.jtis)],
         "sub": listed,
-    }
+    }  # fmt: skip
     return write_statement(REVOCATIONS_TYPE, payload, key)
 
 

@@ -1,7 +1,8 @@
 """The issuers that a relying party trusts: its trust file, and the keys and lists that the file points to. Pure.
 
 A trust file without an issuer or without an audience is an error, not a permissive default (contract section 6). The
-fetcher calls `sources` for what is needed, and passes the bytes that it got to `resolve`.
+fetcher calls `sources` for what is needed, and passes the bytes that it got to `resolve`. An archive of keys (contract
+section 5, `jwks-archive.json`) is a JWK set whose members also say in Unix seconds when the key signed.
 """
 
 from __future__ import annotations
@@ -16,14 +17,70 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError
 from issuer.formats import jcs, jose
-from issuer.formats.strict_json import Text
+from issuer.formats.strict_json import JSON, Text, convert, loads
 from issuer.formats.strict_yaml import Document, load
+from issuer.formats.times import UnixTime
 from issuer.tlog.witness_policy import WitnessPolicy, parse_policy
-from issuer.verify.archive import Archive, parse_archive
+from issuer.token.verify_token import MAX_ATTEMPTS, MAX_TTL_S
 from issuer.verify.reproduction import EXACTLY, Tolerance
 from issuer.verify.revocations import Revocations, check_form, newest, parse_revocations
-from issuer.verify.statement import without_token_keys
-from issuer.verify_token import MAX_ATTEMPTS, MAX_TTL_S
+from issuer.verify.signed_statement import without_token_keys
+
+MAX_BYTES = 1024 * 1024
+MAX_ARCHIVED = 1024
+
+
+class _Window(Struct, frozen=True):
+    active_from: UnixTime
+    last_token_exp: UnixTime | UnsetType = UNSET
+    revoked_from: UnixTime | UnsetType = UNSET
+
+
+class ArchivedKey(Struct, frozen=True):
+    """A key with its window: `active_from` to `last_token_exp` (None: no end yet), and since when it is revoked."""
+
+    key: jose.Key
+    active_from: int
+    last_token_exp: int | None
+    revoked_from: int | None
+
+    def covers(self, moment: int, leeway_s: int = 0) -> bool:
+        """Say whether a moment lies in the window; `leeway_s` is how far the issuer's clock may run ahead."""
+        return self.active_from - leeway_s <= moment and (self.last_token_exp is None or moment <= self.last_token_exp)
+
+
+Archive = Mapping[str, ArchivedKey]
+
+
+def parse_archive(raw: bytes) -> Archive:
+    """Read an archive set of at most 1 MiB and 1024 keys, by kid. Raises FormatError for one that is malformed, names a
+    kid twice, or holds a key that must not verify anything (jose.parse_key) or has no good window: a skipped key could
+    be a revoked one."""
+    value = loads(raw, max_bytes=MAX_BYTES, max_depth=8)
+    members = value.get("keys") if isinstance(value, dict) else None
+    if not isinstance(members, list) or len(members) > MAX_ARCHIVED:
+        raise FormatError(Code.FILE_SCHEMA, f"not a JWK set with a list `keys` of at most {MAX_ARCHIVED}")
+    found: dict[str, ArchivedKey] = {}
+    for index, member in enumerate(members):
+        try:
+            archived = _read(member)
+        except FormatError as error:
+            raise error.within(f"/keys/{index}") from None
+        if archived.key.kid in found:
+            raise FormatError(Code.FILE_RULE, "this kid stands here twice", f"/keys/{index}/kid")
+        found[archived.key.kid] = archived
+    return found
+
+
+def _read(member: JSON) -> ArchivedKey:
+    window = convert(member, _Window)
+    if (key := jose.parse_key(member)) is None:
+        raise FormatError(Code.FILE_RULE, "a key that must not verify anything")
+    end, revoked = (None if time is UNSET else time for time in (window.last_token_exp, window.revoked_from))
+    if end is not None and end < window.active_from:
+        raise FormatError(Code.FILE_RULE, "ends before it begins", "/last_token_exp")
+    return ArchivedKey(key, window.active_from, end, revoked)
+
 
 T = TypeVar("T")
 TokenLife = Annotated[int, Meta(ge=1, le=MAX_TTL_S)]
@@ -32,34 +89,32 @@ Requirement = Literal["attempt", "benchmark", "log"]
 _POLICY = "/log/policy"
 
 
-class Source(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where something comes from: exactly one of a URL, a file beside the trust file, or the thing itself.
-
-    Inline, a JWK set is a map and a revocation list is text.
-    """
+class TrustSource(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where something comes from: exactly one of a URL, a file beside the trust file, or the thing itself. Inline, a
+    JWK set is a map and a revocation list is text."""
 
     url: Text | UnsetType = UNSET
     file: Text | UnsetType = UNSET
     inline: dict[str, Any] | str | UnsetType = UNSET
 
 
-class LogEntry(Struct, frozen=True, forbid_unknown_fields=True):
+class LogSource(Struct, frozen=True, forbid_unknown_fields=True):
     """An issuer's transparency log: the witness policy (c2sp.org/tlog-policy) whose `log` lines are its origins and
     keys, and where proofs may be asked for."""
 
-    policy: Source
+    policy: TrustSource
     url: Text | UnsetType = UNSET
 
 
-class TrustedEntry(Struct, frozen=True, forbid_unknown_fields=True):
+class IssuerSources(Struct, frozen=True, forbid_unknown_fields=True):
     """One issuer of a trust file; `frameworks` limits which `framework.name`s it may speak for."""
 
     issuer: Text
-    keys: Source
-    archive: Source | UnsetType = UNSET
-    revocations: Source | UnsetType = UNSET
+    keys: TrustSource
+    archive: TrustSource | UnsetType = UNSET
+    revocations: TrustSource | UnsetType = UNSET
     frameworks: Annotated[list[Text], Meta(min_length=1)] | UnsetType = UNSET
-    log: LogEntry | UnsetType = UNSET
+    log: LogSource | UnsetType = UNSET
 
 
 class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,11 +129,11 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     version: Literal[1]
     audience: Text
-    issuers: Annotated[list[TrustedEntry], Meta(min_length=1)]
+    issuers: Annotated[list[IssuerSources], Meta(min_length=1)]
     max_token_life_s: TokenLife = MAX_TTL_S
     max_attempt: MaxAttempt | UnsetType = UNSET
-    receipt_keys: Source | UnsetType = UNSET
-    revocation_keys: Source | UnsetType = UNSET
+    receipt_keys: TrustSource | UnsetType = UNSET
+    revocation_keys: TrustSource | UnsetType = UNSET
     require: list[Requirement] | UnsetType = UNSET
     tolerance: dict[Text, Annotated[float, Meta(ge=0)]] | UnsetType = UNSET
 
@@ -90,10 +145,8 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 class TrustedLog(Struct, frozen=True):
     """An issuer's log. `digest` is that of the policy file: what was found good under one policy is not under another.
-
     `url` is where its proofs may be asked for, "" for nowhere; what a token names as its log is compared, never
-    fetched.
-    """
+    fetched."""
 
     policy: WitnessPolicy
     digest: str
@@ -106,11 +159,9 @@ class TrustedLog(Struct, frozen=True):
 
 
 class TrustedIssuer(Struct, frozen=True):
-    """An issuer with its keys. None: unavailable. UNSET: the trust file does not ask for it.
-
-    `keys_fetched_at` and `archive_fetched_at` (Unix seconds) are when the URL last confirmed them; None for those from
-    a file, which nobody confirms. `unpublished`: it was asked for revocations and answered that it publishes none.
-    """
+    """An issuer with its keys. None: unavailable. UNSET: the trust file does not ask for it. `keys_fetched_at` and
+    `archive_fetched_at` (Unix seconds) are when the URL last confirmed them; None for those from a file, which nobody
+    confirms. `unpublished`: it was asked for revocations and answered that it publishes none."""
 
     issuer: str
     keys: jose.KeySet | None
@@ -186,7 +237,7 @@ def read_trust_file(raw: bytes, name: str) -> TrustFile:
     return trust
 
 
-def _check_source(document: Document, pointer: str, source: Source) -> None:
+def _check_source(document: Document, pointer: str, source: TrustSource) -> None:
     if sum(part is not UNSET for part in (source.url, source.file, source.inline)) != 1:
         raise document.error(Code.FILE_RULE, pointer, "give exactly one of `url`, `file` and `inline`")
     if source.url is not UNSET and pointer.endswith(_POLICY):
@@ -199,7 +250,7 @@ def _check_source(document: Document, pointer: str, source: Source) -> None:
             raise document.locate(error, f"{pointer}/inline") from None
 
 
-def sources(trust: TrustFile) -> dict[str, Source]:
+def sources(trust: TrustFile) -> dict[str, TrustSource]:
     """Return everything that the trust file points to, by its JSON pointer there."""
     found = {}
     for index, entry in enumerate(trust.issuers):
@@ -212,10 +263,8 @@ def sources(trust: TrustFile) -> dict[str, Source]:
 
 
 def check_found(pointer: str, raw: bytes) -> None:
-    """Raise FormatError for bytes that are not of the kind that belongs at this pointer: they need not be cached.
-
-    Of a revocation list only the form is checked: `resolve` has the keys for its signature.
-    """
+    """Raise FormatError for bytes that are not of the kind that belongs at this pointer: they need not be cached. Of a
+    revocation list only the form is checked: `resolve` has the keys for its signature."""
     if pointer.endswith("/revocations"):
         check_form(raw)
     elif pointer.endswith("/archive"):
@@ -237,15 +286,12 @@ def _parse_policy(raw: bytes) -> WitnessPolicy:
     try:
         policy = parse_policy(raw, "the policy")
     except InputError as error:
-        raise FormatError(error.code, str(error.detail) + _line_of(error)) from None
+        # The place that an error names later is in the trust file, so the line in the policy is said here.
+        line = f" (line {error.place.line} of the policy)" if error.place.line else ""
+        raise FormatError(error.code, f"{error.detail}{line}") from None
     if not policy.logs:
         raise FormatError(Code.LOG_POLICY, "it has no `log` line, and so no log whose tokens could be in it")
     return policy
-
-
-def _line_of(error: InputError) -> str:
-    """Name the line in the policy: the place that will be named is in the trust file."""
-    return f" (line {error.place.line} of the policy)" if error.place.line else ""
 
 
 # -- with what it points to -------------------------------------------------------------------------------------------
@@ -255,11 +301,9 @@ def resolve(
     trust: TrustFile, found: Mapping[str, bytes | None], fetched_at: Mapping[str, int] = MappingProxyType({})
 ) -> Trust:
     """Fill in what the trust file points to: `found` has the bytes of URLs and files by the pointers of `sources`.
-
     `fetched_at` says when a URL last confirmed its bytes (Unix seconds), which check 2 then reports. What is None or
     missing in `found`, or malformed from a URL, counts as unavailable: checks that need it are `unknown`, and `absent`
-    lists it. Raises FormatError with the pointer for what is malformed in a file or in the trust file itself.
-    """
+    lists it. Raises FormatError with the pointer for what is malformed in a file or in the trust file itself."""
     return _Resolution(trust, found, fetched_at).trust()
 
 
@@ -305,7 +349,7 @@ class _Resolution:
             Tolerance(self.file.tolerance or {}),
         )
 
-    def issuer(self, at: str, entry: TrustedEntry) -> TrustedIssuer:
+    def issuer(self, at: str, entry: IssuerSources) -> TrustedIssuer:
         frameworks = None if entry.frameworks is UNSET else frozenset(entry.frameworks)
         keys = self.read(f"{at}/keys", _parse_keys) or None
         archive = self.read(f"{at}/archive", parse_archive)
@@ -313,7 +357,7 @@ class _Resolution:
         log = None if entry.log is UNSET else self.log(f"{at}{_POLICY}", entry.log)
         return TrustedIssuer(entry.issuer, keys, frameworks, archive, UNSET, keys_at, archive_at, log=log)
 
-    def log(self, pointer: str, entry: LogEntry) -> TrustedLog | None:
+    def log(self, pointer: str, entry: LogSource) -> TrustedLog | None:
         raw = raw_of(entry.policy, self.found.get(pointer)) or b""
         policy = self.read(pointer, _parse_policy)
         return TrustedLog(policy, jcs.digest_of_bytes(raw), entry.url or "") if policy else None
@@ -354,11 +398,11 @@ class _Resolution:
             return None
 
 
-def raw_of(source: Source, found: bytes | None) -> bytes | None:
+def raw_of(source: TrustSource, found: bytes | None) -> bytes | None:
     """Return the bytes of a source: what was found, or what stands in the trust file itself."""
     return found if source.inline is UNSET else _inline_bytes(source)
 
 
-def _inline_bytes(source: Source) -> bytes:
+def _inline_bytes(source: TrustSource) -> bytes:
     inline = source.inline
     return inline.encode() if isinstance(inline, str) else msgspec.json.encode(inline)

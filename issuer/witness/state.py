@@ -81,10 +81,7 @@ class State:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the state until the block ends: what it keeps is on the disk after it, or nothing is.
-
-        Raises NotKept.
-        """
+        """Hold the state until the block ends: what it keeps is on the disk after it, or nothing is. Raises NotKept."""
         try:
             self._database.execute("BEGIN IMMEDIATE")
             try:

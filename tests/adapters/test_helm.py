@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from issuer import adapters
 from issuer.adapters import helm
+from issuer.adapters.evidence import MAX_BYTES
 from issuer.codes import Code
 from issuer.results.claims import Metric
 from tests.support.runs import ALL, DATA, edited, refusal, refusal_or_none
@@ -169,7 +170,7 @@ def test_the_scenario_may_be_missing_and_the_task_is_then_supplied() -> None:
 def test_absurdly_many_stats_are_refused() -> None:
     files = {**FILES, "stats.json": b"[" + b",".join([b'{"name":{"name":"a"},"count":1}'] * 20_001) + b"]"}
     assert refusal(lambda: helm.read(files)).code is Code.FILE_RULE
-    files = {**FILES, "stats.json": b"[" * (helm.MAX_BYTES + 1)}
+    files = {**FILES, "stats.json": b"[" * (MAX_BYTES + 1)}
     assert refusal(lambda: helm.read(files)).code is Code.FILE_TOO_LARGE
 
 

@@ -102,7 +102,7 @@ def test_what_names_no_repository_of_the_hub_gives_none(config: dict[str, Any]) 
     assert said(task(real(**config))) == {"task_id": "alone"}
 
 
-@pytest.mark.parametrize("member", sorted(lighteval.SERVED))
+@pytest.mark.parametrize("member", sorted(lighteval.SERVER_MEMBERS))
 def test_a_server_that_chose_the_weights_is_said(member: str) -> None:
     server: dict[str, Any] = {member: "http://localhost:1", "revision": ...}
     (remark,) = task(real(**server)).remarks

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from issuer.adapters import Run, Supplied, lm_eval
+from issuer.adapters.evidence import MAX_BYTES, MAX_SCORES
 from issuer.codes import Code
 from issuer.results.claims import Metric
 from tests.support.runs import (
@@ -307,10 +308,10 @@ def test_the_real_file_gives_two_runs_of_two_benchmarks() -> None:
 
 def test_more_metrics_than_any_run_has_are_refused() -> None:
     task = {f"m{number},none": 0.5 for number in range(1000)}
-    tasks = {f"t{number}": task for number in range(lm_eval.MAX_SCORES // 1000 + 1)}
+    tasks = {f"t{number}": task for number in range(MAX_SCORES // 1000 + 1)}
     error = refusal(lambda: lm_eval.read(json.dumps({"results": tasks, "config": {"model": "hf"}}).encode()))
-    assert (error.code, f"more than {lm_eval.MAX_SCORES} scores" in error.detail) == (Code.FILE_RULE, True)
-    assert refusal(lambda: lm_eval.read(b"{" * (lm_eval.MAX_BYTES + 1))).code is Code.FILE_TOO_LARGE
+    assert (error.code, f"more than {MAX_SCORES} scores" in error.detail) == (Code.FILE_RULE, True)
+    assert refusal(lambda: lm_eval.read(b"{" * (MAX_BYTES + 1))).code is Code.FILE_TOO_LARGE
 
 
 @pytest.mark.parametrize("pointer", ["/results", "/config", "/config/model", "/results/mini"])

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from issuer import adapters
 from issuer.adapters import Supplied, plain_json
-from issuer.adapters.plain_schema import MEMBERS, schema
+from issuer.adapters.plain_json import MEMBERS, schema
 from issuer.codes import Code
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited, refusal, refusal_or_none
 from tests.support.shared import ROOT

@@ -18,39 +18,34 @@ import msgspec
 import rfc8785
 import yaml
 
-from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import loads
-from issuer.issuance.body import read_request
+from issuer.io import keyfile
 from issuer.issuance.counting import countable
 from issuer.issuance.events import issued_event
 from issuer.issuance.issue import answer, use_of
-from issuer.issuance.judge import judge
+from issuer.issuance.judge import judge, read_request
 from issuer.issuance.ports import Authority, NoLog
-from issuer.issuance.signals import NO_SIGNALS
-from issuer.issuance.steps import Arrival, Issued, Judged, Registered
-from issuer.issuance.store_secret import StoreSecret
-from issuer.limits import Rate
+from issuer.issuance.steps import NO_SIGNALS, Arrival, Issued, Judged, Registered, StoreSecret
+from issuer.limits.rate import Rate
+from issuer.limits.sources import Allowance, Sources
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import resolve
 from issuer.results.entry import read_entries
-from issuer.service.audit import FileAudit
-from issuer.service.authn.authenticator import ProviderAuthenticator
-from issuer.service.authn.fetch import Fetcher
-from issuer.service.authn.keysets import KeySets
-from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.sources import Allowance, Sources
-from issuer.service.signing.keyring import load_keyring
+from issuer.service.audit.sink import FileAudit
+from issuer.service.authn.authenticator import ProviderAuthenticator, SignedTokens
+from issuer.service.authn.keysets import KeySets, ProviderFetcher
+from issuer.token.verify_token import compose
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
-from issuer.verify_token import compose
 from tests.bench.adapters import bench_adapters
 from tests.bench.bulk import bench_bulk, bench_logged
 from tests.bench.interpreter import describe
 from tests.bench.pat import bench_pats
 from tests.bench.policy import bench_policies
+from tests.support.keyrings import load_keyring
 from tests.support.running import BODY, Running, numbered, running, write_folder
 
 SECONDS = 0.4
@@ -105,10 +100,10 @@ def bench_line(folder: Path, provider: LocalProvider, sign: float) -> None:
     now = int(time.time())
 
     async def steps() -> None:
-        keysets = KeySets(Fetcher(development=True))
+        keysets = KeySets(ProviderFetcher(development=True))
         sources = Sources(Rate(600, 60, 600))
         authenticator = ProviderAuthenticator(
-            policies.providers, SignedTokens(keysets), {}, sources, lambda: now * 10**6
+            policies.providers, SignedTokens(keysets), {}, sources, lambda: now * 10**9
         )
         identity = provider.token(url)
         caller = await authenticator.authenticate(identity, "127.0.0.1", now)

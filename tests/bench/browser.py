@@ -23,10 +23,10 @@ from msgspec import Struct
 from issuer.formats import jose
 from issuer.results.entry import read_entries
 from issuer.tlog.leaf import TokenLeaf
+from issuer.token.verify_token import unverified_leaf
 from issuer.verify import Context, verify_entries
 from issuer.verify.check_log import AtHand
 from issuer.verify.trust import read_trust_file, resolve
-from issuer.verify_token import unverified_leaf
 from tests.bench.interpreter import describe
 from tests.support import make
 from tests.support.browser import drive

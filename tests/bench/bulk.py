@@ -24,6 +24,7 @@ from tests.support.make import KEY, NOW
 from tests.support.tree import write_tree, write_trust
 from tests.support.witnessed import ORIGIN, write_logged_trust, write_sidecars
 
+# The strict reader makes a node graph, to name the line and column of a fault; the floor builds no graph.
 TARGET = 2.0
 # What a proof beside every file may cost, where a hundred tokens have one checkpoint.
 LOGGED_TARGET = 1.3

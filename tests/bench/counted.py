@@ -8,7 +8,6 @@ request: the turns of the background.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import gc
 import importlib
@@ -27,19 +26,19 @@ import structlog
 import uvloop
 from litestar import Litestar
 from msgspec import Struct
-from uvicorn.server import Server
 
-from issuer import keyfile
 from issuer.cli import main as command
+from issuer.io import keyfile
 from issuer.policy.authoring.load import load_policies
 from issuer.relying import bulk
-from issuer.service import turns
 from issuer.service.admission import redis as store
-from issuer.service.background import Background
-from issuer.service.log_stream import configure_logging
-from issuer.service.server import server
-from issuer.service.settings import Settings
+from issuer.service.process import fair_queue
+from issuer.service.process.server import server
+from issuer.service.settings.background import Background
+from issuer.service.settings.log_stream import configure_logging
+from issuer.service.settings.model import Settings
 from tests.bench.policy import URL, judging
+from tests.support.fake_transport import Client
 from tests.support.make import NOW
 
 WARM = 20  # caches are full and every path has been taken
@@ -75,16 +74,16 @@ STEPS: dict[str, tuple[str, ...]] = {
     "draft, compose, check size": (
         "issuer.issuance.judge.draft_template",
         "issuer.issuance.judge.check_size",
-        "issuer.verify_token.compose",
+        "issuer.token.verify_token.compose",
     ),
     "claim a use": ("issuer.issuance.issue._claim",),
     "admit": ("issuer.service.admission.redis.RedisAdmission.admit",),
-    "sign": ("issuer.service.signing.live.LiveSigner.sign",),
+    "sign": ("issuer.service.signing.active_keys.LiveSigner.sign",),
     "result entry": ("issuer.results.entry.Submission.entry",),
-    "audit": ("issuer.issuance.issue.issued_event", "issuer.service.audit.FileAudit.record"),
+    "audit": ("issuer.issuance.issue.issued_event", "issuer.service.audit.sink.FileAudit.record"),
     "render": ("issuer.service.http.tokens._render",),
     "log line": ("structlog.wrapper.info",),
-    "send": ("issuer.service.http.answer.Answer.__call__",),
+    "send": ("issuer.service.http.messages.Answer.__call__",),
 }
 
 
@@ -205,50 +204,11 @@ def marked_steps(marks: Marks) -> Iterator[None]:
 # -- requests -----------------------------------------------------------------------------------------------------------
 
 
-class Wire(asyncio.Transport):
-    """A transport without a socket: `answered` is set to what is written in one turn of the loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.answered.set_result(bytes(data))
-
-    def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(pieces))
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_extra_info(self, name: str, default: object = None) -> Any:
-        return {"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 5000)}.get(name, default)
-
-
-class Client:
-    """One connection of the running application, and requests that were made beforehand."""
-
-    def __init__(self, running: Server, requests: Iterator[bytes]) -> None:
-        self._requests = requests
-        self._wire = Wire()
-        make: Any = running.config.http_protocol_class
-        self._protocol = make(running.config, running.server_state, {})
-        self._protocol.connection_made(self._wire)
-
-    async def send(self, count: int = 1) -> None:
-        """Send the next requests, each after the answer to the one before. Raises AssertionError but for 201."""
-        for _ in range(count):
-            self._wire.answered = asyncio.get_running_loop().create_future()
-            self._protocol.data_received(next(self._requests))
-            answer = await self._wire.answered
-            assert answer.startswith(b"HTTP/1.1 201 "), answer
-
-
 async def count_requests(marks: Marks, made: Made) -> None:
     """Count requests as they are, batches, and then the steps of requests."""
     Background.watch = lambda *_: None  # type: ignore[method-assign]
     # What is slow here has waited for nothing and nobody.
-    for module, name in (store, "CALL_S"), (store, "PIPELINE_S"), (turns, "SOON_S"):
+    for module, name in (store, "CALL_S"), (store, "PIPELINE_S"), (fair_queue, "SOON_S"):
         setattr(module, name, 3600)
     running = server(made.settings)
     running.config.load()

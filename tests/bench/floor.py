@@ -17,11 +17,11 @@ from typing import Any
 
 import uvicorn
 
-from issuer import keyfile
 from issuer.formats import jose
+from issuer.io import keyfile
 from issuer.issuance.ports import AdmissionRequest, Use
 from issuer.issuance.steps import Payer
-from issuer.limits import Limits, Rate
+from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.http.protocol import BoundedProtocol
 

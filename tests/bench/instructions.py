@@ -31,7 +31,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import settings_for
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
-from issuer.service.settings import changed
+from issuer.service.settings.model import changed
 from tests.bench.counted import BATCHES, ENTRIES, INTEGRATIONS, SINGLES, STEP, Counts, Made
 from tests.bench.policy import write_many
 from tests.support.http_load import request

@@ -20,10 +20,11 @@ from pathlib import Path
 
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
-from issuer.service.bounds import SIGNER_CALLS
-from issuer.service.signing.keyring import KeyringSigner, load_keyring
+from issuer.service.signing.bounds import SIGNER_CALLS
+from issuer.service.signing.keyring import KeyringSigner
 from tests.support import make
 from tests.support.http_load import drive
+from tests.support.keyrings import load_keyring
 from tests.support.kms import ENVIRONMENT, file_of
 from tests.support.processes import cpu_s
 from tests.support.running import allow_es256, running, singles, write_folder

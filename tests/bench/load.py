@@ -25,10 +25,10 @@ from typing import NamedTuple
 import msgspec
 import redis
 
-from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.formats import jose
+from issuer.io import keyfile
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from tests.bench.floor import admission

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.log.setup import sequencer_of
+from issuer.service.log.sequencer.setup import sequencer_of
 from issuer.tlog.merkle import inclusion_proof, node_hash, verify_inclusion
 from tests.support.http_load import Run, drive
 from tests.support.logged import logged_service, sequencers

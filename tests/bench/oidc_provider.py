@@ -21,10 +21,10 @@ from urllib.parse import urlencode
 import msgspec
 from cryptography.hazmat.primitives import serialization
 
-from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.formats import jose
+from issuer.io import keyfile
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.http_load import drive
 from tests.support.processes import cpu_s

@@ -11,13 +11,12 @@ from statistics import fmean
 
 from issuer.errors import Refused
 from issuer.identity import pat
-from issuer.identity.caller import Caller
-from issuer.identity.provider import Provider
-from issuer.service.authn.pat import PatVerifier
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
+from issuer.limits.sources import Allowance
+from issuer.service.authn.bounds import RACY_NS
 from issuer.service.authn.pat_records import DAY_S, Order, create
-from issuer.service.authn.pats import Pats
-from issuer.service.authn.sources import Allowance
-from issuer.service.bounds import RACY_NS
+from issuer.service.authn.pats import Pats, PatVerifier
 
 URL = "https://issuer.example"
 NOW = 1_795_251_600

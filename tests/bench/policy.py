@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
-from issuer.identity.provider import Provider
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.decide import Grant, decide
 from issuer.policy.match import PolicySet, resolve

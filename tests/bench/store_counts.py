@@ -25,8 +25,8 @@ import redis
 
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
-from issuer.limits import Limits, Rate
-from issuer.service.admission.script import EPOCH_KEY, SCRIPT, bill_of, keys_of, pack_call, pack_counting
+from issuer.limits.rate import Limits, Rate
+from issuer.service.admission.script import EPOCH_KEY, SCRIPT, bill_of, keys_of, pack_call, pack_items
 from tests.support.running import eventually
 from tests.support.stores import SERVER
 
@@ -51,7 +51,7 @@ def calls(results: int, ci: bytes, twins: bool) -> Iterator[Call]:
         bill = bill_of(payer, LIMITS, asked.cost, refused=False)
         keys = keys_of(asked, bill)
         argument = pack_call(asked, bill, number, 0, 0, is_durable=False)
-        yield (len(keys), *keys, argument, asked.candidate, b"", pack_counting(asked))
+        yield (len(keys), *keys, argument, asked.candidate, b"", pack_items(asked))
 
 
 def _item(twins: bool) -> Item:

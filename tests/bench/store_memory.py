@@ -17,12 +17,12 @@ from itertools import islice
 from redis.asyncio import Redis
 
 from issuer.formats.jose import segment
+from issuer.io.redis_client import PREFIX
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
-from issuer.limits import Limits, Rate
+from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
-from issuer.service.admission.script import PREFIX
 
 COUNT = int(os.environ.get("BENCH_TOKENS", "20000"))
 IDENTITIES = 200

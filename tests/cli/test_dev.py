@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from issuer.cli.dev import _shell_text
-from issuer.client.ambient import gitlab_variable
-from issuer.dev.found import Found, announced
+from issuer.client.credential import gitlab_variable
+from issuer.dev.discovery import RunningIssuer, announced
 from issuer.formats.jose import base64url_encode
 from tests.support.command import issuer
 
@@ -82,7 +82,7 @@ def test_an_option_without_its_text_is_not_the_good_job(option: str) -> None:
 
 
 def test_what_is_not_utf_8_is_told_in_one_line(tmp_path: Path) -> None:
-    with announced(tmp_path / "eval-token-issuer", Found("http://127.0.0.1:1", "http://127.0.0.1:1", "x")):
+    with announced(tmp_path / "eval-token-issuer", RunningIssuer("http://127.0.0.1:1", "http://127.0.0.1:1", "x")):
         done = issuer("dev", "token", "--branch", "\udce9", env={"XDG_STATE_HOME": str(tmp_path)})
     assert (done.returncode, done.stderr.count("\n")) == (6, 2)
     assert "is not UTF-8" in done.stderr

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from issuer.cli.exits import exit_for_findings
-from issuer.cli.findings import FORMATS, render
+from issuer.cli.render import FORMATS, render
 from issuer.codes import Code
 from issuer.errors import Finding, Place
 

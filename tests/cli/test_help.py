@@ -15,13 +15,12 @@ import msgspec
 import pytest
 
 from issuer.cli import cli
-from issuer.cli.examples import SHOWN
-from issuer.cli.help import TOPICS
+from issuer.cli.help import SHOWN, TOPICS
 from issuer.cli.version import commit_of, describe_version, released_from
-from issuer.client.ambient import gitlab_variable
+from issuer.client.credential import gitlab_variable
 from issuer.formats import jose
-from issuer.service.read_settings import OTHERS
-from issuer.service.settings import VARIABLES
+from issuer.service.settings.model import VARIABLES
+from issuer.service.settings.reader import OTHERS
 from tests.support.in_process import run
 from tests.support.shared import ROOT
 
@@ -87,7 +86,7 @@ def test_the_page_of_variables_names_all_that_are_read(tmp_path: Path) -> None:
         for name in ([parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or [])
     }
     settings = set(VARIABLES) | (OTHERS - OF_SAMPLES)
-    code = "".join((ROOT / "issuer" / path).read_text("utf-8") for path in ("client/ambient.py", "cli/terminal.py"))
+    code = "".join((ROOT / "issuer" / path).read_text("utf-8") for path in ("client/credential.py", "cli/terminal.py"))
     assert options | settings | {"XDG_STATE_HOME", "XDG_CACHE_HOME", "NO_COLOR"} <= page
     assert set(re.findall(r'= "(ISSUER_[A-Z_]+)"', code)) <= page
 

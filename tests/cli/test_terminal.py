@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import issuer
+from issuer.cli.render import render_table
 from issuer.cli.terminal import (
     describe_error,
     paint,
     printable,
     render_json,
-    render_table,
     say,
     say_whole,
     shorten,

@@ -12,7 +12,7 @@ from issuer.client.credential import Credential, access_token, fresh_nonce, iden
 from issuer.errors import SetupError
 from issuer.formats import jose
 from issuer.identity import pat
-from issuer.wire import is_nonce
+from issuer.token.wire import is_nonce
 
 PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
 

@@ -12,8 +12,14 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
-from issuer.client.credential import Credential
-from issuer.client.oauth import ERRORS, MAX_ANSWER_BYTES, OAuthClient, client_credentials, token_endpoint
+from issuer.client.credential import (
+    ERRORS,
+    MAX_ANSWER_BYTES,
+    Credential,
+    OAuthClient,
+    client_credentials,
+    token_endpoint,
+)
 from issuer.codes import Code
 from issuer.dev.sandbox import free_port
 from issuer.errors import IssuerError, SetupError, Undecided

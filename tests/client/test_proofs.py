@@ -13,10 +13,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from issuer.client import put_proof, wait_for_proof
-from issuer.client.proofs import LogProof
+from issuer.client.files import LogProof
 from issuer.errors import VerificationError
 from issuer.relying.folders import Sidecars
-from issuer.wire import IssuedToken
+from issuer.token.wire import IssuedToken
 from tests.support import make
 from tests.support.command import issuer
 from tests.support.hostile_issuer import Good, HostileIssuer

@@ -9,7 +9,7 @@ import pytest
 from issuer.client import Credential, read_request, with_nonce
 from issuer.codes import Code
 from issuer.errors import InputError
-from issuer.wire import MAX_BYTES, is_nonce
+from issuer.token.wire import MAX_BYTES, is_nonce
 
 REUSABLE, LIMITED = Credential("a", reusable=True), Credential("a", reusable=False)
 

@@ -17,13 +17,12 @@ import pytest
 
 import issuer
 from issuer.client import Credential, Denied, explain_request, put_entry, request_token
-from issuer.client.batches import Asking, explain_each, obtain_each
-from issuer.client.kept import Kept
+from issuer.client.batches import IssuerAccess, ResumeState, explain_each, obtain_each
 from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.errors import Refused
-from issuer.identity.token import LEEWAY_S
+from issuer.formats.times import LEEWAY_S
 from issuer.results.entry import read_entries
 from tests.support import make
 from tests.support.frameworks import framework, run
@@ -111,7 +110,7 @@ def test_an_identity_that_ends_while_it_waits_is_renewed_and_never_written_down(
 ) -> None:
     identities, result = Ending(service), make.submission({"notes": "waited"})
     with in_a_queue(service):
-        answered = obtain_each(Asking(service.url, identities), [result], Kept(tmp_path))
+        answered = obtain_each(IssuerAccess(service.url, identities), [result], ResumeState(tmp_path))
     assert answered.tokens[0].content_digest == result.content_digest
     assert len(identities.handed) == 2
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
@@ -122,14 +121,16 @@ def test_an_identity_that_ends_while_it_waits_is_renewed_and_never_written_down(
 def test_one_that_cannot_be_renewed_is_told_as_ended(tmp_path: Path, service: Running) -> None:
     identities = Ending(service, renewable=False)
     with in_a_queue(service), pytest.raises(Refused) as caught:
-        obtain_each(Asking(service.url, identities), [make.submission({"notes": "waited"})], Kept(tmp_path))
+        obtain_each(
+            IssuerAccess(service.url, identities), [make.submission({"notes": "waited"})], ResumeState(tmp_path)
+        )
     assert caught.value.code is Code.IDENTITY_EXPIRED
 
 
 @pytest.mark.long
 def test_a_rehearsal_that_outlasts_its_identity_fetches_another(service: Running) -> None:
     identities = Ending(service)
-    asked = explain_each(Asking(service.url, identities), [make.submission({"notes": str(n)}) for n in range(2)])
+    asked = explain_each(IssuerAccess(service.url, identities), [make.submission({"notes": str(n)}) for n in range(2)])
     assert next(asked)[1].verdict == "granted"
     time.sleep(4)
     assert next(asked)[1].verdict == "granted"

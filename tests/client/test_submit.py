@@ -14,18 +14,24 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
 from issuer.adapters import Run, Supplied, read
-from issuer.client.batches import CLOCKS_S, LEAST_LEFT_S, MAX_REFUSED, Asking, explain_each, obtain_each
+from issuer.client.batches import (
+    CLOCKS_S,
+    LEAST_LEFT_S,
+    MAX_REFUSED,
+    IssuerAccess,
+    ResumeState,
+    explain_each,
+    obtain_each,
+)
 from issuer.client.build import BuildOptions, Result, build_results
 from issuer.client.credential import Credential
-from issuer.client.kept import Kept
-from issuer.client.places import InFolder
-from issuer.client.proposal import items_of
+from issuer.client.proposal import InFolder, items_of
 from issuer.client.submit import plan_of, propose, sign
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided, VerificationError
 from issuer.results.benchmark import read_benchmark
 from issuer.results.entry import Submission, read_entries
-from issuer.wire import MAX_RESULTS
+from issuer.token.wire import MAX_RESULTS
 from tests.support import make
 from tests.support.hostile_issuer import Good, HostileIssuer
 from tests.support.runs import DATA, edited, refusal
@@ -54,8 +60,8 @@ def bodies(server: HostileIssuer) -> list[dict[str, Any]]:
     return [json.loads(seen.body) for seen in server.posted]
 
 
-def asking(server: HostileIssuer, identity: Callable[[], Credential] | None = None) -> Asking:
-    return Asking(server.url, identity or Identities(), patience_s=5)
+def asking(server: HostileIssuer, identity: Callable[[], Credential] | None = None) -> IssuerAccess:
+    return IssuerAccess(server.url, identity or Identities(), patience_s=5)
 
 
 def problem(status: int, code: str, **members: Any) -> bytes:
@@ -74,7 +80,7 @@ def checks(*pointers: str) -> list[dict[str, Any]]:
 def test_a_batch_has_a_hundred_results_and_each_request_an_identity_of_its_own(tmp_path: Path) -> None:
     wanted, identities = submissions(MAX_RESULTS + 1), Identities()
     with HostileIssuer() as server:
-        answered = obtain_each(asking(server, identities), wanted, Kept(tmp_path))
+        answered = obtain_each(asking(server, identities), wanted, ResumeState(tmp_path))
     assert [len(body["results"]) for body in bodies(server)] == [MAX_RESULTS, 1]
     assert len({seen.headers["authorization"] for seen in server.posted}) == identities.count == 2
     assert [answered.tokens[index].content_digest for index in range(len(wanted))] == [
@@ -86,7 +92,7 @@ def test_a_batch_has_a_hundred_results_and_each_request_an_identity_of_its_own(t
 def test_a_batch_is_no_larger_than_an_issuer_takes(tmp_path: Path) -> None:
     large = [make.submission({"notes": str(number) + "x" * 15_000}) for number in range(80)]
     with HostileIssuer() as server:
-        obtain_each(asking(server), large, Kept(tmp_path))
+        obtain_each(asking(server), large, ResumeState(tmp_path))
     assert len(server.posted) == 2
     assert all(len(seen.body) < 1024 * 1024 for seen in server.posted)
 
@@ -97,8 +103,8 @@ def test_a_batch_is_no_larger_than_an_issuer_takes(tmp_path: Path) -> None:
 def test_what_was_received_is_used_again_and_nothing_is_asked_for(tmp_path: Path) -> None:
     wanted, identities = submissions(2), Identities()
     with HostileIssuer() as server:
-        first = obtain_each(asking(server), wanted, Kept(tmp_path))
-        again = obtain_each(asking(server, identities), wanted, Kept(tmp_path))
+        first = obtain_each(asking(server), wanted, ResumeState(tmp_path))
+        again = obtain_each(asking(server, identities), wanted, ResumeState(tmp_path))
         assert len(server.posted) == 1
     assert (again.tokens, again.again, identities.count) == (first.tokens, frozenset({0, 1}), 0)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
@@ -112,10 +118,10 @@ def test_what_was_kept_and_is_not_what_the_issuer_signed_is_asked_for_anew(
 ) -> None:
     wanted = submissions(1)
     with HostileIssuer() as server:
-        obtain_each(asking(server), wanted, Kept(tmp_path))
+        obtain_each(asking(server), wanted, ResumeState(tmp_path))
         (file,) = tmp_path.glob("*.kept")
         file.write_bytes(file.read_bytes().replace(old, new))
-        answered = obtain_each(asking(server), wanted, Kept(tmp_path))
+        answered = obtain_each(asking(server), wanted, ResumeState(tmp_path))
         assert len(server.posted) == 2
     assert (list(answered.tokens), answered.again) == ([0], frozenset())
 
@@ -126,7 +132,7 @@ def test_a_token_that_is_about_to_end_is_asked_for_anew(tmp_path: Path) -> None:
 
     with HostileIssuer(short) as server:
         for _ in range(2):
-            obtain_each(asking(server), submissions(1), Kept(tmp_path))
+            obtain_each(asking(server), submissions(1), ResumeState(tmp_path))
         assert len(server.posted) == 2
 
 
@@ -134,12 +140,12 @@ def test_an_answer_that_was_lost_is_asked_for_with_the_same_nonce_and_then_forgo
     wanted, pats = submissions(1), Identities(reusable=True)
     with HostileIssuer(answers=[hang_up]) as server:
         with pytest.raises(Undecided):
-            obtain_each(Asking(server.url, pats, patience_s=0.5), wanted, Kept(tmp_path))
+            obtain_each(IssuerAccess(server.url, pats, patience_s=0.5), wanted, ResumeState(tmp_path))
         server.say()
-        obtain_each(asking(server, pats), wanted, Kept(tmp_path))
+        obtain_each(asking(server, pats), wanted, ResumeState(tmp_path))
         nonces = {body["nonce"] for body in bodies(server)}
     assert len(nonces) == 1
-    assert Kept(tmp_path).nonce(next(tmp_path.glob("*.kept")).stem) == "", "the next request is another one"
+    assert ResumeState(tmp_path).nonce(next(tmp_path.glob("*.kept")).stem) == "", "the next request is another one"
 
 
 def test_a_nonce_that_is_spent_begins_the_request_anew_once(tmp_path: Path) -> None:
@@ -147,9 +153,9 @@ def test_a_nonce_that_is_spent_begins_the_request_anew_once(tmp_path: Path) -> N
     spent: list[Action] = [hang_up, problem(409, "nonce.reused")]
     with HostileIssuer(answers=spent) as server:
         with pytest.raises(Undecided):
-            obtain_each(Asking(server.url, pats, patience_s=0.5), wanted, Kept(tmp_path))
+            obtain_each(IssuerAccess(server.url, pats, patience_s=0.5), wanted, ResumeState(tmp_path))
         with pytest.raises(Refused):
-            obtain_each(asking(server, pats), wanted, Kept(tmp_path))
+            obtain_each(asking(server, pats), wanted, ResumeState(tmp_path))
         first, second, third = (body["nonce"] for body in bodies(server))
     assert first == second != third
 
@@ -160,7 +166,7 @@ def test_a_nonce_that_is_spent_begins_the_request_anew_once(tmp_path: Path) -> N
 def test_every_refused_result_of_a_batch_is_told_by_one_request(tmp_path: Path) -> None:
     denied = problem(403, "policy.task", checks=checks("/results/0/claims/task_id", "/results/2/claims/task_id"))
     with HostileIssuer(answers=[denied]) as server:
-        answered = obtain_each(asking(server), submissions(3), Kept(tmp_path))
+        answered = obtain_each(asking(server), submissions(3), ResumeState(tmp_path))
         assert len(server.posted) == 1
     assert [(each.index, each.code) for each in answered.refusals] == [(0, Code.POLICY_TASK), (2, Code.POLICY_TASK)]
     assert {check.pointer for each in answered.refusals for check in each.checks} == {"/claims/task_id"}
@@ -173,7 +179,7 @@ def test_what_is_refused_is_left_out_where_that_is_asked_for(tmp_path: Path) -> 
         good = [Good(server.url, {"claims": each.claims.to_json(), "details": each.details}) for each in submissions(3)]
         left = {"tokens": [good[0].answer(), good[2].answer(jti="A" * 22)]}
         server.say(problem(422, "claims.secret", errors=[fault]), reply(201, left))
-        answered = obtain_each(asking(server), submissions(3), Kept(tmp_path), keep_going=True)
+        answered = obtain_each(asking(server), submissions(3), ResumeState(tmp_path), keep_going=True)
         assert [len(body["results"]) for body in bodies(server)] == [3, 2]
     assert (sorted(answered.tokens), [each.index for each in answered.refusals]) == ([0, 2], [1])
 
@@ -183,7 +189,7 @@ def test_what_is_refused_is_left_out_where_that_is_asked_for(tmp_path: Path) -> 
 )
 def test_a_refusal_of_the_caller_is_no_refusal_of_a_result(tmp_path: Path, denied: bytes) -> None:
     with HostileIssuer(answers=[denied]) as server, pytest.raises(Refused):
-        obtain_each(asking(server), submissions(2), Kept(tmp_path), keep_going=True)
+        obtain_each(asking(server), submissions(2), ResumeState(tmp_path), keep_going=True)
 
 
 def lost_memory(wait_s: int) -> bytes:
@@ -198,7 +204,7 @@ def test_an_issuer_that_lost_its_memory_gets_another_identity_when_it_said(tmp_p
     with HostileIssuer() as server:
         good = Good(server.url, {"claims": wanted.claims.to_json(), "details": wanted.details})
         server.say(lost_memory(2), reply(201, {"tokens": [good.answer()]}))
-        obtain_each(asking(server), [wanted], Kept(tmp_path))
+        obtain_each(asking(server), [wanted], ResumeState(tmp_path))
         first, second = server.posted
     assert second.at - first.at >= 2 + CLOCKS_S
     assert first.headers["authorization"] != second.headers["authorization"]
@@ -206,7 +212,7 @@ def test_an_issuer_that_lost_its_memory_gets_another_identity_when_it_said(tmp_p
 
 def test_longer_than_it_has_patience_nobody_waits(tmp_path: Path) -> None:
     with HostileIssuer(answers=[lost_memory(4)]) as server, pytest.raises(Undecided) as lost:
-        obtain_each(asking(server), submissions(1), Kept(tmp_path))
+        obtain_each(asking(server), submissions(1), ResumeState(tmp_path))
     assert (lost.value.code, len(server.posted)) == (Code.DEPENDENCY_STATE_RESET, 1)
 
 
@@ -269,7 +275,7 @@ def test_two_runs_for_one_entry_are_refused_with_both_their_names(tmp_path: Path
 def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state") -> list[str | None]:
     place = InFolder(folder / "out")
     plan = plan_of(given, place)
-    signed = sign(plan, place, asking(server), Kept(folder / state))
+    signed = sign(plan, place, asking(server), ResumeState(folder / state))
     made = [outcome.pull_request for outcome in propose(signed, place, asking(server))]
     return [one.url if one else None for one in made]
 

@@ -13,15 +13,14 @@ import msgspec
 import pytest
 
 from issuer.cli.terminal import describe_error
-from issuer.client.credential import Credential, fresh_nonce
-from issuer.client.oauth import OAuthClient, client_credentials
+from issuer.client.credential import Credential, OAuthClient, client_credentials, fresh_nonce
 from issuer.client.tokens import explain_request, problem_of, read_answer, request_token, request_tokens
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
 from issuer.formats.jose import base64url_encode
-from issuer.http_client import HttpAnswer
 from issuer.identity import pat
-from issuer.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
+from issuer.io.http_client import HttpAnswer
+from issuer.token.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
 from tests.support import make
 from tests.support.hostile_issuer import HostileIssuer
 from tests.support.scripted import Action, Scripted, reply

@@ -12,7 +12,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
-from issuer.service.bounds import SOURCE_RATE
+from issuer.limits.bounds import SOURCE_RATE
 from tests.support.fronted import fronted
 from tests.support.running import BODY, Running, running
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from issuer.service.read_settings import read_settings
+from issuer.service.settings.reader import read_settings
 from tests.support.shared import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"

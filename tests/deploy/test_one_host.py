@@ -14,8 +14,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from issuer.service.bounds import KEEP_ALIVE_S, MAX_CONNECTIONS
-from issuer.service.read_settings import read_settings
+from issuer.service.http.bounds import MAX_CONNECTIONS
+from issuer.service.settings.bounds import KEEP_ALIVE_S
+from issuer.service.settings.reader import read_settings
 from tests.support.fronted import nginx_folder
 from tests.support.shared import ROOT
 

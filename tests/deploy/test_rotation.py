@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from issuer.service.audit import FileAudit
+from issuer.service.audit.sink import FileAudit
 from tests.support.command import issuer
 from tests.support.decisions import decision
 from tests.support.shared import ROOT

@@ -12,14 +12,13 @@ import msgspec
 import pytest
 
 from issuer.codes import Code
-from issuer.dev.bench import Bench, write_samples
 from issuer.dev.jobs import JOB_PATH, Job
-from issuer.dev.mirror import mirror
+from issuer.dev.local_issuer import Bench, mirror, write_samples
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import settings_for
 from issuer.errors import InputError, SetupError
 from issuer.formats import jose
-from issuer.http_client import HttpAnswer, HttpRequest, send
+from issuer.io.http_client import HttpAnswer, HttpRequest, send
 from issuer.policy.authoring.explain import Presented, explain, present_token
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet

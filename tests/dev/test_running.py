@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from issuer import client
-from issuer.dev.bench import write_samples
-from issuer.dev.found import find
+from issuer.dev.discovery import find
+from issuer.dev.local_issuer import write_samples
 from tests.support.command import issuer
 from tests.support.dev import running_dev
 from tests.support.running import BODY, within

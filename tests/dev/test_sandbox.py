@@ -6,8 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from issuer import files
 from issuer.dev.sandbox import sandbox
+from issuer.io import files
 
 
 def test_the_folder_of_one_that_was_killed_goes_when_the_next_one_starts() -> None:

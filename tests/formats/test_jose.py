@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from issuer.errors import FormatError
 from issuer.formats import jcs, jose
-from issuer.formats.ed25519 import is_good_point
 from issuer.formats.jose import (
     base64url_decode,
     base64url_encode,
@@ -25,7 +24,7 @@ from issuer.formats.jose import (
     parse_key,
     parse_key_set,
 )
-from issuer.formats.rsa import is_roca
+from issuer.formats.weak_keys import is_good_point, is_roca
 from tests.support import make
 from tests.support.roca import PRIMES, roca_modulus
 from tests.support.shared import examples, needs_shared, published

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from issuer.errors import InputError, Refused
-from issuer.identity.caller import Caller
+from issuer.formats.times import LEEWAY_S
 from issuer.identity.profiles import PROFILES, derive
-from issuer.identity.provider import Provider
-from issuer.identity.table import SIGNED, judges
-from issuer.identity.token import LEEWAY_S, check_audience, read_header, read_times
+from issuer.identity.table import SIGNED, Provider, judges
+from issuer.identity.token import Caller, check_audience, read_header, read_times
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.decide import Grant, decide
 from issuer.policy.disclose import refusal_for

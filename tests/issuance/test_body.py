@@ -13,10 +13,10 @@ from issuer.codes import Code
 from issuer.errors import Fault, Refused
 from issuer.formats import jcs
 from issuer.formats.strict_json import count_values
-from issuer.issuance import body as bodies
-from issuer.issuance.body import Request, read_in_steps, read_request
+from issuer.issuance.judge import read_in_steps, read_request
+from issuer.issuance.steps import Request
 from issuer.results.claims import RunClaims
-from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, BatchItem, BatchRequest, Kind, TokenRequest
+from issuer.token.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, Kind
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
@@ -469,11 +469,6 @@ def test_a_batch_is_read_in_steps_and_not_beyond_what_is_refused() -> None:
     with pytest.raises(Refused) as caught:
         list(islice(steps, 6 * a_result))
     assert caught.value.faults[0].pointer == "/results/5/details/date"
-
-
-def test_what_is_taken_apart_is_what_the_wire_declares() -> None:
-    for apart, declared in ((bodies._Item, BatchItem), (bodies._Single, TokenRequest), (bodies._Batch, BatchRequest)):
-        assert set(apart.__struct_fields__) == set(declared.__struct_fields__)
 
 
 # -- two readers ------------------------------------------------------------------------------------------------------

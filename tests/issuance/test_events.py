@@ -9,20 +9,18 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from issuer.audit_events import COUNTED, MAX_EVENT_BYTES, Counts, Decision, Named
+from issuer.audit.events import COUNTED, MAX_EVENT_BYTES, Counts, Decision, Named
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
-from issuer.issuance.body import Request
 from issuer.issuance.events import issued_event, refused_event
 from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
-from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered
-from issuer.issuance.store_secret import StoreSecret
+from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered, Request, StoreSecret
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
-from issuer.wire import IssuedToken
+from issuer.token.wire import IssuedToken
 from tests.support.audited import SIGNER
 from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, load, submission
 

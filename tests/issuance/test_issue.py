@@ -21,47 +21,51 @@ from msgspec import UNSET
 from msgspec.msgpack import encode as msgpack
 from structlog.testing import capture_logs
 
-from issuer.audit_events import MAX_EVENT_BYTES, Decision, Event
+from issuer.audit.events import MAX_EVENT_BYTES, Decision, Event
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.formats import jcs, jose
-from issuer.identity.token import LEEWAY_S
-from issuer.issuance.body import Request, read_in_steps
+from issuer.formats.times import LEEWAY_S
+from issuer.io.common_documents import FolderHome
 from issuer.issuance.explain import NO_JTI, explain, read_to_explain
-from issuer.issuance.identify import check_standing, tell_recycled
-from issuer.issuance.in_steps import finish
-from issuer.issuance.issue import RECORD_MARGIN_S, issue, use_of
-from issuer.issuance.judge import judge, read_and_judge
+from issuer.issuance.identify import check_standing, refuse, tell_recycled
+from issuer.issuance.issue import RECORD_MARGIN_S, issue, recall, use_of
+from issuer.issuance.judge import judge, read_and_judge, read_in_steps
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, Counted, NoLog, Presented
-from issuer.issuance.recall import recall
-from issuer.issuance.refuse import refuse
-from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Payer, Refusal, Registered, Revoked, Stranger
-from issuer.issuance.store_secret import BUCKETS, StoreSecret
-from issuer.limits import Rate
+from issuer.issuance.steps import (
+    BUCKETS,
+    Arrival,
+    Forged,
+    Issued,
+    Judged,
+    Payer,
+    Refusal,
+    Registered,
+    Request,
+    Revoked,
+    StoreSecret,
+    Stranger,
+    finish,
+)
+from issuer.limits.rate import Rate
+from issuer.limits.sources import Sources
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
+from issuer.service.admission.bounds import MAX_STANDINGS, STANDING_S
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission
+from issuer.service.admission.redis import KnownStanding, RedisAdmission
 from issuer.service.admission.script import names_of, record_of
-from issuer.service.admission.standing import KnownStanding
-from issuer.service.audit import FileAudit
-from issuer.service.authn.authenticator import ProviderAuthenticator
-from issuer.service.authn.fetch import Fetcher
-from issuer.service.authn.keysets import KeySets
-from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.sources import Sources
-from issuer.service.bounds import MAX_STANDINGS, PUBLISHED_S, STANDING_S
-from issuer.service.home import FolderHome
-from issuer.service.recycled import RecycledNames
-from issuer.service.revocation.ledger import Ledger
-from issuer.service.revocation.live import LiveRevocations
-from issuer.service.revocation.record import Act
-from issuer.service.signing.file_key import FileKey
-from issuer.service.signing.keyring import KeyringSigner, SigningKey
-from issuer.service.turns import Turns
+from issuer.service.audit.sink import FileAudit
+from issuer.service.authn.authenticator import ProviderAuthenticator, RecycledNames, SignedTokens
+from issuer.service.authn.keysets import KeySets, ProviderFetcher
+from issuer.service.process.fair_queue import Turns
+from issuer.service.revocation.active_list import LiveRevocations
+from issuer.service.revocation.ledger import Act, Ledger
+from issuer.service.signing.bounds import PUBLISHED_S
+from issuer.service.signing.keyring import FileKey, KeyringSigner, SigningKey
+from issuer.token.verify_token import Template
+from issuer.token.wire import Attempt, Denied, LogEntry
 from issuer.verify.revocations import RevokedInterval
-from issuer.verify_token import Template
-from issuer.wire import Attempt, Denied, LogEntry
 from tests.support import make
 from tests.support.clock import Clock
 from tests.support.key_hosts import KeyHost, Seconds
@@ -152,17 +156,17 @@ class House:
         self.now = NOW - 3600  # when the store's memory begins
         policies = load(folder, inspect_ai=policy)
         admission = RecordingAdmission(store, durable_store=True, now_us=lambda: self.now * 10**6)
-        signer = RecordingSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
+        signer = RecordingSigner((SigningKey.of(FileKey(make.KEY), "active"),))
         audit = RecordingAudit(folder / "audit.jsonl")
         admission.steps = signer.steps = audit.steps = self.steps
         self.sources = Sources(Rate(count=1, per_s=60, burst=1))
         self.log, self.admission, self.audit, self.path = RecordingLog(self.steps), admission, audit, folder
         authenticator = ProviderAuthenticator(
             policies.providers,
-            SignedTokens(KeySets(Fetcher(development=True, ssl_context=NO_ROOTS))),
+            SignedTokens(KeySets(ProviderFetcher(development=True, ssl_context=NO_ROOTS))),
             {},
             self.sources,
-            lambda: self.now * 10**6,
+            lambda: self.now * 10**9,
         )
         self.clock, self.secret, self.kept = Clock(), StoreSecret(bytes(32)), Kept()
         self.ledger = Ledger(FolderHome(folder), ISSUER_URL)
@@ -346,7 +350,7 @@ class SmallKey(FileKey):
 
 
 def other_key(kind: type[FileKey] = FileKey) -> SigningKey:
-    return SigningKey(str(jose.public_jwk(make.STRANGER.public_key())["kid"]), "active", kind(make.STRANGER))
+    return SigningKey.of(kind(make.STRANGER), "active")
 
 
 async def test_what_the_signing_key_does_not_take_is_refused_before_it_is_admitted(house: House) -> None:
@@ -358,7 +362,7 @@ async def test_what_the_signing_key_does_not_take_is_refused_before_it_is_admitt
 async def test_a_repeat_that_its_own_key_does_not_take_is_refused_and_costs_nothing_more(house: House) -> None:
     await issue(house.authority, house.judged())
     house.steps.clear()
-    retiring = SigningKey(make.KID, "retiring", SmallKey(make.KEY))
+    retiring = SigningKey.of(SmallKey(make.KEY), "retiring")
     house.authority = msgspec.structs.replace(house.authority, signer=KeyringSigner((other_key(), retiring)))
     assert await house.refused_for(submission()) is Code.CLAIMS_TOO_LARGE
     assert house.steps == ["admit", "audit"]
@@ -367,7 +371,7 @@ async def test_a_repeat_that_its_own_key_does_not_take_is_refused_and_costs_noth
 
 def small_key_after(kind: type[FileKey] = FileKey) -> KeyringSigner:
     """A key that takes no token has become active, and the one before it retires."""
-    return KeyringSigner((other_key(SmallKey), SigningKey(make.KID, "retiring", kind(make.KEY))))
+    return KeyringSigner((other_key(SmallKey), SigningKey.of(kind(make.KEY), "retiring")))
 
 
 async def test_what_a_key_that_retires_has_begun_is_signed_again_though_the_active_key_does_not_take_it(
@@ -1028,7 +1032,7 @@ async def test_no_caller_makes_a_signal_larger_than_an_event(house: House) -> No
 
 def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    signer = KeyringSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
+    signer = KeyringSigner((SigningKey.of(FileKey(make.KEY), "active"),))
     nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
     authority = Authority(
         ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing, nothing,

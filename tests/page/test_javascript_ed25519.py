@@ -15,7 +15,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from issuer.formats.ed25519 import is_good_point
+from issuer.formats.weak_keys import is_good_point
 from tests.support.javascript import Calls, Engine
 
 pytestmark = pytest.mark.needs_tool("node")

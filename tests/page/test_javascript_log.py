@@ -15,13 +15,12 @@ from msgspec.structs import replace
 from issuer.errors import FormatError, InputError
 from issuer.formats import jose
 from issuer.tlog import merkle, tiles
-from issuer.tlog.note import Cosigner, Note, NoteSigner, parse_note
+from issuer.tlog.note import Cosigner, Kind, Note, NoteSigner, Verifier, cosigned_text, parse_note, parse_vkey
 from issuer.tlog.proof import split_proof
-from issuer.tlog.vkey import Kind, cosigned_text, parse_vkey, vkey_of
 from issuer.tlog.witness_policy import parse_policy
+from issuer.token.verify_token import TokenClaims, read_unverified, token_leaf, unverified_leaf
 from issuer.verify.check_log import AtHand, CheckedNotes, Search, sidecar_name
 from issuer.verify.trust import TrustedLog
-from issuer.verify_token import TokenClaims, read_unverified, token_leaf, unverified_leaf
 from tests.support import make
 from tests.support.javascript import Calls, Failed, big, mapping
 from tests.support.tlog import ORIGIN, WITNESSES, Tree, policy_text
@@ -265,7 +264,7 @@ NAMES = ["a", "a b", "a\x85b", "a\ufeffb", "a\u2028b", "", "a+b", "é😀", "a\x
 
 @pytest.mark.long
 def test_the_name_of_a_key_is_what_python_takes() -> None:
-    key, calls = vkey_of("a", WITNESSES[0].verifier.public_key, Kind.COSIGNATURE).rpartition("+")[2], Calls()
+    key, calls = Verifier("a", Kind.COSIGNATURE, WITNESSES[0].verifier.public_key).to_text().rpartition("+")[2], Calls()
     texts = [f"{name}+00000000+{key}" for name in NAMES]
     for text in texts:
         calls.add("log/vkey.js", "parseVkey", text)
@@ -274,7 +273,7 @@ def test_the_name_of_a_key_is_what_python_takes() -> None:
 
 @pytest.mark.long
 def test_a_policy_that_asks_for_ml_dsa_is_beyond_it_and_no_lower_quorum() -> None:
-    key = vkey_of("w.example", bytes(1312), Kind.COSIGNATURE_ML_DSA_44)
+    key = Verifier("w.example", Kind.COSIGNATURE_ML_DSA_44, bytes(1312)).to_text()
     calls = Calls()
     calls.add("log/policy.js", "parsePolicy", f"{LOG}{KEYS}witness pq {key}\ngroup g any w0 pq\nquorum g\n".encode())
     (found,) = calls.run()

@@ -177,7 +177,7 @@ def compare_receipts(count: int) -> tuple[int, int]:
         read = said(lambda text=text: receipts.read_receipt(text, make.key_set(make.RECEIPT_KEY)))  # type: ignore[misc]
         if isinstance(read, receipts.Receipt):
             place = calls.add("receipt.js", "receiptObjection", place, subject, make.NOW)
-            read = receipts.objection(read, receipts.Subject(**subject), make.NOW)
+            read = receipts.objection(read, receipts.ReceiptSubject(**subject), make.NOW)
         places.append(place)
         wanted.append(read)
     answers = calls.run()

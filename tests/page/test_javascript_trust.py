@@ -16,8 +16,7 @@ import pytest
 from issuer.errors import FormatError, InputError
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import loads
-from issuer.verify.archive import ArchivedKey, parse_archive
-from issuer.verify.trust import Trust, read_trust_file, resolve
+from issuer.verify.trust import ArchivedKey, Trust, parse_archive, read_trust_file, resolve
 from tests.support import make
 from tests.support.contract_cases import TRUSTS
 from tests.support.javascript import Calls, Failed, Line, mapping

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from issuer.errors import InputError
 from issuer.results.entry import write_entry
-from issuer.verify_token import unverified_leaf
+from issuer.token.verify_token import unverified_leaf
 from tests.support import make
 from tests.support.contract_cases import LOG, LOGGED, SAID, TRUSTS
 from tests.support.contract_vectors import FOLDER

@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from issuer.page.operator import (
     HEADERS,
     MOST_ROWS,
+    AnswerCounts,
     Condition,
-    Held,
-    Key,
-    Line,
+    KeyView,
+    NumbersLine,
     Overview,
-    Span,
     Stand,
+    StandingsView,
     Unmatched,
     Unneeded,
     Used,
@@ -24,14 +24,14 @@ from issuer.page.operator import (
 from tests.support.boards import PAYLOADS
 
 NOW = 1_790_000_000
-SPAN = Span("minute", NOW - 120, 60, {"issued": [0, 4, 2], "no": [0, 1, 0], "undecided": [0, 0, 0]})
+SPAN = AnswerCounts("minute", NOW - 120, 60, {"issued": [0, 4, 2], "no": [0, 1, 0], "undecided": [0, 0, 0]})
 
 
 def written(**changes: object) -> str:
     parts: dict[str, object] = {
         "version": "issuer 0", "at": NOW, "since": NOW - 60, "conditions": [Condition("Store", True, "role master")],
-        "spans": [SPAN], "integrations": [Line("inspect-ai", (6, 1, 0))], "codes": [Line("policy.model", (1,))], "held": Held(""), "signals": [], "unmatched": Unmatched(NOW),
-        "providers": [], "keys": [Key("k1", "active", NOW - 9, None)], **changes,
+        "spans": [SPAN], "integrations": [NumbersLine("inspect-ai", (6, 1, 0))], "codes": [NumbersLine("policy.model", (1,))], "held": StandingsView(""), "signals": [], "unmatched": Unmatched(NOW),
+        "providers": [], "keys": [KeyView("k1", "active", NOW - 9, None)], **changes,
     }  # fmt: skip
     return write_overview(Overview(**parts)).decode()  # type: ignore[arg-type]
 
@@ -68,24 +68,26 @@ def test_a_drawing_says_its_sum_and_stands_beside_its_numbers() -> None:
 
 
 def test_of_many_integrations_the_rest_is_one_row_and_no_answer_is_lost() -> None:
-    html = written(integrations=[Line(f"i{number}", (2, 1, 0)) for number in range(10_000)])
+    html = written(integrations=[NumbersLine(f"i{number}", (2, 1, 0)) for number in range(10_000)])
     assert html.count('rowheader"><bdi>i') == MOST_ROWS
     assert f'<bdi>9,950 others</bdi></th><td class="number" role="cell">{9950 * 2:,}</td>' in html
 
 
 def test_who_is_held_back_and_what_is_used_is_said_with_ends_and_numbers() -> None:
     stands = [Stand("inspect-ai/ci", "quarantined by refusals", NOW), Stand("inspect-ai/odd", "broken", 0)]
-    text = Text(written(held=Held("", stands, [Used("inspect-ai/ci: rate", 1500, 2000)]))).text
+    text = Text(written(held=StandingsView("", stands, [Used("inspect-ai/ci: rate", 1500, 2000)]))).text
     assert "inspect-ai/ciquarantined by refusals2026-09-21 14:13:20 UTC\ninspect-ai/oddbrokenit is mended" in text
     assert "inspect-ai/ci: rate1,5002,00075 %" in text
     assert "Nobody." in Text(written()).text
-    unknown = Text(written(held=Held("the store at valkey:6379 does not work: no answer"))).text
+    unknown = Text(written(held=StandingsView("the store at valkey:6379 does not work: no answer"))).text
     assert "is not known: the store at valkey:6379 does not work: no answer." in unknown
     assert "Nobody." not in unknown, "nobody knows whether anybody is"
 
 
 def test_of_many_who_are_held_back_the_rest_is_counted() -> None:
-    html = written(held=Held("", [Stand(f"i/{number}", "throttled", NOW) for number in range(10_000)], left_out=7))
+    html = written(
+        held=StandingsView("", [Stand(f"i/{number}", "throttled", NOW) for number in range(10_000)], left_out=7)
+    )
     assert html.count("<bdi>i/") == MOST_ROWS
     assert "9,950 others" in html
     assert "7 identities are left out" in html
@@ -120,7 +122,7 @@ def test_one_script_shows_times_nothing_is_sent_and_nothing_comes_from_elsewhere
 
 def test_what_comes_next_for_a_key_is_said_with_its_time() -> None:
     def says(state: str, moves_from: int | None) -> str:
-        return Text(written(keys=[Key("k1", state, NOW, moves_from)])).text.partition("What comes next")[2]
+        return Text(written(keys=[KeyView("k1", state, NOW, moves_from)])).text.partition("What comes next")[2]
 
     at = "from 2026-09-21 14:13:20 UTC on"
     assert f"may sign, {at}" in says("next", NOW)
@@ -134,15 +136,15 @@ def test_what_comes_next_for_a_key_is_said_with_its_time() -> None:
 def test_a_text_from_outside_is_text() -> None:
     for payload in PAYLOADS:
         html = written(
-            conditions=[Condition("Policies", False, payload)], integrations=[Line(payload, (1, 1, 1))],
-            codes=[Line(payload, (1,))], signals=[Line(payload, (1,))], providers=[Line(payload, (1, 0))], keys=[Key(payload, "active", 1, 2)],
-            held=Held("", [Stand(payload, payload, 1)], [Used(payload, 1, 2)]),
+            conditions=[Condition("Policies", False, payload)], integrations=[NumbersLine(payload, (1, 1, 1))],
+            codes=[NumbersLine(payload, (1,))], signals=[NumbersLine(payload, (1,))], providers=[NumbersLine(payload, (1, 0))], keys=[KeyView(payload, "active", 1, 2)],
+            held=StandingsView("", [Stand(payload, payload, 1)], [Used(payload, 1, 2)]),
             unmatched=Unmatched(1, [Unneeded(payload, [payload], 2)], [payload]),
         )  # fmt: skip
         assert Text(html).tags == Text(written(
-            conditions=[Condition("Policies", False, "x")], integrations=[Line("x", (1, 1, 1))],
-            codes=[Line("x", (1,))], signals=[Line("x", (1,))], providers=[Line("x", (1, 0))], keys=[Key("x", "active", 1, 2)],
-            held=Held("", [Stand("x", "x", 1)], [Used("x", 1, 2)]),
+            conditions=[Condition("Policies", False, "x")], integrations=[NumbersLine("x", (1, 1, 1))],
+            codes=[NumbersLine("x", (1,))], signals=[NumbersLine("x", (1,))], providers=[NumbersLine("x", (1, 0))], keys=[KeyView("x", "active", 1, 2)],
+            held=StandingsView("", [Stand("x", "x", 1)], [Used("x", 1, 2)]),
             unmatched=Unmatched(1, [Unneeded("x", ["x"], 2)], ["x"]),
         )).tags  # fmt: skip
         assert not re.findall("[\u202e\u2028\x85]", html)

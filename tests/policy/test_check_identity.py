@@ -9,7 +9,7 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import Finding
-from issuer.identity.caller import ClaimNames
+from issuer.identity.token import ClaimNames
 from issuer.policy.authoring.load import check_policies
 from issuer.policy.decide import Denial, decide
 from issuer.policy.match import resolve

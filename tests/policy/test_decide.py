@@ -17,9 +17,9 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import strict_yaml
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES
-from issuer.identity.provider import Provider
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
 from issuer.policy.compiled import CompiledGrants, CompiledProvider, allows_version
 from issuer.policy.decide import Denial, Grant, decide
 from issuer.policy.disclose import disclose, refusal_for

@@ -8,9 +8,8 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.identity.caller import Caller
-from issuer.policy.decide import Denial, decide
-from issuer.policy.evaluate import evaluate
+from issuer.identity.token import Caller
+from issuer.policy.decide import Denial, decide, evaluate
 from tests.support.policies import GITHUB, NOW, POLICY, caller, load, registration, runs_of, submission
 
 

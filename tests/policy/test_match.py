@@ -15,11 +15,11 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
 from issuer.identity.profiles import PROFILES
-from issuer.policy import regex
+from issuer.policy import patterns
 from issuer.policy.decide import Denial, decide
-from issuer.policy.globs import denies, glob_matches, matches_one
 from issuer.policy.match import are_disjoint, pins_match, resolve
 from issuer.policy.model import Identity
+from issuer.policy.patterns import denies, glob_matches, matches_one
 from issuer.policy.requirement import Matcher, Requirement, describe, equals, is_met, meets
 from tests.support.policies import GITHUB, NOW, POLICY, caller, changed, load, registration
 from tests.support.shared import ROOT
@@ -133,7 +133,7 @@ def test_a_glob_agrees_with_a_matcher_that_tries_everything() -> None:
 
 
 LONG_VALUES = """
-from issuer.policy.globs import glob_matches
+from issuer.policy.patterns import glob_matches
 for pattern, value in (("*_*_*_*_*x", "_" * 256), ("*a*b", "a" * 64_000), ("*****x", "y" * 256)):
     assert not glob_matches(pattern, value), pattern
 """
@@ -232,7 +232,7 @@ def test_contains_all_is_met_by_text_alone(value: JSON) -> None:
     ],
 )
 def test_a_regex_matches_a_whole_value(pattern: str, value: str) -> None:
-    assert regex.find_fault(pattern) == ""
+    assert patterns.find_fault(pattern) == ""
     assert meets(value, Matcher(regex=pattern, reason="r"))
 
 
@@ -246,7 +246,7 @@ def test_a_regex_matches_a_whole_value(pattern: str, value: str) -> None:
     ],
 )  # fmt: skip
 def test_a_near_miss_of_a_regex_is_refused(pattern: str, value: str) -> None:
-    assert regex.find_fault(pattern) == ""
+    assert patterns.find_fault(pattern) == ""
     assert not meets(value, Matcher(regex=pattern, reason="r"))
 
 
@@ -255,9 +255,9 @@ def test_a_near_miss_of_a_regex_is_refused(pattern: str, value: str) -> None:
 )
 def test_no_value_stalls_a_regex(pattern: str) -> None:
     """Each of them keeps a backtracking matcher busy for longer than anyone waits: this test would not end."""
-    assert regex.find_fault(pattern) == ""
+    assert patterns.find_fault(pattern) == ""
     for value in ("a" * 256, "ab" * 128 + "d", "a" * 200 + "d" * 56):
-        assert not regex.matches(pattern, value[:256])
+        assert not patterns.matches(pattern, value[:256])
 
 
 @pytest.mark.parametrize(
@@ -270,25 +270,25 @@ def test_no_value_stalls_a_regex(pattern: str) -> None:
 def test_a_regex_that_re2_does_not_know_or_that_has_flags_is_refused(
     pattern: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert regex.find_fault(pattern) != ""
+    assert patterns.find_fault(pattern) != ""
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_bounds_of_a_regex_are_exact() -> None:
-    assert regex.find_fault("a" * 256) == ""
-    assert regex.matches("a*", "a" * 256)
+    assert patterns.find_fault("a" * 256) == ""
+    assert patterns.matches("a*", "a" * 256)
 
 
 @pytest.mark.parametrize(("pattern", "value"), [(r"\d+", "١"), (r"\w", "é"), ("k", "\u212a"), (".", "\ud800")])
 def test_the_classes_of_a_regex_mean_ascii_and_no_letter_is_folded(pattern: str, value: str) -> None:
-    assert regex.find_fault(pattern) == ""
-    assert not regex.matches(pattern, value)
+    assert patterns.find_fault(pattern) == ""
+    assert not patterns.matches(pattern, value)
 
 
 def test_a_sound_regex_means_what_re_means() -> None:
-    assert regex.matches("a|bc", "bc")
-    assert [regex.matches("(?:ab){2,3}", "ab" * n) for n in range(5)] == [False, False, True, True, False]
-    assert regex.matches("[a-c.+-]+", "a.b+c-")
+    assert patterns.matches("a|bc", "bc")
+    assert [patterns.matches("(?:ab){2,3}", "ab" * n) for n in range(5)] == [False, False, True, True, False]
+    assert patterns.matches("[a-c.+-]+", "a.b+c-")
 
 
 @pytest.mark.parametrize(

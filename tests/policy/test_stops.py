@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from issuer.identity.token import LEEWAY_S
+from issuer.formats.times import LEEWAY_S
 from issuer.policy.match import PolicySet
 from issuer.policy.stops import Stop, Stops, is_time, is_what, names_of_provider, names_of_registration, unix_s
 from tests.support.policies import NOW, POLICY, load, registration

@@ -16,7 +16,7 @@ from issuer.codes import Code
 from issuer.dev.provider import Exchange, LocalProvider, Responder
 from issuer.errors import FormatError, SetupError, Undecided
 from issuer.formats import jcs, jose
-from issuer.http_client import HttpRequest, send
+from issuer.io.http_client import HttpRequest, send
 from issuer.relying.documents import (
     DEFAULT_AGE_S,
     LONGEST_AGE_S,

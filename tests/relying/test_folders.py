@@ -21,7 +21,7 @@ def test_a_receipt_is_on_the_disk_with_its_name_before_it_counts(tmp_path: Path)
     receipts = ReceiptFolder(tmp_path)
     assert disk_calls(lambda: receipts.keep(DIGEST, b"a.receipt.")) == ["file", "rename", "folder"]
     assert receipts[DIGEST] == "a.receipt."
-    assert list(receipts) == [DIGEST]
+    assert DIGEST in receipts
     assert stat.S_IMODE((tmp_path / file_name(DIGEST)).stat().st_mode) == 0o600
 
 
@@ -31,7 +31,7 @@ def test_what_a_crash_left_empty_or_as_a_draft_is_no_receipt(tmp_path: Path) -> 
     (tmp_path / ".0123456789abcdef.draft").write_bytes(b"a.rec")
     assert DIGEST not in receipts
     receipts.keep(DIGEST, b"a.receipt.")
-    assert list(receipts) == [DIGEST]
+    assert DIGEST in receipts
 
 
 def test_a_receipt_that_is_too_large_is_its_judge_s_to_refuse(tmp_path: Path) -> None:

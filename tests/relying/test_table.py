@@ -11,12 +11,11 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from issuer import files
-from issuer.cli.verify_lines import JSON_LINES
-from issuer.relying.basis import TABLE_VERSION
+from issuer.cli.verify.formats import JSON_LINES
+from issuer.io import files
 from issuer.relying.bulk import CHUNK_FILES, Listener, judge_folder, processes
-from issuer.relying.table_columns import COLUMNS, METRIC, Kind, rows_of
-from issuer.relying.verifier import Judged, Verifier
+from issuer.relying.table_columns import COLUMNS, METRIC, ColumnKind, rows_of
+from issuer.relying.verifier import TABLE_VERSION, JudgedFile, Verifier
 from issuer.verify import Context
 from issuer.verify.report import Report
 from issuer.verify.summary import Summary
@@ -51,7 +50,7 @@ def test_the_page_shows_the_columns_that_there_are() -> None:
     expected = [[f"| `{column.name}`", column.kind, f"{column.meaning} |"] for column in columns]
     assert [row for row in shown if "check_" not in row[0]] == expected
     assert f"version {TABLE_VERSION} " in PAGE
-    for kind in get_args(Kind):
+    for kind in get_args(ColumnKind):
         assert f"`{kind}`" in PAGE
     for name in METRIC:
         assert f"`{name}`" in PAGE
@@ -61,7 +60,7 @@ def test_a_row_has_each_column_once_and_no_other(tmp_path: Path) -> None:
     names = [column.name for column in COLUMNS]
     assert len(names) == len(set(names))
     good = file_for(submission())
-    (row,) = rows_of(Judged("f", reports(tmp_path, good)))
+    (row,) = rows_of(JudgedFile("f", reports(tmp_path, good)))
     assert row.keys() <= set(names)
     assert set(names) - row.keys() == {
         *(f"check_{number}_evidence" for number in range(1, 12) if row[f"check_{number}"] == "pass" and number != 5),
@@ -69,7 +68,7 @@ def test_a_row_has_each_column_once_and_no_other(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (row["file"], row["verdict"], row["check_5"], row["signed_issuer"]) == ("f", "verified", "pass", ISSUER)
     assert row["check_5_evidence"], "by which evidence it was in time"
-    (false,) = rows_of(Judged("f", reports(tmp_path, good.replace("20.9", "29.9"))))
+    (false,) = rows_of(JudgedFile("f", reports(tmp_path, good.replace("20.9", "29.9"))))
     assert (false["verdict"], false["check_8"]) == ("failed", "fail")
     assert "29.9" in str(false["check_8_evidence"])
 
@@ -216,9 +215,9 @@ def test_a_large_table_is_written_and_corrected_in_row_groups(tmp_path: Path) ->
     with files.replacing(tmp_path / "r.parquet") as file:
         made = Table(tmp_path / "r.parquet", file)
         for start in range(0, count, 64):
-            made.add(rows_as_bytes([Judged(str(number), good) for number in range(start, start + 64)]))
+            made.add(rows_as_bytes([JudgedFile(str(number), good) for number in range(start, start + 64)]))
         written = file.tell()
-        made.correct(rows_as_bytes([Judged("7", false)]))
+        made.correct(rows_as_bytes([JudgedFile("7", false)]))
         made.finish(head_of(judge(), Summary()))
     assert written > 1000, "row groups are written as they come"
     import duckdb

@@ -10,20 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from issuer.cli.verify_lines import JSON_LINES
+from issuer.cli.verify.formats import JSON_LINES
 from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.errors import SetupError
 from issuer.formats import jose
 from issuer.relying.bulk import CHUNK_FILES, Listener, judge_folder, processes
 from issuer.relying.documents import PAUSE_S, Documents
-from issuer.relying.seen import SeenLists, default_state
-from issuer.relying.trusted import Trusted
+from issuer.relying.trusted import SeenLists, Trusted, default_state
 from issuer.relying.verifier import Verifier
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify import Context
 from issuer.verify.revocations import Revocations
 from issuer.verify.trust import Trust
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support import make
 from tests.support.cluster import cluster
 from tests.support.tree import write_result

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, free_port, write_policies
-from issuer.service.bounds import KEY_SET_AGE_S, LAST_TOKEN_S, LIST_AGE_S, PUBLISHED_S
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH
+from issuer.io import keyfile
+from issuer.service.revocation.bounds import LIST_AGE_S
+from issuer.service.signing.bounds import KEY_SET_AGE_S, LAST_TOKEN_S, PUBLISHED_S
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH
 from tests.support.command import issuer
 from tests.support.running import running
 from tests.support.tree import write_result

@@ -3,10 +3,8 @@
 import hashlib
 import json
 import math
-from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
 from issuer.formats.strict_json import loads
-from issuer.results.claims import RunClaims, is_repo, read_claims, take_quickly
+from issuer.results.claims import RunClaims, is_repo, read_claims
 from tests.support import make
 from tests.support.shared import vectors
 
@@ -207,55 +205,6 @@ def test_the_same_pair_twice_is_refused_whatever_its_values() -> None:
     read(metrics=[{"metric_id": "a", "value": 1}, {"metric_id": "a", "value": 1, "slice": "x"}])
     sliced = {"metric_id": "a", "slice": "x", "value": 1}
     assert faults(metrics(sliced, {**sliced, "sample_size": 5})) == [(Code.CLAIMS_DUPLICATE_METRIC, "/metrics/1")]
-
-
-# -- out of bytes -----------------------------------------------------------------------------------------------------
-
-
-WRITTEN = json.dumps(make.claims(), separators=(",", ":"), ensure_ascii=False)
-VALUE = '"value":20.9'
-
-
-def test_claims_are_taken_quickly_as_our_client_writes_them() -> None:
-    assert take_quickly(WRITTEN.encode()) == read_claims(make.claims())
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{WRITTEN} ",
-        WRITTEN.replace(":", ": "),
-        WRITTEN.replace('"task_id":', '"task_id":"x","task_id":'),
-        WRITTEN.replace(VALUE, f'"value":0.5,{VALUE}'),
-        WRITTEN.replace("gsm8k", "gsm8\\u006b"),
-        WRITTEN.replace('"version":"', '"version":"\\u0000'),
-        *(WRITTEN.replace(VALUE, f'"value":{number}') for number in ("-0.0", "20.90", "1e16", "20.900000000000000001", "1e-999")),
-        WRITTEN.replace("acme", "acm\xe9").encode("latin-1"),
-        WRITTEN[:-1],
-        "[" * 10_000,
-    ],
-)  # fmt: skip
-def test_claims_in_another_spelling_are_left_to_the_strict_reader(text: str | bytes) -> None:
-    assert text not in {WRITTEN, WRITTEN.encode()}
-    assert take_quickly(text if isinstance(text, bytes) else text.encode()) is None
-
-
-NUMBERS = ["0.625", "-0.5", "0.0", "-0.0", "1", "1.0", "1e16", "1e15", "9007199254740991.0", "9007199254740992.0", "5e-324",
-           "0.1", "0.10", "0.12345678901234567", "0.123456789012345678", "1e5", "-62.5"]  # fmt: skip
-
-
-@given(st.text(max_size=3), st.sampled_from(NUMBERS), st.sampled_from(["", " "]), st.booleans(), st.randoms())
-def test_claims_that_are_taken_quickly_are_those_that_are_read_at_length(
-    text: str, number: str, space: str, in_ascii: bool, random: Random
-) -> None:
-    said = make.claims(framework={"name": "a", "version": "1", "command": f"run {text}"})
-    written = json.dumps(said, separators=(",", f":{space}"), ensure_ascii=in_ascii).replace("20.9", number)
-    at = random.randrange(len(written))
-    for one in (written, written[:at] + random.choice('",:{}0\\') + written[at:], written[:at] + written[at + 1 :]):
-        raw = one.encode("utf-8", "surrogatepass")
-        taken = take_quickly(raw)
-        if taken is not None:
-            assert taken == msgspec.convert(loads(raw, max_bytes=9999, max_depth=8), RunClaims)
 
 
 # -- all together -----------------------------------------------------------------------------------------------------

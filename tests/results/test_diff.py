@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from issuer.results.diff import differences, matched
-from issuer.results.entry import Entry, content_digest, read_entries
+from issuer.results.entry import Entry, content_digest, differences, matched, read_entries
 from tests.support import make
 from tests.support.result_texts import read_one
 

@@ -1,26 +1,32 @@
-"""The proportions of the service's times and caps: the design behind the table in `issuer/service/bounds.py`."""
+"""The proportions of the service's times and caps, across the `bounds.py` of all its rooms."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
-from issuer.audit_events import MAX_EVENT_BYTES
+import issuer.io.bounds
+import issuer.service
+from issuer.audit.events import MAX_EVENT_BYTES
 from issuer.formats import jose
-from issuer.limits import Limits
-from issuer.service import bounds as b
+from issuer.limits.rate import Limits
 from issuer.tlog.leaf import MAX_LEAF_BYTES, TokenLeaf
 from issuer.tlog.proof import MAX_HASHES
+from issuer.token.verify_token import MAX_TTL_S
+from issuer.token.wire import MAX_BYTES, MAX_RESULTS
 from issuer.verify.revocations import LONGEST_S
 from issuer.verify.revocations import MAX_BYTES as MAX_LIST_BYTES
-from issuer.verify_token import MAX_TTL_S
-from issuer.wire import MAX_BYTES, MAX_RESULTS
 
+SERVICE = Path(issuer.service.__file__).parent
+ROOMS = sorted(path.parent.name for path in SERVICE.glob("*/bounds.py"))
+BOUNDS = [issuer.io.bounds, *(importlib.import_module(f"issuer.service.{room}.bounds") for room in ROOMS)]
+b = SimpleNamespace(**{name: value for room in BOUNDS for name, value in vars(room).items() if name.isupper()})
 MIB = 1024 * 1024
 REFUSED = b.REFUSED_BYTES
 SINGLE, BATCH = MAX_BYTES["single"], MAX_BYTES["batch"]
-SERVICE = Path(b.__file__).parent
 # What every process has open beside connections: the store's pipelines and `ready`, the audit file, the listening
 # sockets, the standard streams, the event loop's own, and files that are read while policies are loaded.
 OTHER_DESCRIPTORS = b.PIPELINES + 1 + 20 + 2 * b.MAX_ACCEPTED

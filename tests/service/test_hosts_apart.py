@@ -16,12 +16,12 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment
 from issuer.formats import jose
+from issuer.io.common_documents import HISTORY, LIST, MOVED, RECORD
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.home import HISTORY, LIST, MOVED, RECORD
-from issuer.service.revocation.key import make_key
-from issuer.verify.archive import parse_archive
+from issuer.service.revocation.ledger import make_key
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify.revocations import Revocations, parse_revocations
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
+from issuer.verify.trust import parse_archive
 from tests.support.command import issuer
 from tests.support.logged import Begun
 from tests.support.no_tls import NO_TLS

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from issuer import keyfile
 from issuer.dev.provider import LocalProvider
-from issuer.service.server import log_settings
+from issuer.io import keyfile
+from issuer.service.log.sequencer.setup import log_settings
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
 from issuer.tlog.tiles import read_entries
 from tests.support.logged import Begun, demand_logged, leaf_of, leaves_in, logged_service, sequencers

@@ -24,9 +24,9 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import LOG_POLICY, environment
+from issuer.io.bounds import SILENT_S
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.bounds import SILENT_S
-from issuer.service.server import log_settings
+from issuer.service.log.sequencer.setup import log_settings
 from tests.support.command import issuer
 from tests.support.logged import logged_service, second_host, sequencers
 from tests.support.no_tls import NO_TLS

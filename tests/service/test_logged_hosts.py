@@ -14,9 +14,9 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.log.engines import reading_at
-from issuer.service.log.postgres import NO_STANDBY
-from issuer.service.log.store import Reader
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.database.postgres import NO_STANDBY
+from issuer.service.log.database.store import Reader
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, RevocationsLeaf
 from tests.support.logged import Begun, check_proof, leaves_in, log_status, logged_service, second_host
 from tests.support.postgresql import PostgreSQL, postgresql

@@ -12,8 +12,8 @@ from typing import Any
 
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
-from issuer.service.log.engines import reading_at
-from issuer.service.server import log_settings
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.sequencer.setup import log_settings
 from tests.support.logged import leaf_of, logged_service
 from tests.support.promised import export_of
 from tests.support.running import BODY, Running

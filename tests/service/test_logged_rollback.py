@@ -17,7 +17,7 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.settings import Settings
+from issuer.service.settings.model import Settings
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf, read_leaf
 from tests.support.command import issuer
 from tests.support.logged import Begun, demand_cosigned, demand_logged, leaf_of, leaves_in

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.bounds import LOG_BATCH_LEAVES
-from issuer.service.log.entries import entry_of
-from issuer.service.log.setup import sequencer_of
+from issuer.service.log.bounds import LOG_BATCH_LEAVES
+from issuer.service.log.sequencer.sequencer import entry_of
+from issuer.service.log.sequencer.setup import sequencer_of
 from tests.support.log_readers import check_with_go, check_with_scales
 from tests.support.logged import Begun
 from tests.support.promised import Promised, export_of

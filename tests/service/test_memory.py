@@ -15,8 +15,8 @@ from tests.support.policies import ISSUER_URL, POLICY, changed, write
 MEASURED = """
 import sys
 from pathlib import Path
-from issuer.service.follow import follow_folder
-from issuer.service.server import settle
+from issuer.service.policies.watcher import follow_folder
+from issuer.service.process.server import settle
 
 def anonymous_kb():
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()

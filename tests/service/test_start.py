@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import redis
 
-from issuer import keyfile
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.errors import IssuerError
+from issuer.io import keyfile
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.follow import follow_folder
-from issuer.service.server import server
-from issuer.service.settings import Settings, changed
-from issuer.service.signing.keyring import load_keyring
+from issuer.service.policies.watcher import follow_folder
+from issuer.service.process.server import server
+from issuer.service.settings.model import Settings, changed
 from tests.support.command import issuer
+from tests.support.keyrings import load_keyring
 from tests.support.policies import ISSUER_URL
 from tests.support.running import write_folder
 

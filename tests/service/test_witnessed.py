@@ -15,11 +15,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.bounds import LOG_CALL_S, WITNESS_MISSES, WITNESS_S, WITNESS_SYNC_S
-from issuer.service.log.sqlite import SqliteReading
-from issuer.service.server import log_settings
-from issuer.tlog.add_checkpoint import Submission
-from issuer.tlog.checkpoint import parse_checkpoint
+from issuer.service.log.bounds import LOG_CALL_S, WITNESS_MISSES, WITNESS_S, WITNESS_SYNC_S
+from issuer.service.log.database.sqlite import SqliteReading
+from issuer.service.log.sequencer.setup import log_settings
+from issuer.tlog.checkpoint import WitnessSubmission, parse_checkpoint
 from issuer.tlog.note import Cosigner, parse_note
 from tests.support.logged import (
     Begun,
@@ -59,12 +58,12 @@ def told(service: Running, event: str, witness: str) -> bool:
 # -- async -----------------------------------------------------------------------------------------------------------------
 
 
-def another_s_word(submission: Submission, _: Cosigner) -> Action:
+def another_s_word(submission: WitnessSubmission, _: Cosigner) -> Action:
     """Answer with the line of a key that has the name of the right one."""
     return cosigning(submission, Cosigner("scripted.example/w", Ed25519PrivateKey.generate()))
 
 
-def at_no_time(submission: Submission, cosigner: Cosigner) -> Action:
+def at_no_time(submission: WitnessSubmission, cosigner: Cosigner) -> Action:
     line = cosigner.cosign(parse_note(submission.note).text, int(time.time()) - 3600)
     return reply(200, line.to_text().encode())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from issuer.abuse import Abuse
+from issuer.limits.abuse import Abuse
 from tests.simulation.attackers import attackers, untellable
 from tests.simulation.honest import honest
 from tests.simulation.replay import replay

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from issuer.abuse import NOTHING_COUNTED, Abuse, Tally, read_tally
 from issuer.errors import Refused, Undecided
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
-from issuer.issuance.body import Request as Asked
+from issuer.identity.token import Caller
 from issuer.issuance.counting import countable, is_telling, scores_of
 from issuer.issuance.ports import AdmissionRequest, Use
 from issuer.issuance.steps import Arrival, Registered
-from issuer.limits import Limits
+from issuer.issuance.steps import Request as Asked
+from issuer.limits.abuse import NOTHING_COUNTED, Abuse, Tally, read_tally
+from issuer.limits.rate import Limits
 from issuer.policy.registration import Registration
 from issuer.results.claims import read_claims
 from issuer.results.entry import Submission

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from issuer.abuse import Abuse, Signal, judge
+from issuer.limits.abuse import Abuse, Signal, judge
 from tests.simulation.attackers import Attacker
 from tests.simulation.replay import Answer
 from tests.simulation.runs import DAY_S

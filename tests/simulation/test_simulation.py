@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from issuer.abuse import Abuse, ItemTally, Tally
+from issuer.limits.abuse import Abuse, ItemTally, Tally
 from tests.simulation.attackers import SIGNALS, Attacker, attackers, untellable
 from tests.simulation.honest import KINDS, Team, honest
 from tests.simulation.replay import Answer, replay

@@ -16,7 +16,7 @@ import structlog
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import write_policies
-from issuer.service.audit import FileAudit
+from issuer.service.audit.sink import FileAudit
 from issuer.service.signing.keyring import generate
 from tests.support import make
 from tests.support.audited import recorded

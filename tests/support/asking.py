@@ -6,7 +6,7 @@ from pathlib import Path
 
 from issuer.cli.exits import exit_for_error
 from issuer.cli.terminal import describe_error, say
-from issuer.cli.verify import answer, verify
+from issuer.cli.verify.command import answer, verify
 from issuer.errors import IssuerError
 
 

@@ -7,26 +7,22 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from issuer.audit_events import Decision
+from issuer.audit.events import Decision
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
-from issuer.issuance.body import Request
 from issuer.issuance.events import granted_event, refused_event
 from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
-from issuer.issuance.signals import NO_SIGNALS
-from issuer.issuance.steps import Arrival, Refusal, Registered, Stranger
-from issuer.issuance.store_secret import StoreSecret
+from issuer.issuance.steps import NO_SIGNALS, Arrival, Refusal, Registered, Request, StoreSecret, Stranger
 from issuer.policy.disclose import refusal_for
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
-from issuer.service.signing.file_key import FileKey
-from issuer.service.signing.keyring import KeyringSigner, SigningKey
+from issuer.service.signing.keyring import FileKey, KeyringSigner, SigningKey
 from tests.support import make
 from tests.support.policies import GITHUB, ISSUER_URL, NOW, caller, submission
 
-SIGNER = KeyringSigner((SigningKey(make.KID, "active", FileKey(make.KEY)),))
+SIGNER = KeyringSigner((SigningKey.of(FileKey(make.KEY), "active"),))
 
 
 def recorded(

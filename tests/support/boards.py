@@ -9,9 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from issuer.relying.basis import Basis, IssuerKeys
-from issuer.relying.leaderboard.listed import Listed, Score, Unread
-from issuer.relying.leaderboard.ranking import Asked, Board, Row, Table, rank
+from issuer.relying.leaderboard.ranking import (
+    Board,
+    BoardEntry,
+    BoardRow,
+    BoardScore,
+    BoardTable,
+    RankOptions,
+    Unread,
+    rank,
+)
+from issuer.relying.verifier import Basis, IssuerKeys
 from issuer.results.benchmark import read_benchmark
 from issuer.results.entry import write_entry
 from tests.support import make
@@ -31,30 +39,30 @@ PAYLOADS = (
 )
 
 
-def entry(repo: str = "acme/open-model", value: float = 1.0, **members: Any) -> Listed:
+def entry(repo: str = "acme/open-model", value: float = 1.0, **members: Any) -> BoardEntry:
     """Return a verified entry of the benchmark of the tests, with changed members."""
     good: dict[str, Any] = {
         "file": f"{repo}/.eval_results/gsm8k.yaml", "pointer": "/0", "repo": repo, "model_revision": MODEL_REVISION,
         "benchmark": make.BENCHMARK, "benchmark_revision": REVISION, "task": "gsm8k",
-        "scores": (Score("accuracy", "", value, ""),), "framework": "inspect-ai", "framework_version": "0.3.285",
+        "scores": (BoardScore("accuracy", "", value, ""),), "framework": "inspect-ai", "framework_version": "0.3.285",
         "completeness": "", "subset": "", "normalization": "", "tier": "verified", "tier_reason": "received in time",
         "received": "clock", "freshness": "received now", "when": make.NOW, "token_digest": f"{repo} {value}",
     }  # fmt: skip
-    return Listed(**{**good, **members})
+    return BoardEntry(**{**good, **members})
 
 
-def board(*entries: Listed, definitions: Any = DEFINITIONS, unread: Iterable[Unread] = (), **asked: Any) -> Board:
+def board(*entries: BoardEntry, definitions: Any = DEFINITIONS, unread: Iterable[Unread] = (), **asked: Any) -> Board:
     """Rank entries."""
-    return rank(entries, list(unread), definitions, BASIS, Asked(**asked))
+    return rank(entries, list(unread), definitions, BASIS, RankOptions(**asked))
 
 
-def only(made: Board) -> Table:
+def only(made: Board) -> BoardTable:
     """Return the only table."""
     (table,) = made.tables
     return table
 
 
-def ranks(rows: Iterable[Row]) -> list[tuple[int | None, str, float]]:
+def ranks(rows: Iterable[BoardRow]) -> list[tuple[int | None, str, float]]:
     """Return rank, model and value of each row."""
     return [(row.rank, row.entry.repo, row.value) for row in rows]
 
@@ -125,7 +133,7 @@ def hostile(payload: str) -> Board:
          "completeness", "subset", "normalization", "tier_reason", "freshness", "issuer", "integration"),
         payload,
     )  # fmt: skip
-    scores = (Score(payload, payload, 1.5, payload),)
+    scores = (BoardScore(payload, payload, 1.5, payload),)
     each = [
         entry(**texts, scores=scores, tier=tier, run_url="", when=make.NOW - days * 86_400, token_digest=tier)
         for days, tier in enumerate(("verified", "self-reported", "refuted"))
@@ -133,7 +141,7 @@ def hostile(payload: str) -> Board:
     other = entry(**{**texts, "framework": "x"}, scores=scores, when=make.NOW - 9)
     fault = Unread(payload, 1, 1, "file.syntax", payload)
     basis = Basis(BASIS.trust, payload, make.NOW, (IssuerKeys(payload, None),), (payload,), payload)
-    made = rank([*each, other], [fault], {}, basis, Asked(stated={payload: "higher"}))
+    made = rank([*each, other], [fault], {}, basis, RankOptions(stated={payload: "higher"}))
     # As a definition of the benchmark may have them.
     return replace(made, tables=tuple(replace(table, title=payload, unit=payload) for table in made.tables))
 

@@ -10,10 +10,10 @@ import signal
 import sys
 
 from issuer.issuance.ports import NoLog
-from issuer.service.read_settings import read_settings
-from issuer.service.server import serve
-from issuer.verify_token import Template
-from issuer.wire import LogEntry
+from issuer.service.process.server import serve
+from issuer.service.settings.reader import read_settings
+from issuer.token.verify_token import Template
+from issuer.token.wire import LogEntry
 
 
 class DeadlyLog(NoLog):

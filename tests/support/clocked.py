@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from issuer.service.read_settings import read_settings
-from issuer.service.server import serve
+from issuer.service.process.server import serve
+from issuer.service.settings.reader import read_settings
 
 
 class Ahead:

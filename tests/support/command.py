@@ -30,7 +30,13 @@ from tests.support.shared import ROOT
 
 COMMANDS = tuple(f"issuer.cli.{path.stem}" for path in sorted(ROOT.glob("issuer/cli/[a-z]*.py")))
 # What they load when they run.
-LOADED = (*COMMANDS, "issuer.keyfile", "issuer.relying.verifier", "issuer.service.log.restore", "issuer.witness.server")
+LOADED = (
+    *COMMANDS,
+    "issuer.io.keyfile",
+    "issuer.relying.verifier",
+    "issuer.service.log.sequencer.restore",
+    "issuer.witness.server",
+)
 LONGEST_S = 120
 _numbers = itertools.count()
 _one = threading.Lock()

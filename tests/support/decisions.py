@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from issuer.audit_events import CallerRead, Decision
+from issuer.audit.events import CallerRead, Decision
 from issuer.codes import Code
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from issuer.dev.provider import LocalProvider
-from issuer.dev.provider_keys import ProviderKey, make_key
+from issuer.dev.provider import LocalProvider, ProviderKey, make_key
 from issuer.identity.profiles import PROFILES
 from issuer.service.signing.keyring import generate
 from tests.support.samples import SAMPLES, Sample, policy_of, text_of

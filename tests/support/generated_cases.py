@@ -9,7 +9,7 @@ from typing import Any
 
 from issuer.formats import jcs, jose
 from issuer.results.entry import Submission, write_entry
-from issuer.verify_token import MAX_TTL_S
+from issuer.token.verify_token import MAX_TTL_S
 from tests.support import make
 from tests.support.contract_cases import TRUSTS, cases
 from tests.support.witnessed import ORIGIN

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from issuer.service.home import FolderHome, Home
-from issuer.service.log.postgres_home import PostgresHome
+from issuer.io.common_documents import FolderHome, Home
+from issuer.service.log.database.postgres import PostgresHome
 from tests.support.log_store import ORIGIN, POSTGRESQL, created, postgres_place
 
 # Connects to the same home once more, as another process or host does.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from issuer import keyfile
 from issuer.formats import jcs
-from issuer.relying.log_proof import sought_of
+from issuer.io import keyfile
+from issuer.relying.logs.proof import sought_of
 from tests.support import make
 from tests.support.samples import BY_NAME
 from tests.support.settings import settings_text

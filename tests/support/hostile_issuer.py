@@ -12,7 +12,7 @@ from issuer.formats import jcs, jose
 from issuer.results.claims import read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission
-from issuer.wire import JWKS_PATH, LOG_PATH
+from issuer.token.wire import JWKS_PATH, LOG_PATH
 from tests.support import make
 from tests.support.scripted import Action, Scripted, Seen, reply
 

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from issuer.service.bounds import BODY_DEADLINE_S
+from issuer.service.http.bounds import BODY_DEADLINE_S
 
 
 @dataclass

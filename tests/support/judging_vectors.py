@@ -9,11 +9,11 @@ from typing import Any
 
 from issuer.results.benchmark import read_benchmark
 from issuer.results.entry import read_entries
+from issuer.token.verify_token import unverified_leaf
 from issuer.verify import Context, verify_entries
 from issuer.verify.check_log import AtHand
 from issuer.verify.report import Report
 from issuer.verify.trust import Trust, read_trust_file, resolve
-from issuer.verify_token import unverified_leaf
 
 MAX_JSON_BYTES = 16 * 1024
 MAX_JSON_DEPTH = 8

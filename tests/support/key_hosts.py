@@ -13,16 +13,14 @@ from pathlib import Path
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
-from issuer.service.audit import FileAudit
-from issuer.service.bounds import HISTORY_TURN_S
-from issuer.service.home import FolderHome
-from issuer.service.hosts import Hosts
-from issuer.service.shared_page import SharedPage
-from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.keyring import KeyState, generate, load_keys
-from issuer.service.signing.life import KeyEvent, KeyLife, What
-from issuer.service.signing.live import LiveSigner
-from issuer.service.signing.live_history import LiveHistory
+from issuer.io.common_documents import FolderHome
+from issuer.io.shared_memory import SharedPage
+from issuer.service.audit.sink import FileAudit
+from issuer.service.signing.active_keys import Hosts, LiveSigner
+from issuer.service.signing.bounds import HISTORY_TURN_S
+from issuer.service.signing.history import KeyHistory, LiveHistory
+from issuer.service.signing.keyring import find_keys, generate
+from issuer.service.signing.lifecycle import KeyEvent, KeyLife, KeyState, What
 
 # Nothing listens there.
 NO_STORE = "redis://127.0.0.1:1"
@@ -149,6 +147,6 @@ class KeyHost:
 
 def write_event(data: Path, what: What, path: Path, at: int) -> None:
     """Write an event of a key, whose file is named by its kid and lies in a folder of keys, into the history."""
-    key = next(key for key in load_keys(path.parents[1]) if key.kid == path.stem)
+    key = next(key for key in find_keys(path.parents[1], lambda: None).keys if key.kid == path.stem)
     x = str(jose.public_jwk(key.private.public_key())["x"])
     KeyHistory(FolderHome(data)).record(lambda _: [KeyEvent(at, what, path.stem, x, "a test")])

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from issuer.service.home import FolderHome
+from issuer.io.common_documents import FolderHome
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.life import KeyEvent
+from issuer.service.signing.lifecycle import KeyEvent
 
 
 def events(data: Path) -> list[KeyEvent]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from issuer.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, Kind
+from issuer.token.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, Kind
 from tests.support.http_load import Run, drive, request
 from tests.support.running import BODY, Running, body, rewrite, singles
 

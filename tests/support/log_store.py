@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
-from issuer.service.log.engines import database_at, reading_at
-from issuer.service.log.postgres import PostgresReading
-from issuer.service.log.sqlite import SqliteReading
-from issuer.service.log.store import Database, Entry, Head, Key, Reading, Store
+from issuer.service.log.database.engines import database_at, reading_at
+from issuer.service.log.database.postgres import PostgresReading
+from issuer.service.log.database.sqlite import SqliteReading
+from issuer.service.log.database.store import Database, Entry, Head, Key, Reading, Store
 from issuer.tlog import tiles
 from issuer.tlog.merkle import EMPTY_ROOT, Peaks, leaf_hash
 from tests.support.postgresql import shared, version

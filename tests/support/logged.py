@@ -11,19 +11,18 @@ from typing import Any
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import LOG_POLICY, begin_log, free_port, settings_for
 from issuer.formats import jose
-from issuer.service.log.engines import reading_at
-from issuer.service.log.store import Reader
-from issuer.service.server import log_settings
-from issuer.service.settings import EMBEDDED, changed
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.database.store import Reader
+from issuer.service.log.sequencer.setup import log_settings
+from issuer.service.settings.model import EMBEDDED, changed
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.leaf import Leaf, TokenLeaf, read_leaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import parse_proof
-from issuer.tlog.quorum import Witnessed
-from issuer.tlog.witness_policy import parse_policy
-from issuer.verify_token import read_unverified, token_leaf
-from issuer.wire import LOG_PATH
+from issuer.tlog.witness_policy import Witnessed, parse_policy
+from issuer.token.verify_token import read_unverified, token_leaf
+from issuer.token.wire import LOG_PATH
 from tests.support.running import Running, eventually, running
 from tests.support.settings import by_name
 from tests.support.witnessing import RunningWitness, ScriptedWitness, policy_text
@@ -141,7 +140,9 @@ def leaves_in(service: Running) -> list[Leaf]:
 def sequencers(service: Running) -> list[int]:
     """Return the processes that write the service's log, each below the one that watches it."""
     below = [child for pid in _children(service.process.pid) for child in _children(pid)]
-    return [pid for pid in below if b"issuer.service.log.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [
+        pid for pid in below if b"issuer.service.log.sequencer.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
 
 
 def _children(pid: int) -> list[int]:

@@ -15,16 +15,15 @@ from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import OKPKey
 
-from issuer import verify_token as token
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import JSON
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import read_claims
 from issuer.results.details import read_details
 from issuer.results.entry import Submission, result_file_name, write_entry
-from issuer.verify.archive import Archive, parse_archive
+from issuer.token import verify_token as token
 from issuer.verify.revocations import REVOCATIONS_TYPE, Revocations, parse_revocations
-from issuer.verify.trust import Trust, TrustedIssuer
+from issuer.verify.trust import Archive, Trust, TrustedIssuer, parse_archive
 
 NOW = 1_795_000_000
 ISSUER = "https://issuer.example"

@@ -9,8 +9,7 @@ import struct
 import pytest
 
 from issuer.tlog.checkpoint import Checkpoint
-from issuer.tlog.note import SignatureLine
-from issuer.tlog.vkey import Kind, verifiable_kinds
+from issuer.tlog.note import Kind, SignatureLine, verifiable_kinds
 
 needs_ml_dsa = pytest.mark.skipif(
     Kind.COSIGNATURE_ML_DSA_44 not in verifiable_kinds(), reason="this installation has no ML-DSA-44"

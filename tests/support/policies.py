@@ -7,8 +7,8 @@ from pathlib import Path
 
 from issuer.errors import Finding
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
 from issuer.identity.profiles import derive
+from issuer.identity.token import Caller
 from issuer.policy.authoring.load import load_policies, try_policies
 from issuer.policy.authoring.suite import Outcome
 from issuer.policy.decide import Run

@@ -16,14 +16,13 @@ from typing import Any
 
 import httpx
 
-from issuer import keyfile
-from issuer.relying.log_checkpoint import Head, parse_head
-from issuer.relying.log_export import export
-from issuer.service.log.engines import reading_at
-from issuer.service.log.record_places import FileRecord
-from issuer.service.log.store import Reader
-from issuer.service.log.stored_files import StoredFiles
-from issuer.service.server import log_settings
+from issuer.io import keyfile
+from issuer.relying.logs.reader import Head, export, parse_head
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.database.public import StoredFiles
+from issuer.service.log.database.store import Reader
+from issuer.service.log.sequencer.records import FileRecord
+from issuer.service.log.sequencer.setup import log_settings
 from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.note import NoteSigner, parse_note
 from issuer.tlog.proof import parse_proof

@@ -23,19 +23,18 @@ from issuer.codes import Code
 from issuer.dev.sandbox import free_port
 from issuer.errors import Undecided
 from issuer.service.http.log import log_routes
-from issuer.service.http.log_info import LogInfo
 from issuer.service.http.protocol import protocol_for
+from issuer.service.http.public_documents import LogInfo
+from issuer.service.http.request_limits import Tarpit
 from issuer.service.http.routes import exception_handlers
-from issuer.service.http.tarpit import Tarpit
-from issuer.service.log.engines import reading_at
-from issuer.service.log.readers import Readers
-from issuer.service.log.store import Entry, Store
-from issuer.service.log_stream import configure_logging
-from issuer.service.metrics.board import Board
-from issuer.service.metrics.counts import Counts
-from issuer.service.read_settings import read_settings
-from issuer.service.server import server, store
-from issuer.service.settings import changed
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.database.public import PublicLog
+from issuer.service.log.database.store import Entry, Store
+from issuer.service.metrics.counts import Board, Counts
+from issuer.service.process.server import server, store
+from issuer.service.settings.log_stream import configure_logging
+from issuer.service.settings.model import changed
+from issuer.service.settings.reader import read_settings
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.merkle import verify_inclusion
 from issuer.tlog.note import Cosigner, Note, NoteSigner, parse_note, verify_note
@@ -150,10 +149,10 @@ class Served:
 @contextlib.contextmanager
 def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
     """Serve the log of this setting, until the block ends."""
-    sequencer, readers = Sequencer(), Readers(info.origin, partial(reading_at, setting))
+    sequencer, log = Sequencer(), PublicLog(info.origin, partial(reading_at, setting))
     app = Litestar(
-        log_routes(readers, info, sequencer.check, Tarpit(URL), Counts(Board().rows[0])),
-        on_shutdown=[readers.aclose],
+        log_routes(log, info, sequencer.check, Tarpit(URL), Counts(Board().rows[0])),
+        on_shutdown=[log.aclose],
         exception_handlers=exception_handlers(URL, Counts(Board().rows[0])),
         openapi_config=None,
         logging_config=None,
@@ -175,9 +174,9 @@ def _serve(setting: str) -> None:
     settings = read_settings()
     with store(settings) as store_url:
         running, sequencer = server(changed(settings, store_url=store_url)), Sequencer()
-        readers, info = Readers(ORIGIN, partial(reading_at, setting)), LogInfo(settings.url, ORIGIN, ())
+        log, info = PublicLog(ORIGIN, partial(reading_at, setting)), LogInfo(settings.url, ORIGIN, ())
         assert isinstance(running.config.app, Litestar)
-        for handler in log_routes(readers, info, sequencer.check, Tarpit(settings.url), Counts(Board().rows[0])):
+        for handler in log_routes(log, info, sequencer.check, Tarpit(settings.url), Counts(Board().rows[0])):
             running.config.app.register(handler)
         running.run()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from issuer.service.log.store import Reader
-from issuer.service.log.tree import is_whole
+from issuer.service.log.database.store import Reader
+from issuer.service.log.sequencer.sequencer import is_whole
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.merkle import EMPTY_ROOT, leaf_hash, root, roots, verify_inclusion
 from issuer.tlog.note import Verifier, parse_note, verify_note

@@ -8,9 +8,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.formats import jose
-from issuer.service.home import FolderHome
-from issuer.service.revocation.ledger import Ledger, SignedList, Signing
-from issuer.service.revocation.record import Act
+from issuer.io.common_documents import FolderHome
+from issuer.service.revocation.ledger import Act, Ledger, SignedList, Signing
 from issuer.verify.revocations import Revocations, RevokedInterval, parse_revocations
 from tests.support.make import ISSUER, NOW, REVOCATION_KEY
 

@@ -1,8 +1,8 @@
 """The house as its imports draw it: rooms, floors, arrows and circles. `python -m tests.support.rooms` prints them.
 
-A room is a folder of the package, or a file directly in `issuer/` or `issuer/service/`, each of which is a subject of
-its own. An arrow leads from a room to one that it imports, at any place of a file, also under `TYPE_CHECKING`. A floor
-is the length of the longest way down.
+A room is a folder directly under `issuer/` or `issuer/service/`, except `service` itself, and `policy/authoring`.
+Sub-folders belong to their room. `errors`, `codes`, `api` and `app` are no rooms, and an import of them is no arrow. An
+arrow leads from a room to a room that it imports, at any place of a file, also under `TYPE_CHECKING`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "issuer"
-# Folders in which each file is a room.
-OPEN_FOLDERS = {"issuer", "issuer.service"}
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -30,15 +28,23 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "runs" not in path.pa
 MODULES = {module_of(path): path for path in SOURCES}
 
 
-def room_of(module: str) -> str:
-    """Name the room of a module, below the package: `formats`, `service.http`, `errors`, `service.app`."""
-    folder = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
-    room = module if folder in OPEN_FOLDERS else folder
-    return room.partition(".")[2] or room
+def room_of(module: str) -> str | None:
+    """Name the room of a module, below the package: `formats`, `service.http`; None for a module outside the rooms."""
+    path = MODULES[module].relative_to(PACKAGE)
+    match path.parts[:-1]:
+        case ("service", room, *_):
+            return f"service.{room}"
+        case ("policy", "authoring", *_):
+            return "policy.authoring"
+        case () | ("service",):
+            return None
+        case (room, *_):
+            return str(room)
+    return None
 
 
 def parsed(path: Path) -> ast.Module:
-    """Parse a file. To look for garbage among its nodes would take longer."""
+    """Parse a file without garbage collection, which would take longer than the parser."""
     gc.disable()
     try:
         return ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -46,7 +52,7 @@ def parsed(path: Path) -> ast.Module:
         gc.enable()
 
 
-tree = cache(parsed)  # for files of which several things are asked
+tree = cache(parsed)  # for files that several tests read
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -64,7 +70,7 @@ def imported(path: Path) -> frozenset[str]:
 
 
 def imports(path: Path, source: ast.Module) -> frozenset[str]:
-    """Return every module that a file imports; `from a import b` names a.b where that is one."""
+    """Return every module that a file imports; `from a import b` names a.b if that is a module."""
     found: set[str] = set()
     for node in statements(source):
         if isinstance(node, ast.Import):
@@ -83,9 +89,10 @@ def files() -> Graph:
 
 def rooms() -> Graph:
     """Return which rooms each room imports."""
-    drawn: dict[str, set[str]] = {room_of(module): set() for module in MODULES}
+    drawn: dict[str, set[str]] = {room: set() for module in MODULES if (room := room_of(module))}
     for module, others in files().items():
-        drawn[room_of(module)] |= {room_of(other) for other in others} - {room_of(module)}
+        if room := room_of(module):
+            drawn[room] |= {below for other in others if (below := room_of(other)) and below != room}
     return {room: frozenset(below) for room, below in drawn.items()}
 
 
@@ -106,29 +113,27 @@ def _reached(graph: Graph, start: str) -> set[str]:
     return seen
 
 
-def floors(graph: Graph) -> list[list[str]]:
-    """Sort the nodes of a graph without circles by the length of the longest way down from each."""
-    height: dict[str, int] = {}
-    while len(height) < len(graph):
-        ready = [node for node in graph if node not in height and graph[node] <= height.keys()]
-        assert ready, "a circle has no floor"
-        height |= {node: 1 + max((height[below] for below in graph[node]), default=-1) for node in ready}
-    return [sorted(node for node in graph if height[node] == floor) for floor in range(max(height.values()) + 1)]
+def function_lengths() -> list[int]:
+    """Return the length in lines of every function of the package, the shortest first."""
+    return sorted(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
-def lines() -> Iterator[str]:
-    """Describe the house in words, from the top floor down."""
-    drawn = rooms()
-    found, of_files = circles(drawn), circles(files())
-    levels = [] if found else floors(drawn)
-    for number, level in reversed(list(enumerate(levels))):
-        for room in level:
-            yield f"{number:>3}  {room:<20} {', '.join(sorted(drawn[room]))}"
+def counts() -> str:
+    """Count the house in one line."""
+    drawn, lengths = rooms(), function_lengths()
     arrows = sum(map(len, drawn.values()))
-    circled = f"{len(found)} circles of rooms, {len(of_files)} of files"
-    yield f"{len(drawn)} rooms, {len(levels)} floors, {arrows} arrows, {circled}; {len(MODULES)} files"
-    yield from (f"circle: {', '.join(circle)}" for circle in [*found, *of_files])
+    circled = f"{len(circles(drawn))} circles of rooms, {len(circles(files()))} of files"
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in SOURCES)
+    functions = f"median function {lengths[len(lengths) // 2]} lines, longest {lengths[-1]}"
+    return f"{len(drawn)} rooms, {arrows} arrows, {circled}; {len(MODULES)} files, {lines} lines; {functions}"
 
 
 if __name__ == "__main__":
-    print("\n".join(lines()))
+    print("\n".join(f"{room:<20} {', '.join(sorted(below))}" for room, below in rooms().items()))
+    print("\n".join(f"circle: {', '.join(circle)}" for circle in [*circles(rooms()), *circles(files())]))
+    print(counts())

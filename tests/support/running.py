@@ -20,8 +20,8 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for, write_policies
-from issuer.service.bounds import SOURCE_RATE
-from issuer.service.settings import Settings, changed
+from issuer.limits.bounds import SOURCE_RATE
+from issuer.service.settings.model import Settings, changed
 from issuer.service.signing.keyring import generate
 from tests.support.command import Forked, start_issuer
 from tests.support.http_load import drive, request
@@ -102,7 +102,7 @@ class Running:
 
     def audit(self) -> list[dict[str, Any]]:
         """Return the audit events, oldest first. Of one that is being written a reader may see a part: it is left out,
-        as is the mark behind a writer that was killed (service/append_file.py)."""
+        as is the mark behind a writer that was killed (io/append_file.py)."""
         whole, _, _ = self.settings.audit_file.read_bytes().rpartition(b"\n")
         return [msgspec.json.decode(line) for line in whole.splitlines() if line not in (b"", b"~")]
 

@@ -14,16 +14,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from issuer import keyfile
-from issuer.service.log.batch import Placed
-from issuer.service.log.entries import entry_of
-from issuer.service.log.record_places import FileRecord
-from issuer.service.log.records import Record, Records
-from issuer.service.log.seal import Seal
-from issuer.service.log.sequencer import Sequencer
-from issuer.service.log.serving import serve
-from issuer.service.log.setup import LogSettings, init
-from issuer.service.log.store import Entry, Reader, Store
+from issuer.io import keyfile
+from issuer.service.log.database.store import Entry, Reader, Store
+from issuer.service.log.sequencer.records import FileRecord, Record, Records, Seal
+from issuer.service.log.sequencer.sequencer import Placed, Sequencer, entry_of
+from issuer.service.log.sequencer.server import serve
+from issuer.service.log.sequencer.setup import LogSettings, init
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
 from issuer.tlog.merkle import verify_inclusion

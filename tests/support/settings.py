@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from issuer.service.settings import PREFIX, VARIABLES, Settings, put, values_of
+from issuer.service.settings.model import PREFIX, VARIABLES, Settings, put, values_of
 
 _NAMES = {variable.removeprefix(PREFIX).lower(): name for variable, name in VARIABLES.items()}
 

@@ -10,15 +10,14 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
-from issuer.abuse import read_tally
 from issuer.errors import IssuerError
 from issuer.issuance.ports import AdmissionRequest, Admitted, Countable, Counted, Item, Use
-from issuer.issuance.steps import Payer
-from issuer.issuance.store_secret import StoreSecret
-from issuer.limits import Limits, Rate
+from issuer.issuance.steps import Payer, StoreSecret
+from issuer.limits.abuse import read_tally
+from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
-from issuer.verify_token import read_template
+from issuer.token.verify_token import read_template
 from tests.support import make
 
 T = TypeVar("T")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from issuer.abuse import ItemTally, Tally
-from issuer.audit_events import (
+from issuer.audit.events import (
     AbuseOrdered,
     AbuseSignal,
     CallerRead,
@@ -22,8 +21,9 @@ from issuer.audit_events import (
     StopsLoaded,
 )
 from issuer.formats import jose
-from issuer.service.signing.life import KeyEvent
-from issuer.wire import IssuedToken, LogEntry
+from issuer.limits.abuse import ItemTally, Tally
+from issuer.service.signing.lifecycle import KeyEvent
+from issuer.token.wire import IssuedToken, LogEntry
 from tests.support import make
 from tests.support.decisions import decision, refusal
 from tests.support.revoking import JTIS, act

@@ -16,25 +16,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from issuer.audit_chain import Chains
-from issuer.audit_reader import read_lines
-from issuer.audit_search import read_event
-from issuer.client.kept import Kept
+from issuer.audit.chain import Chains
+from issuer.audit.reader import read_event, read_lines
+from issuer.client.batches import ResumeState
 from issuer.identity import pat
-from issuer.relying.log_checkpoint import parse_head
-from issuer.relying.log_state import read_followed, write_followed
-from issuer.relying.seen import SeenLists
+from issuer.io.common_documents import FolderHome
+from issuer.relying.logs.monitor import read_followed, write_followed
+from issuer.relying.logs.reader import parse_head
+from issuer.relying.trusted import SeenLists
 from issuer.results.entry import read_entries
-from issuer.service.audit import FileAudit
+from issuer.service.audit.sink import FileAudit
 from issuer.service.authn.pat_records import DAY_S, Order, create, read_records, revoke
-from issuer.service.follow import keep_policies
-from issuer.service.home import FolderHome
-from issuer.service.kept_policies import KeptPolicies
-from issuer.service.log.engines import database_at, reading_at
-from issuer.service.log.store import Reader
-from issuer.service.read_settings import read_settings
+from issuer.service.log.database.engines import database_at, reading_at
+from issuer.service.log.database.store import Reader
+from issuer.service.policies.archive import KeptPolicies
+from issuer.service.policies.watcher import keep_policies
 from issuer.service.revocation.ledger import Ledger, Signing
-from issuer.service.settings import values_of
+from issuer.service.settings.model import values_of
+from issuer.service.settings.reader import read_settings
 from issuer.service.signing.history import KeyHistory
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.note import Note, NoteSigner
@@ -156,13 +155,13 @@ def _read_seen(folder: Path) -> object:
 
 
 def _write_submission(folder: Path) -> None:
-    kept = Kept(folder)
+    kept = ResumeState(folder)
     kept.begin(stored_values.BEGUN, "n" * 22)
     kept.finish(stored_values.FINISHED, (stored_values.ISSUED,))
 
 
 def _read_submission(folder: Path) -> object:
-    kept = Kept(folder)
+    kept = ResumeState(folder)
     return kept.nonce(stored_values.BEGUN), list(kept.tokens())
 
 

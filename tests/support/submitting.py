@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from issuer import trust_issuer, verify_file
+from issuer.api import trust_issuer, verify_file
 from issuer.dev.sandbox import AUDIENCE
 from issuer.results.benchmark import read_benchmark
 from tests.support.hub_server import HubServer

@@ -18,7 +18,8 @@ import structlog
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.service.workers import Beat, Progress, beating, supervise
+from issuer.service.process.fair_queue import Progress
+from issuer.service.process.supervisor import Beat, beating, supervise
 
 
 def say(word: str) -> None:

@@ -110,7 +110,7 @@ class Tree:
     def files(self, size: int | None = None) -> dict[str, bytes]:
         """Every file of the tree of the first `size` leaves, by its path."""
         size = len(self.leaves) if size is None else size
-        shown = {str(path): self._content(path) for path in tiles.tiles_of(size)}
+        shown = {str(path): self._content(path) for path in tiles.tiles_between(0, size)}
         return {"checkpoint": self.note(size).to_bytes(), **shown}
 
     def _content(self, path: tiles.TilePath) -> bytes:

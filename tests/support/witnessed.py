@@ -16,9 +16,9 @@ from issuer.tlog.merkle import inclusion_proof, leaf_hash, node_hash, root
 from issuer.tlog.note import Cosigner, Note, NoteSigner
 from issuer.tlog.proof import Proof
 from issuer.tlog.witness_policy import parse_policy
+from issuer.token.verify_token import unverified_leaf
 from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.trust import TrustedLog
-from issuer.verify_token import unverified_leaf
 from tests.support.make import NOW
 from tests.support.tree import write_trust
 

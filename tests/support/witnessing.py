@@ -16,8 +16,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.dev.sandbox import free_port
 from issuer.errors import FormatError
-from issuer.tlog.add_checkpoint import ADD_CHECKPOINT_PATH, Submission, checkpoint_path, read_submission
-from issuer.tlog.checkpoint import Checkpoint
+from issuer.service.log.witnesses.witness import SignedHead
+from issuer.tlog.checkpoint import (
+    ADD_CHECKPOINT_PATH,
+    Checkpoint,
+    WitnessSubmission,
+    checkpoint_path,
+    parse_checkpoint,
+    read_submission,
+)
 from issuer.tlog.merkle import Node, Peaks, consistency_proof, leaf_hash, root
 from issuer.tlog.note import (
     Cosigner,
@@ -30,7 +37,7 @@ from issuer.tlog.note import (
     parse_vkey,
     verify_note,
 )
-from issuer.witness.folder import init
+from issuer.witness.server import init
 from tests.support.command import Forked, start_issuer
 from tests.support.no_tls import NO_TLS
 from tests.support.running import eventually
@@ -87,7 +94,7 @@ class TestLog:
 
     def submission(self, old: int, new: int) -> bytes:
         """Return the body that shows a witness at size `old` the tree of size `new`."""
-        return Submission(old, self.tree.proof(old, new), self.checkpoint(new)).to_bytes()
+        return WitnessSubmission(old, self.tree.proof(old, new), self.checkpoint(new)).to_bytes()
 
     def forked(self) -> TestLog:
         """Return a log of this name and key with another history."""
@@ -197,8 +204,9 @@ class GrowingLog:
         self.size = size
         self.kept: dict[int, Note] = {}
 
-    async def checkpoint(self) -> Note:
-        return parse_note(self.log.checkpoint(self.size))
+    async def head(self) -> SignedHead:
+        note = parse_note(self.log.checkpoint(self.size))
+        return SignedHead(parse_checkpoint(note.text), note)
 
     async def consistency_proof(self, old: int, new: int) -> tuple[bytes, ...]:
         assert 0 < old <= new <= self.size
@@ -209,7 +217,7 @@ class GrowingLog:
         self.kept.setdefault(size, parse_note(note))
 
 
-Answering = Callable[[Submission, Cosigner], Action]
+Answering = Callable[[WitnessSubmission, Cosigner], Action]
 
 
 class ScriptedWitness(Scripted):
@@ -220,7 +228,7 @@ class ScriptedWitness(Scripted):
         self.cosigner = Cosigner(name, Ed25519PrivateKey.generate())
         self.shown = shown
         self.answering = answering
-        self.submissions: list[Submission] = []
+        self.submissions: list[WitnessSubmission] = []
 
     @property
     def vkey(self) -> str:
@@ -238,6 +246,6 @@ class ScriptedWitness(Scripted):
         return self.answering(submission, self.cosigner)
 
 
-def cosigning(submission: Submission, cosigner: Cosigner) -> bytes:
+def cosigning(submission: WitnessSubmission, cosigner: Cosigner) -> bytes:
     """Answer as a witness that trusts everybody."""
     return reply(200, cosigner.cosign(parse_note(submission.note).text, int(time.time())).to_text().encode())

@@ -14,32 +14,28 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from issuer import keyfile
-from issuer.cli.verify_lines import JSON_LINES
+from issuer.cli.verify.formats import JSON_LINES
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jose
+from issuer.io import keyfile
+from issuer.io.common_documents import FolderHome
 from issuer.relying.bulk import Listener, judge_folder, processes
 from issuer.relying.documents import Documents
 from issuer.relying.folders import ReceiptFolder
-from issuer.relying.seen import SeenLists
-from issuer.relying.trusted import Trusted
+from issuer.relying.trusted import SeenLists, Trusted
 from issuer.relying.verifier import Verifier
 from issuer.results.entry import write_entry
-from issuer.service.home import FolderHome
-from issuer.service.http.published import KEY_SET_CACHE
-from issuer.service.revocation.ledger import NOTHING, Ledger, Signing
-from issuer.service.revocation.record import Act
-from issuer.service.signing.custody import Custody
-from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.keyring import KeyringSigner, load_keys
-from issuer.service.signing.life import archive, may_sign_from
-from issuer.service.signing.live_history import LiveHistory
-from issuer.service.signing.seen import SeenKey, unpublished
+from issuer.service.http.public_documents import KEY_SET_CACHE
+from issuer.service.revocation.ledger import NOTHING, Act, Ledger, Signing
+from issuer.service.signing.commands import Custody
+from issuer.service.signing.history import KeyHistory, LiveHistory
+from issuer.service.signing.keyring import KeyringSigner, find_keys
+from issuer.service.signing.lifecycle import KeyObservation, archive, may_sign_from, unpublished
+from issuer.token.verify_token import Template, Terms, compose
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify import Context
 from issuer.verify.revocations import RevokedInterval
-from issuer.verify_token import Template, Terms, compose
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support import make
 from tests.support.tree import write_result
 
@@ -62,7 +58,7 @@ class Years:
         _made(self.data)
         self.ledger = Ledger(FolderHome(self.data), name)
         site.answers |= {
-            JWKS_PATH: self._answer(lambda: KeyringSigner(load_keys(self.keys)).jwks, KEY_SET_CACHE),
+            JWKS_PATH: self._answer(lambda: KeyringSigner(find_keys(self.keys, lambda: None).keys).jwks, KEY_SET_CACHE),
             ARCHIVE_PATH: self._answer(lambda: archive(KeyHistory(FolderHome(self.data)).read()), KEY_SET_CACHE),
             REVOCATIONS_PATH: self._answer(lambda: self._listed("revocations.jwt"), "max-age=300"),
             REVOCATION_KEYS_PATH: self._answer(lambda: self._listed("revocation-keys.json"), "max-age=300"),
@@ -90,13 +86,13 @@ class Years:
     @property
     def active(self) -> str:
         """The key that signs."""
-        return KeyringSigner(load_keys(self.keys)).active_kid
+        return KeyringSigner(find_keys(self.keys, lambda: None).keys).active_kid
 
     def publish(self) -> None:
         """Write down that every host has the keys to come, as the service does."""
         seen = tuple(
-            SeenKey(key.kid, str(jose.public_jwk(key.private.public_key())["x"]), key.state, 0)
-            for key in load_keys(self.keys)
+            KeyObservation(key.kid, str(jose.public_jwk(key.private.public_key())["x"]), key.state, 0)
+            for key in find_keys(self.keys, lambda: None).keys
         )
         LiveHistory(FolderHome(self.data)).tell(lambda lives: unpublished(seen, lives), self.now)
 
@@ -108,7 +104,7 @@ class Years:
 
     def sign(self, name: str, sub: str = "inspect-ai", life_s: int = 3600) -> str:
         """Return a result file, signed now by the key that may."""
-        signer = KeyringSigner(load_keys(self.keys))
+        signer = KeyringSigner(find_keys(self.keys, lambda: None).keys)
         kid = signer.active_kid
         at = may_sign_from(KeyHistory(FolderHome(self.data)).read(), kid)
         assert at is not None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from issuer.tlog.counts import MAX_NAMES, OTHERS, Counts
+from issuer.tlog.leaf import MAX_NAMES, OTHERS, LeafCounts
 from tests.support.tlog import key_leaf, token_leaf
 
 
-def counted(*leaves: bytes) -> Counts:
-    counts = Counts()
+def counted(*leaves: bytes) -> LeafCounts:
+    counts = LeafCounts()
     for index, leaf in enumerate(leaves):
         counts.add(index, leaf)
     return counts

@@ -21,11 +21,11 @@ from issuer.tlog.note import (
     NoteSigner,
     SignatureLine,
     Verified,
+    Verifier,
     parse_note,
     parse_signatures,
     parse_vkey,
     verify_note,
-    vkey_of,
 )
 
 # The example of golang.org/x/mod/sumdb/note: its key pair, text and signature.
@@ -285,6 +285,6 @@ def test_whatever_is_read_as_a_note_is_written_as_it_was_read(raw: bytes) -> Non
 @given(NAMES, st.binary(min_size=32, max_size=32), st.sampled_from([Kind.ED25519, Kind.COSIGNATURE]))
 def test_every_key_is_read_as_it_was_written(name: str, seed: bytes, kind: Kind) -> None:
     point = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-    verifier = parse_vkey(vkey_of(name, point, kind))
+    verifier = parse_vkey(Verifier(name, kind, point).to_text())
     assert (verifier.name, verifier.public_key, verifier.kind) == (name, point, kind)
     assert verifier.key_id == hashlib.sha256(name.encode() + bytes([10, kind]) + point).digest()[:4]

@@ -15,7 +15,7 @@ from issuer.errors import FormatError
 from issuer.tlog import merkle
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.note import Note, NoteSigner
-from issuer.tlog.proof import MAX_EXTRA_BYTES, MAX_HASHES, MAX_PROOF_BYTES, Proof, Proofs, parse_proof
+from issuer.tlog.proof import MAX_EXTRA_BYTES, MAX_HASHES, MAX_PROOF_BYTES, Proof, ProofWriter, parse_proof
 from tests.support.tlog import Tree, token_leaf
 
 LOG = NoteSigner("example.com/fancylog", Ed25519PrivateKey.from_private_bytes(bytes(32)))
@@ -46,7 +46,7 @@ def test_the_only_leaf_of_a_tree_has_a_proof_without_hashes() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 11, 16, 29])
 def test_many_proofs_under_one_checkpoint_are_those_that_are_made_one_by_one(size: int) -> None:
     tree = Tree(list(map(token_leaf, range(29))))
-    proofs = Proofs(size, tree.node, CHECKPOINT)
+    proofs = ProofWriter(size, tree.node, CHECKPOINT)
     for index in reversed(range(size)):
         alone = Proof(index, merkle.inclusion_proof(index, size, tree.node), CHECKPOINT)
         assert proofs.write(index) == alone.to_bytes()
@@ -59,7 +59,7 @@ def test_what_many_proofs_share_is_hashed_once() -> None:
         asked.append((level, index))
         return tree.node(level, index)
 
-    proofs = Proofs(29, node, CHECKPOINT)
+    proofs = ProofWriter(29, node, CHECKPOINT)
     for index in range(29):
         proofs.write(index)
     assert len(asked) < 2 * 29 + 5 * 5

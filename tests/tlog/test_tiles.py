@@ -76,7 +76,7 @@ def test_what_is_read_is_written_the_same(text: str) -> None:
 
 
 def test_a_tree_has_the_tiles_of_the_specification_s_example() -> None:
-    found = [path for path in tiles.tiles_of(70_000) if path.level != "entries"]
+    found = [path for path in tiles.tiles_between(0, 70_000) if path.level != "entries"]
     assert [str(path) for path in found if path.width < 256] == [
         "tile/0/273.p/112",
         "tile/1/001.p/17",
@@ -84,20 +84,25 @@ def test_a_tree_has_the_tiles_of_the_specification_s_example() -> None:
     ]
     assert [str(path) for path in found if path.level == 1] == ["tile/1/000", "tile/1/001.p/17"]
     assert [path.index for path in found if path.level == 0] == list(range(274))
-    assert [str(path) for path in tiles.tiles_of(256)] == ["tile/entries/000", "tile/0/000", "tile/1/000.p/1"]
-    assert list(tiles.tiles_of(0)) == []
+    assert [str(path) for path in tiles.tiles_between(0, 256)] == ["tile/entries/000", "tile/0/000", "tile/1/000.p/1"]
+    assert list(tiles.tiles_between(0, 0)) == []
+
+
+def is_within(path: TilePath, size: int) -> bool:
+    """Say whether a tree of `size` leaves has all of a tile."""
+    return path.index * tiles.WIDTH + path.width <= tiles.hashes_at(path.level, size)
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 65_535, 65_536, 65_537, 70_000])
 def test_a_tree_has_all_its_tiles_and_none_beyond(size: int) -> None:
-    found = list(tiles.tiles_of(size))
+    found = list(tiles.tiles_between(0, size))
     for path in found:
-        assert path.is_within(size)
-        assert path.width == 256 or not TilePath(path.level, path.index, path.width + 1).is_within(size)
+        assert is_within(path, size)
+        assert path.width == 256 or not is_within(TilePath(path.level, path.index, path.width + 1), size)
         behind = TilePath(path.level, path.index + 1, 1)
-        assert behind.is_within(size) == any(tile.level == path.level and tile.index > path.index for tile in found)
-    assert not TilePath(7, 0, 1).is_within(size)
-    assert not TilePath(63, 0, 1).is_within(size)
+        assert is_within(behind, size) == any(tile.level == path.level and tile.index > path.index for tile in found)
+    assert not is_within(TilePath(7, 0, 1), size)
+    assert not is_within(TilePath(63, 0, 1), size)
 
 
 SIZES = st.integers(0, 2**18)
@@ -106,17 +111,21 @@ SIZES = st.integers(0, 2**18)
 @given(SIZES, SIZES)
 def test_who_has_a_tree_and_gets_what_grew_has_the_larger_tree(one: int, other: int) -> None:
     size1, size2 = sorted((one, other))
-    before, gained, after = set(tiles.tiles_of(size1)), list(tiles.grown(size1, size2)), set(tiles.tiles_of(size2))
+    before, gained, after = (
+        set(tiles.tiles_between(0, size1)),
+        list(tiles.tiles_between(size1, size2)),
+        set(tiles.tiles_between(0, size2)),
+    )
     assert len(set(gained)) == len(gained)
     assert not before & set(gained)
     assert {path for path in before if path.width == 256} | set(gained) | before & after == after
 
 
 def test_what_grows_by_little_on_a_large_tree_is_little() -> None:
-    assert [str(path) for path in tiles.grown(10**12, 10**12 + 1)] == [
+    assert [str(path) for path in tiles.tiles_between(10**12, 10**12 + 1)] == [
         "tile/entries/x003/x906/x250/000.p/1", "tile/0/x003/x906/x250/000.p/1",
     ]  # fmt: skip
-    assert next(tiles.tiles_of(10**12)) == TilePath("entries", 0)
+    assert next(tiles.tiles_between(0, 10**12)) == TilePath("entries", 0)
 
 
 # -- hashes ---------------------------------------------------------------------------------------------------------------

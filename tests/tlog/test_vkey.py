@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.tlog.checkpoint import Checkpoint
-from issuer.tlog.note import Note, verify_note
-from issuer.tlog.vkey import Kind, Verified, Verifier, parse_vkey, vkey_of
+from issuer.tlog.note import Kind, Note, Verified, Verifier, parse_vkey, verify_note
 from tests.support.ml_dsa import MlDsaWitness, needs_ml_dsa, spell_vkey
 from tests.support.shared import ROOT
 
@@ -37,7 +36,7 @@ LOW_ORDER = [
 
 @pytest.mark.parametrize("kind", [Kind.ED25519, Kind.COSIGNATURE])
 def test_a_key_is_written_as_the_specification_says(kind: Kind) -> None:
-    assert vkey_of(NAME, POINT, kind) == spell_vkey(NAME, bytes([kind]) + POINT)
+    assert Verifier(NAME, kind, POINT).to_text() == spell_vkey(NAME, bytes([kind]) + POINT)
     assert parse_vkey(spell_vkey(NAME, bytes([kind]) + POINT)) == Verifier(NAME, kind, POINT)
 
 
@@ -160,7 +159,7 @@ import sys
 sys.modules["cryptography.hazmat.primitives.asymmetric.mldsa"] = None  # as in a `cryptography` from before it
 from issuer.errors import IssuerError
 from issuer.tlog.checkpoint import Checkpoint
-from issuer.tlog.vkey import parse_vkey
+from issuer.tlog.note import parse_vkey
 from issuer.tlog.witness_policy import parse_policy
 
 vkey = sys.argv[1]

@@ -10,14 +10,14 @@ import pytest
 
 from issuer.tlog import watch as watching
 from issuer.tlog.leaf import AuditLeaf, RevocationsLeaf
-from issuer.tlog.watch import AHEAD_S, BEHIND_S, Alarm, Announced, Seen, Times, Watch
+from issuer.tlog.watch import AHEAD_S, BEHIND_S, Alarm, Announced, LeafNotice, Times, Watch
 from tests.support import make
 from tests.support.tlog import ANNOUNCED, X, key_leaf, policy_leaf, token_leaf
 
 NOW = Times(None, make.NOW + 5)
 
 
-def lines(leaves: Sequence[bytes], times: Times = NOW, watch: Watch | None = None) -> list[Seen | Alarm]:
+def lines(leaves: Sequence[bytes], times: Times = NOW, watch: Watch | None = None) -> list[LeafNotice | Alarm]:
     watch = watch or Watch(Announced())
     return [line for index, leaf in enumerate(leaves) for line in watch.take(index, leaf, times)]
 
@@ -83,26 +83,26 @@ def test_what_is_no_leaf_is_an_alarm_with_its_index_and_nothing_is_learnt_of_it(
 
 def test_kinds_that_are_not_known_are_told_by_name_and_are_no_alarm() -> None:
     (line,) = lines([b"eval-token-issuer/token/v2\niss x\n"])
-    assert line == Seen("unknown", 0, {"first_line": "eval-token-issuer/token/v2"})
+    assert line == LeafNotice("unknown", 0, {"first_line": "eval-token-issuer/token/v2"})
 
 
 def test_an_integration_is_told_its_tokens_its_policies_and_every_key() -> None:
     others = [policy_leaf(sub="helm"), token_leaf(1, sub="helm"), RevocationsLeaf(make.ISSUER, "sha256:" + "2" * 64).to_bytes(),
               AuditLeaf(make.ISSUER, "w", "0" * 64).to_bytes()]  # fmt: skip
     seen = lines([*ANNOUNCED, *others, token_leaf(2)], watch=Watch(Announced(), "inspect-ai"))
-    assert [(line.seen, line.index) for line in seen if isinstance(line, Seen)] == [
+    assert [(line.seen, line.index) for line in seen if isinstance(line, LeafNotice)] == [
         ("key", 0),
         ("policy", 1),
         ("token", 6),
     ]
     last = seen[-1]
-    assert isinstance(last, Seen)
+    assert isinstance(last, LeafNotice)
     assert last.leaf["token"] == (2).to_bytes(32).hex()
     assert "from" in seen[0].leaf  # type: ignore[operator]  # the line's own name
 
 
 def test_without_an_integration_no_token_is_told() -> None:
-    told = [line.seen for line in lines([*ANNOUNCED, token_leaf()]) if isinstance(line, Seen)]
+    told = [line.seen for line in lines([*ANNOUNCED, token_leaf()]) if isinstance(line, LeafNotice)]
     assert told == ["key", "policy"]
 
 
@@ -127,7 +127,7 @@ def test_the_numbers_are_those_that_are_promised() -> None:
 
 def test_a_leaf_is_told_by_its_lines_and_an_alarm_by_what_it_has() -> None:
     key, *_, late = lines([key_leaf(), token_leaf(3)])
-    assert isinstance(key, Seen)
+    assert isinstance(key, LeafNotice)
     assert key.leaf == {"iss": make.ISSUER, "kid": make.KID, "x": X, "state": "active", "from": make.NOW - 86_400}
     assert json.loads(msgspec.json.encode(late)) == {
         "alarm": "token.policy_unannounced",

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError
 from issuer.tlog.checkpoint import Checkpoint
-from issuer.tlog.note import Cosigner, Note, NoteSigner
-from issuer.tlog.vkey import Kind, vkey_of
+from issuer.tlog.note import Cosigner, Kind, Note, NoteSigner, Verifier
 from issuer.tlog.witness_policy import MAX_EACH, MAX_POLICY_BYTES, WitnessPolicy, parse_policy
 from tests.support.ml_dsa import MlDsaWitness, needs_ml_dsa
 
@@ -80,8 +79,8 @@ def test_a_quorum_of_groups(cosigners: tuple[Cosigner, ...], met: bool) -> None:
 
 
 def test_the_witnessed_time_is_the_smallest_at_which_the_quorum_was_met() -> None:
-    assert TWO_LEVELS.witnessed_time(note(X1=10, X2=30, X3=20, Y1=15, Y2=90), NOW) == 20
-    assert TWO_LEVELS.witnessed_time(note(X1=10, X2=11, Y2=90), NOW) == 90
+    assert TWO_LEVELS.check(note(X1=10, X2=30, X3=20, Y1=15, Y2=90), NOW).time == 20
+    assert TWO_LEVELS.check(note(X1=10, X2=11, Y2=90), NOW).time == 90
 
 
 def test_no_quorum_proves_no_time() -> None:
@@ -92,7 +91,7 @@ def test_no_quorum_proves_no_time() -> None:
 
 def test_a_time_more_than_a_minute_ahead_counts_for_nothing() -> None:
     one = policy(LOG_LINE, W["X1"], "quorum X1")
-    assert one.witnessed_time(note(X1=NOW + 60), NOW) == NOW + 60
+    assert one.check(note(X1=NOW + 60), NOW).time == NOW + 60
     with pytest.raises(FormatError) as caught:
         one.check(note(X1=NOW + 61), NOW)
     assert caught.value.code is Code.LOG_QUORUM
@@ -103,7 +102,7 @@ def test_two_cosignatures_of_one_witness_count_once_at_the_earlier_time() -> Non
     two = policy(LOG_LINE, *W.values(), "group g 2 X1 X2 X3", "quorum g")
     with pytest.raises(FormatError, match="too few"):
         two.check(twice, NOW)
-    assert policy(LOG_LINE, W["X1"], "quorum X1").witnessed_time(twice, NOW) == 30
+    assert policy(LOG_LINE, W["X1"], "quorum X1").check(twice, NOW).time == 30
 
 
 def test_a_checkpoint_of_no_trusted_log_is_refused() -> None:
@@ -129,7 +128,7 @@ BAD = {
     "a key twice": [W["X1"], W["X1"].replace("X1", "X2", 1), "quorum X1"],
     "a key under two names": [
         W["X1"],
-        f"witness X2 {vkey_of('other', X1.verifier.public_key, Kind.COSIGNATURE)}",
+        f"witness X2 {Verifier('other', Kind.COSIGNATURE, X1.verifier.public_key).to_text()}",
         "quorum X1",
     ],
     "a log twice": [LOG_LINE, LOG_LINE, "quorum none"],
@@ -220,7 +219,7 @@ ALIKE = (
 
 
 def test_two_keys_that_no_signature_line_tells_apart_are_refused() -> None:
-    first, second = (vkey_of("w", bytes.fromhex(key), Kind.COSIGNATURE) for key in ALIKE)
+    first, second = (Verifier("w", Kind.COSIGNATURE, bytes.fromhex(key)).to_text() for key in ALIKE)
     assert first.split("+")[1] == second.split("+")[1]
     with pytest.raises(InputError, match="has this name and this key id"):
         policy(f"witness A {first}", f"witness B {second}", "quorum none")
@@ -236,8 +235,10 @@ def test_words_may_be_names() -> None:
 def test_as_many_of_each_are_read_as_every_reader_takes_and_no_more() -> None:
     def many(count: int) -> list[str]:
         keys = [private(100 + at).public_key().public_bytes_raw() for at in range(count)]
-        logs = [f"log {vkey_of(f'log{at}', key, Kind.ED25519)}" for at, key in enumerate(keys)]
-        witnesses = [f"witness {at} {vkey_of(f'w{at}', key, Kind.COSIGNATURE)}" for at, key in enumerate(keys)]
+        logs = [f"log {Verifier(f'log{at}', Kind.ED25519, key).to_text()}" for at, key in enumerate(keys)]
+        witnesses = [
+            f"witness {at} {Verifier(f'w{at}', Kind.COSIGNATURE, key).to_text()}" for at, key in enumerate(keys)
+        ]
         groups = [f"group g{at} all {at} {f'g{at - 1}' if at else ''}" for at in range(count)]
         return [*logs, *witnesses, *groups, f"quorum g{count - 1}"]
 
@@ -297,7 +298,7 @@ def test_a_log_and_a_witness_with_ml_dsa_keys() -> None:
     log, witness = MlDsaWitness(LOG.name, seed=1), MlDsaWitness("witness.example/pq", seed=2)
     spelt = policy(f"log {log.vkey}", f"witness PQ {witness.vkey}", "quorum PQ")
     signed = log.cosign(CHECKPOINT, 0)
-    assert spelt.witnessed_time(Note(TEXT, (signed, witness.cosign(CHECKPOINT, 7))), NOW) == 7
+    assert spelt.check(Note(TEXT, (signed, witness.cosign(CHECKPOINT, 7))), NOW).time == 7
 
 
 @needs_ml_dsa
@@ -361,7 +362,7 @@ def test_quorum_and_witnessed_time_are_what_the_definition_says(
     keys = dict(zip(W, KEYS, strict=True))
     assert spelt.met_by(keys[name].verifier for name in times) is bool(at)
     if at:
-        assert spelt.witnessed_time(note(**times), NOW) == at[0]
+        assert spelt.check(note(**times), NOW).time == at[0]
     else:
         with pytest.raises(FormatError, match="too few"):
             spelt.check(note(**times), NOW)

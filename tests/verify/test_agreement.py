@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from issuer.errors import InputError, Refused
 from issuer.formats import jcs
-from issuer.issuance.body import read_request
+from issuer.issuance.judge import read_request
 from issuer.results.entry import Entry, read_entries, result_file_name, write_entry
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report, Status

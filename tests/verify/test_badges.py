@@ -6,14 +6,14 @@ import pytest
 
 from issuer.results.entry import Entry, read_entries, write_entry
 from issuer.verify import Context, Report, verify_entries
-from issuer.verify.badges import Hub, badges_of
 from issuer.verify.report import Badge, Badges
+from issuer.verify.tiers import HubFacts, badges_of
 from tests.support import make
 
 URL = "https://huggingface.co/spaces/acme/runs"
 SAID = make.submission({"source": {"url": URL}})
 FILE = make.file_for(SAID)
-ALL = Hub(open_pull_request=True, registered=True, benchmark=make.benchmark())
+ALL = HubFacts(open_pull_request=True, registered=True, benchmark=make.benchmark())
 
 
 def judged(text: str = FILE, **trust: Any) -> tuple[Report, Entry]:
@@ -22,7 +22,7 @@ def judged(text: str = FILE, **trust: Any) -> tuple[Report, Entry]:
     return report, entry
 
 
-def earned(text: str = FILE, hub: Hub = ALL, **trust: Any) -> Badges:
+def earned(text: str = FILE, hub: HubFacts = ALL, **trust: Any) -> Badges:
     return badges_of(*judged(text, **trust), hub)
 
 
@@ -31,7 +31,7 @@ def test_everything_said_and_verified_earns_all_four() -> None:
 
 
 def test_what_the_hub_does_not_say_is_unknown_and_never_no() -> None:
-    assert earned(hub=Hub()) == Badges("yes", "unknown", "unknown", "yes")
+    assert earned(hub=HubFacts()) == Badges("yes", "unknown", "unknown", "yes")
 
 
 # -- verified -------------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def test_verified_comes_from_the_verdict_alone() -> None:
 
 
 def test_community_is_an_open_pull_request_as_the_hub_says() -> None:
-    assert [earned(hub=Hub(open_pull_request=said)).community for said in (True, False, None)] == [
+    assert [earned(hub=HubFacts(open_pull_request=said)).community for said in (True, False, None)] == [
         "yes",
         "no",
         "unknown",
@@ -81,7 +81,7 @@ BOARDS: list[tuple[bool | None, str | None, Badge]] = [
 def test_leaderboard_needs_a_registered_benchmark_a_defined_task_and_one_defined_metric(
     registered: bool | None, text: str | None, badge: Badge
 ) -> None:
-    hub = Hub(registered=registered, benchmark=None if text is None else make.benchmark(text))
+    hub = HubFacts(registered=registered, benchmark=None if text is None else make.benchmark(text))
     assert earned(hub=hub).leaderboard == badge
 
 

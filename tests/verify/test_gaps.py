@@ -14,11 +14,10 @@ from issuer.errors import FormatError, InputError
 from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, verify_entries
-from issuer.verify.archive import parse_archive
 from issuer.verify.receipts import RECEIPT_TYPE, read_receipt
 from issuer.verify.report import Report
 from issuer.verify.revocations import parse_revocations
-from issuer.verify.trust import Trust, read_trust_file
+from issuer.verify.trust import Trust, parse_archive, read_trust_file
 from tests.support import make
 
 SAID = make.submission()

@@ -13,10 +13,9 @@ from issuer.formats import jcs, jose
 from issuer.formats.times import show_time
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
-from issuer.verify.archive import MAX_ARCHIVED, parse_archive
 from issuer.verify.report import Report, Status
 from issuer.verify.revocations import LONGEST_S, objection, parse_revocations
-from issuer.verify.trust import Trust
+from issuer.verify.trust import MAX_ARCHIVED, Trust, parse_archive
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})

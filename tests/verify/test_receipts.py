@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import keyfile
 from issuer.codes import Code
 from issuer.errors import FormatError, SetupError
 from issuer.formats import jcs, jose
+from issuer.io import keyfile
 from issuer.results.entry import read_entries
 from issuer.verify import Context, fail_shared_jti, verify_entries
 from issuer.verify.receipts import RECEIPT_TYPE, file_name, read_receipt, token_digest, write_receipt

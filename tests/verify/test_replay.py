@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
 from issuer.verify import Context, fail_shared_jti, verify_entries
-from issuer.verify.replay import ReplayIndex, replay_key, token_key
-from issuer.verify.report import Report, Status
+from issuer.verify.report import ReplayIndex, Report, Status, replay_key, token_key
 from issuer.verify.trust import Trust
 from tests.support import make
 

@@ -16,10 +16,10 @@ from issuer.errors import FormatError, InputError
 from issuer.formats import jose
 from issuer.verify.trust import (
     Absence,
-    Source,
+    IssuerSources,
     Trust,
-    TrustedEntry,
     TrustFile,
+    TrustSource,
     check_found,
     read_trust_file,
     resolve,
@@ -85,7 +85,7 @@ POLICY = witnessed.policy_text()
 
 def test_a_log_is_trusted_by_a_policy_whose_log_lines_are_its_origins() -> None:
     file = read_trust_file(LOGGED.encode(), "t")
-    assert sources(file)["/issuers/1/log/policy"] == Source(file="policy")
+    assert sources(file)["/issuers/1/log/policy"] == TrustSource(file="policy")
     first, second = resolve(file, {**FOUND, "/issuers/1/log/policy": POLICY.encode()}).issuers.values()
     assert first.log is None
     assert second.log == witnessed.trusted_log(url="https://log.example")
@@ -155,7 +155,7 @@ def test_sources_are_everything_that_the_file_points_to() -> None:
     assert list(sources(FILE)) == [
         "/issuers/0/keys", "/issuers/0/archive", "/issuers/0/revocations", "/issuers/1/keys", "/receipt_keys", "/revocation_keys",
     ]  # fmt: skip
-    assert sources(FILE)["/issuers/1/keys"] == Source(file="keys.json")
+    assert sources(FILE)["/issuers/1/keys"] == TrustSource(file="keys.json")
 
 
 def test_the_digest_is_of_what_the_file_says_and_not_of_how() -> None:
@@ -281,7 +281,7 @@ def test_a_malformed_inline_set_is_an_error_at_its_line() -> None:
 
 
 def test_a_trust_file_can_be_made_in_code() -> None:
-    made = TrustFile(version=1, audience="a", issuers=[TrustedEntry(issuer=make.ISSUER, keys=Source(url="u"))])
+    made = TrustFile(version=1, audience="a", issuers=[IssuerSources(issuer=make.ISSUER, keys=TrustSource(url="u"))])
     assert resolve(made, {"/issuers/0/keys": make.jwks()}).issuers[make.ISSUER].keys == make.key_set()
     assert made.digest.startswith("sha256:")
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from issuer.errors import InputError
 from issuer.formats import jcs, jose
 from issuer.results.entry import read_entries, write_entry
+from issuer.token.verify_token import Attempt
 from issuer.verify import Context, due, verify_entries
 from issuer.verify.check_token import NOT_BEFORE_LEEWAY_S
 from issuer.verify.report import ALWAYS_DUE, NAMES, Check, Report, Status, verdict_of
 from issuer.verify.trust import Trust
-from issuer.verify_token import Attempt
 from tests.support import make
 from tests.support.shared import examples
 

@@ -14,11 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from issuer.tlog.add_checkpoint import MAX_SUBMISSION_BYTES, SIZE_TYPE, Submission
-from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.checkpoint import MAX_SUBMISSION_BYTES, SIZE_TYPE, Checkpoint, WitnessSubmission
 from issuer.tlog.note import Note, NoteSigner, parse_note
-from issuer.witness.app import SOURCE_MS
-from issuer.witness.folder import KEY_FILE, STATE_FILE
+from issuer.witness.server import KEY_FILE, SOURCE_MS, STATE_FILE
 from issuer.witness.state import State
 from tests.support.command import issuer
 from tests.support.witnessing import RunningWitness, TestLog, Tree, both_verify, witnessing
@@ -75,7 +73,7 @@ def test_lines_of_others_are_ignored_and_extension_lines_are_cosigned(witness: R
     text = Checkpoint(log.origin, 2, log.tree.root(2), ("an extension",)).to_text()
     other = TestLog(log.origin).signer
     note = Note(text, (other.sign(text), log.signer.sign(text)))
-    answer = witness.submit(Submission(0, (), note.to_bytes()).to_bytes())
+    answer = witness.submit(WitnessSubmission(0, (), note.to_bytes()).to_bytes())
     assert answer.status_code == 200
     shown = parse_note(witness.shown(log.origin).content)
     assert shown.text == text
@@ -114,18 +112,18 @@ def test_another_old_size_is_answered_with_the_right_one(witness: RunningWitness
 def test_an_older_checkpoint_is_never_cosigned_again(witness: RunningWitness, log: TestLog) -> None:
     witness.submit(log.submission(0, 9))
     assert witness.submit(log.submission(0, 5)).status_code == 409
-    assert witness.submit(Submission(9, (), log.checkpoint(5)).to_bytes()).status_code == 400
+    assert witness.submit(WitnessSubmission(9, (), log.checkpoint(5)).to_bytes()).status_code == 400
 
 
 def test_what_its_log_has_not_signed_is_refused(witness: RunningWitness, log: TestLog) -> None:
     stranger = TestLog(log.origin)
-    unsigned = Submission(0, (), stranger.checkpoint(3)).to_bytes()
+    unsigned = WitnessSubmission(0, (), stranger.checkpoint(3)).to_bytes()
     assert witness.submit(unsigned).status_code == 403
     good = parse_note(log.checkpoint(3))
     (line,) = parse_note(log.checkpoint(4)).signatures
-    assert witness.submit(Submission(0, (), Note(good.text, (line,)).to_bytes()).to_bytes()).status_code == 403
+    assert witness.submit(WitnessSubmission(0, (), Note(good.text, (line,)).to_bytes()).to_bytes()).status_code == 403
     spoilt = Note(good.text, (*good.signatures, line)).to_bytes()
-    assert witness.submit(Submission(0, (), spoilt).to_bytes()).status_code == 403, "a bad line of a known key"
+    assert witness.submit(WitnessSubmission(0, (), spoilt).to_bytes()).status_code == 403, "a bad line of a known key"
     assert witness.submit(log.submission(0, 3)).status_code == 200
 
 
@@ -138,9 +136,9 @@ def test_a_proof_that_does_not_show_it_is_refused_and_changes_nothing(witness: R
     forked = log.forked()
     wrong = [
         forked.submission(5, 9),
-        Submission(5, log.tree.proof(4, 9), log.checkpoint(9)).to_bytes(),
-        Submission(5, (), log.checkpoint(9)).to_bytes(),
-        Submission(5, (bytes(32),), log.checkpoint(5)).to_bytes(),
+        WitnessSubmission(5, log.tree.proof(4, 9), log.checkpoint(9)).to_bytes(),
+        WitnessSubmission(5, (), log.checkpoint(9)).to_bytes(),
+        WitnessSubmission(5, (bytes(32),), log.checkpoint(5)).to_bytes(),
     ]
     assert [witness.submit(body).status_code for body in wrong] == [422] * 4
     assert both_verify(witness.shown(log.origin), log, witness).text == log.text(5)
@@ -148,16 +146,16 @@ def test_a_proof_that_does_not_show_it_is_refused_and_changes_nothing(witness: R
 
 
 def test_a_proof_from_nothing_has_no_lines_and_an_empty_tree_one_root(witness: RunningWitness, log: TestLog) -> None:
-    assert witness.submit(Submission(0, (bytes(32),), log.checkpoint(5)).to_bytes()).status_code == 422
+    assert witness.submit(WitnessSubmission(0, (bytes(32),), log.checkpoint(5)).to_bytes()).status_code == 422
     empty = note_of(log, size=0, root=bytes(32))
-    assert witness.submit(Submission(0, (), empty).to_bytes()).status_code == 422
+    assert witness.submit(WitnessSubmission(0, (), empty).to_bytes()).status_code == 422
 
 
 def test_two_trees_of_one_size_are_never_both_cosigned_and_the_other_is_kept_as_evidence(
     witness: RunningWitness, log: TestLog
 ) -> None:
     witness.submit(log.submission(0, 5))
-    other = Submission(5, (), log.forked().checkpoint(5)).to_bytes()
+    other = WitnessSubmission(5, (), log.forked().checkpoint(5)).to_bytes()
     for _ in range(2):
         answer = witness.submit(other)
         assert (answer.status_code, answer.headers["content-type"]) == (409, "text/plain; charset=utf-8")

@@ -10,8 +10,6 @@ the endpoint alone. Knows nothing of an issuer's answers and of what makes a tok
 """
 
 from issuer.client.hub.hub import Hub
-from issuer.client.hub.kinds import FileAt, Moved, PullRequest
-from issuer.client.hub.merge import merge_entries
-from issuer.client.hub.text import PullRequestText, pull_request_text
+from issuer.client.hub.pull_request import FileAt, Moved, PullRequest, PullRequestText, merge_entries, pull_request_text
 
 __all__ = ["FileAt", "Hub", "Moved", "PullRequest", "PullRequestText", "merge_entries", "pull_request_text"]

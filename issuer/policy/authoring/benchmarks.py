@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats import jcs
 from issuer.formats.findings import Findings
 from issuer.formats.strict_yaml import MAX_BYTES, Document
+from issuer.io import files
 from issuer.policy.model import RegisteredBenchmarks, RegisteredFile
 from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo

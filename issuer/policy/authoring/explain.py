@@ -14,26 +14,20 @@ from msgspec.structs import replace
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.formats.show import show_value
+from issuer.formats.display import show_value
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
-from issuer.identity.check_token import check_token
-from issuer.identity.index import ProviderIndex
 from issuer.identity.profiles import derive
-from issuer.identity.provider import Provider
-from issuer.identity.table import SIGNED
-from issuer.identity.token import is_jwt, read_token
-from issuer.policy.authoring.counted import Counted, compare
+from issuer.identity.table import SIGNED, Provider, ProviderIndex
+from issuer.identity.token import Caller, check_token, is_jwt, read_token
+from issuer.policy.authoring.signals import Counted, compare
 from issuer.policy.check import Check, make_check
-from issuer.policy.check_identity import check_identity
-from issuer.policy.decide import Grant, Run
+from issuer.policy.decide import Grant, Run, evaluate
 from issuer.policy.disclose import disclose, disclose_all
-from issuer.policy.evaluate import evaluate
 from issuer.policy.match import PolicySet, pins_match
 from issuer.policy.model import Counts
-from issuer.policy.registration import Registration
+from issuer.policy.registration import Registration, check_identity
 from issuer.policy.requirement import equals
-from issuer.wire import ShownCheck
+from issuer.token.wire import ShownCheck
 
 NEAREST = 3
 

@@ -14,7 +14,7 @@ from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import load, quoted
-from issuer.formats.yaml_layout import Span, layout
+from issuer.formats.yaml_layout import NodeSpan, layout
 
 _DASHES = re.compile(r"(?:-[ ]+)*")
 _COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")
@@ -46,7 +46,7 @@ def _comments(text: str) -> list[str]:
     return [found[0].rstrip() for line in "".join(signs).split("\n") if (found := _COMMENT.search(line))]
 
 
-def _scalars(text: str) -> list[Span]:
+def _scalars(text: str) -> list[NodeSpan]:
     return [span for span in layout(text) if span.kind == "scalar"]
 
 
@@ -69,12 +69,12 @@ class _Page:
     def __init__(self, text: str) -> None:
         spans = layout(text)
         self.lines = text.removesuffix("\n").split("\n")
-        self.open: list[list[Span]] = [[] for _ in self.lines]  # the block collections around each line
+        self.open: list[list[NodeSpan]] = [[] for _ in self.lines]  # the block collections around each line
         for block in (span for span in spans if span.kind != "scalar" and not span.flow):
             for number in range(block.line, block.last_line + 1):
                 self.open[number].append(block)
         self.begun = {(span.line, span.column): span for span in reversed(spans)}
-        self.inner: dict[int, Span] = {}  # lines that go on with what an earlier line began: the outermost
+        self.inner: dict[int, NodeSpan] = {}  # lines that go on with what an earlier line began: the outermost
         for span in spans:
             if span.kind == "scalar" or span.flow:
                 for number in range(span.line + 1, span.last_line + 1):

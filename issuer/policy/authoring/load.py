@@ -22,25 +22,23 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import Finding, InputError, Place
 from issuer.formats.findings import Findings
 from issuer.formats.strict_json import pointer_to
 from issuer.formats.strict_yaml import MAX_BYTES, Document
 from issuer.formats.strict_yaml import load as load_yaml
-from issuer.identity.provider import Provider, ProvidersFile
-from issuer.identity.table import check_token_prefixes, fill_in
+from issuer.identity.table import Provider, ProvidersFile, check_token_prefixes, fill_in
+from issuer.io import files
 from issuer.policy.assemble import NOTHING, Admits, Basis, Change, Entry, assemble, keys, touched
 from issuer.policy.authoring.benchmarks import read_registered
-from issuer.policy.authoring.lint_abuse import lint_abuse
-from issuer.policy.authoring.lint_identity import lint_identity
+from issuer.policy.authoring.lint import lint_abuse, lint_identity
 from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.authoring.suite import Outcome, doubt_tests, run_tests
 from issuer.policy.compiled import is_unbounded
-from issuer.policy.globs import glob_matches
 from issuer.policy.match import Key, PolicySet, are_disjoint
 from issuer.policy.model import Grants, Identity, MetricGrant, Policy, PolicyTest, RegisteredBenchmarks, TokenRules
+from issuer.policy.patterns import glob_matches
 from issuer.policy.registration import Registration
 
 PROVIDERS_FILE = "providers.yaml"

@@ -15,12 +15,12 @@ from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.errors import FormatError
-from issuer.formats.show import show_value
+from issuer.formats.display import show_value
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.formats.strict_yaml import quoted
 from issuer.identity.profiles import PROFILES, Profile, derive
-from issuer.identity.provider import ProvidersFile
-from issuer.policy.globs import Globs
+from issuer.identity.table import ProvidersFile
+from issuer.policy.patterns import Globs
 
 MAX_TEXT = 512
 LOOPBACK = "127.0.0.1"

@@ -16,20 +16,19 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from issuer.abuse import Abuse, Signal, judge
-from issuer.audit_events import CallerRead, Decision, MetricRead, Named, ResultRead
+from issuer.audit.events import CallerRead, Decision, MetricRead, Named, ResultRead
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
 from issuer.identity.profiles import Profile, derive
-from issuer.identity.provider import Provider
-from issuer.policy.authoring.plan_signals import EXAMPLES, SignalGroup, Signals, compare_signals, counts_otherwise
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
+from issuer.limits.abuse import Abuse, Signal, judge
+from issuer.policy.authoring.signals import EXAMPLES, SignalGroup, Signals, compare_signals, counts_otherwise
 from issuer.policy.check import Check
-from issuer.policy.check_identity import names_commit
 from issuer.policy.decide import Run, decide
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.registration import Registration
+from issuer.policy.registration import Registration, names_commit
 from issuer.policy.requirement import Requirement, is_met
 from issuer.results.claims import Framework, Metric, RunClaims
 

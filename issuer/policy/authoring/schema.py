@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from issuer.identity import provider
 from issuer.identity.profiles import PROFILES
-from issuer.identity.table import judges
+from issuer.identity.table import ProviderEntry, ProvidersFile, judges
 from issuer.policy import model, stops
 from issuer.policy.authoring.suite import EXPECTABLE
 
@@ -28,7 +27,7 @@ def schemas() -> dict[str, bytes]:
     """Return the schema documents by name (`policy`, `providers`, `stops`), as indented JSON with a final newline."""
     documents = {
         "policy": _document("policy", model.Policy, "An integration's policy file"),
-        "providers": _document("providers", provider.ProvidersFile, "providers.yaml: the table of identity providers"),
+        "providers": _document("providers", ProvidersFile, "providers.yaml: the table of identity providers"),
         "stops": _document("stops", stops.StopsFile, "stops.yaml: the emergency stops"),
     }
     return {name: msgspec.json.format(msgspec.json.encode(value)) + b"\n" for name, value in documents.items()}
@@ -117,7 +116,7 @@ def _by_profile() -> Schema:
     }
     refused = {
         member: [name for name, profile in PROFILES.items() if not judges(profile, member)]
-        for member in provider.ProviderEntry.__struct_fields__[1:]
+        for member in ProviderEntry.__struct_fields__[1:]
     }
     return {
         "allOf": [

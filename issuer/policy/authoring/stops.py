@@ -13,10 +13,11 @@ from msgspec import UNSET
 from issuer.errors import Finding, InputError
 from issuer.formats.findings import Findings
 from issuer.formats.strict_json import JSON
-from issuer.formats.strict_yaml import Document, load, quoted
+from issuer.formats.strict_yaml import MAX_BYTES, Document, load, quoted
 from issuer.policy.stops import WHAT_RULE, Stop, Stops, StopsFile, is_time, is_what, unix_s
 
 STOPS_FILE = "stops.yaml"
+MAX_STOPS_BYTES = MAX_BYTES
 _TIME_RULE = 'must be a moment of UTC, as "2026-11-21T09:00:00Z"'
 _HEAD = """\
 # Emergency stops: who gets no token for the time being. `issuer stop` and `issuer resume` write here.

@@ -19,12 +19,12 @@ from issuer.errors import InputError, Place, Refused
 from issuer.formats.findings import Findings
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import Document
-from issuer.identity.caller import Caller
 from issuer.identity.profiles import derive
-from issuer.identity.provider import Provider
-from issuer.policy.authoring.counted import Follows, compare, differ, follows, stated
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
+from issuer.policy.authoring.signals import Follows, compare, differ, follows, stated
 from issuer.policy.check import Check
-from issuer.policy.evaluate import evaluate
+from issuer.policy.decide import evaluate
 from issuer.policy.match import Key, PolicySet, key_of_caller
 from issuer.policy.model import Counts, Policy, PolicyTest
 from issuer.results.claims import STAND_IN, RunClaims, read_claims

@@ -7,20 +7,100 @@ chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-from issuer.formats.show import visible
+from issuer.formats.display import visible
 from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
-from issuer.page.frame import OWN_STYLE, STYLED, TIMES, Page, digest_source, policy_of
-from issuer.relying.leaderboard import shown
-from issuer.relying.leaderboard.listed import Listed
-from issuer.relying.leaderboard.plot import plot, symbols
-from issuer.relying.leaderboard.ranking import Board, Row, Table
+from issuer.page.site import OWN_STYLE, STYLED, TIMES, Page, digest_source, policy_of
+from issuer.relying.leaderboard import text_formats as wording
+from issuer.relying.leaderboard.ranking import Board, BoardEntry, BoardRow, BoardTable
 from issuer.verify.report import TIERS, Tier
 from issuer.verify.tiers import RANKS
+
+# -- plot --------------------------------------------------------------------------------------------------------------
+
+# Each tier has a shape as well as a colour, which the page's style has for light and for dark.
+# Within a square of 16 around the middle, 8 8.
+SHAPES: dict[Tier, str] = {
+    "reproduced": "M8 1l2 4.6 5 .5-3.8 3.3 1.1 4.9L8 11.7l-4.3 2.6 1.1-4.9L1 6.1l5-.5z",
+    "logged": "M3 3h10v10H3z",
+    "verified": "M8 2.5a5.5 5.5 0 1 1 0 11a5.5 5.5 0 1 1 0-11z",
+    "signed": "M8 2l6.2 11H1.8z",
+    "self-reported": "M8 3a5 5 0 1 1 0 10a5 5 0 1 1 0-10z",
+    "undecided": "M8 2l6 6-6 6-6-6z",
+    "refuted": "M3 3l10 10M13 3L3 13",
+}
+_HOLLOW: frozenset[Tier] = frozenset({"self-reported", "undecided", "refuted"})
+_WIDTH, _HEIGHT = 480, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 464, 16, 180
+
+
+def symbols() -> str:
+    """Define the shapes once, for the plots and for the tables."""
+    return "".join(
+        f'<symbol id="s-{tier}" viewBox="0 0 16 16"><path class="{shape_class(tier)}" d="{path}"/></symbol>'
+        for tier, path in SHAPES.items()
+    )
+
+
+def shape_class(tier: Tier) -> str:
+    """Return the style of a tier's shape: filled, or in outline for what nobody vouches for."""
+    return "hollow" if tier in _HOLLOW else "filled"
+
+
+def plot(table: BoardTable, number: int) -> str:
+    """Draw the rows of a table whose time is known; "" where they have fewer than two times."""
+    dated = [(row.entry.when, row) for row in table.rows if row.entry.when is not None]
+    times = [when for when, _ in dated]
+    if len(set(times)) < 2:
+        return ""
+    values = [row.value for _, row in dated]
+    across, up = _Axis(times, _LEFT, _RIGHT), _Axis(values, _BOTTOM, _TOP)
+    points = "".join(_point(row, across.at(when), up.at(row.value)) for when, row in dated)
+    said = f"Score over date of {len(dated)} results; the table has the same numbers"
+    return (
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="plot-{number}">'
+        f'<title id="plot-{number}">{said}</title>{_frame(across, up)}{points}</svg>'
+    )
+
+
+class _Axis:
+    """From the least value to the greatest, over some pixels."""
+
+    def __init__(self, values: Sequence[float], first: int, last: int) -> None:
+        self.least, self.greatest = min(values), max(values)
+        self._first, self._last = first, last
+
+    def at(self, value: float) -> float:
+        # Halves, for the difference of two doubles may be none.
+        span = self.greatest / 2 - self.least / 2
+        share = 0.5 if span <= 0 else (value / 2 - self.least / 2) / span
+        return self._first + share * (self._last - self._first)
+
+
+def _frame(across: _Axis, up: _Axis) -> str:
+    days = (show_time(int(moment))[:10] for moment in (across.least, across.greatest))
+    first, last = map(escape, days)
+    lower, upper = (number_text(float(f"{value:.4g}")) for value in (up.least, up.greatest))
+    labels = [
+        (_LEFT - 12, _BOTTOM + 4, "end", lower), (_LEFT - 12, _TOP + 4, "end", upper if upper != lower else ""),
+        (_LEFT, _BOTTOM + 28, "start", first), (_RIGHT, _BOTTOM + 28, "end", last if last != first else ""),
+    ]  # fmt: skip
+    texts = "".join(f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>' for x, y, anchor, text in labels)
+    return f'<path class="axis" d="M{_LEFT - 8} {_TOP - 8}V{_BOTTOM + 8}H{_RIGHT + 8}"/>{texts}'
+
+
+def _point(row: BoardRow, x: float, y: float) -> str:
+    entry = row.entry
+    said = escape(visible(f"{entry.repo}: {number_text(row.value)}, {entry.tier}, {show_time(entry.when or 0)[:10]}"))
+    return (
+        f'<use href="#s-{entry.tier}" class="t-{entry.tier}" x="{x - 7:.1f}" y="{y - 7:.1f}" width="14" height="14" '
+        f'data-tier="{entry.tier}" data-framework="{escape(visible(entry.framework))}"><title>{said}</title></use>'
+    )
+
 
 # The module by which every page shows times, and after it what sorts and chooses.
 _SCRIPT = TIMES + files("issuer.relying.leaderboard").joinpath("page.js").read_text("utf-8")
@@ -32,7 +112,7 @@ def as_html(board: Board, hub: str) -> str:
     tables = "".join(_section(board, table, number, hub) for number, table in enumerate(board.tables))
     body = (
         '<h1>Leaderboard</h1>\n<p class="lead">Scores by benchmark, each with what stands behind it.</p>\n'
-        f"<p>{shown.meaning_of(board)}</p>{_contents(board)}{_choose(board)}{tables}"
+        f"<p>{wording.meaning_of(board)}</p>{_contents(board)}{_choose(board)}{tables}"
         f"{_refuted(board)}{_unread(board)}{_basis(board)}"
     )
     return Page(
@@ -66,8 +146,8 @@ def _basis(board: Board) -> str:
         ("Judged", f"{_time(basis.judged_at, whole=True)}, as <code>{_said(basis.audience)}</code>"),
         ("Trust file", f"<code>{_said(basis.trust)}</code>"),
         ("Issuers trusted", "; ".join(keys)),
-        ("Entries", shown.counts_of(board)),
-        ("Verified ones were received", f"{shown.received_of(board)} (check 5)"),
+        ("Entries", wording.counts_of(board)),
+        ("Verified ones were received", f"{wording.received_of(board)} (check 5)"),
         ("A rank needs", f"the tier {board.rank_from}, or one above it"),
         *(("Not at hand", f"<code>{_said(absent)}</code>") for absent in basis.absent),
     ]
@@ -104,7 +184,7 @@ def _contents(board: Board) -> str:
             "<code>DIR/OWNER/NAME/.eval_results/*.yaml</code>.</p></div>"
         )
     links = "".join(
-        f'<li><a href="#table-{number}">{_said(shown.title_of(table.subject))}</a> '
+        f'<li><a href="#table-{number}">{_said(wording.title_of(table.subject))}</a> '
         f'<span class="quiet">{len(table.rows):,}</span></li>'
         for number, table in enumerate(board.tables)
     )
@@ -115,26 +195,26 @@ def _contents(board: Board) -> str:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _section(board: Board, table: Table, number: int, hub: str) -> str:
+def _section(board: Board, table: BoardTable, number: int, hub: str) -> str:
     heading = f"table-{number}"
     title = f" ({_said(table.title)})" if table.title else ""
-    notes = "".join(f"<p>{note.text} {_code(note.said)}</p>" for note in shown.notes_of(table, board))
+    notes = "".join(f"<p>{note.text} {_code(note.said)}</p>" for note in wording.notes_of(table, board))
     columns = _columns(table)
     head = "".join(_heading(name, table.unit) for name in columns)
     rows = "".join(f"{_row(table, row, hub, columns)}\n" for row in table.rows)
     return (
-        f'<section aria-labelledby="{heading}"><h2 id="{heading}">{_said(shown.title_of(table.subject))}{title}</h2>'
+        f'<section aria-labelledby="{heading}"><h2 id="{heading}">{_said(wording.title_of(table.subject))}{title}</h2>'
         f"{notes}{_settings(table)}{plot(table, number)}"
         f'<div class="wide" role="region" tabindex="0" aria-labelledby="{heading}"><table class="plain board">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>\n"
     )
 
 
-def _settings(table: Table) -> str:
+def _settings(table: BoardTable) -> str:
     if len(table.settings) == 1:
-        return f"<p>All rows: {_code(shown.setting_text(table.settings[0]))}</p>"
+        return f"<p>All rows: {_code(wording.setting_text(table.settings[0]))}</p>"
     listed = (
-        f"<li>{shown.setting_mark(number)}: {_code(shown.setting_text(one))}</li>"
+        f"<li>{wording.setting_mark(number)}: {_code(wording.setting_text(one))}</li>"
         for number, one in enumerate(table.settings)
     )
     return f"<ul>{''.join(listed)}</ul>"
@@ -147,7 +227,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _columns(table: Table) -> list[str]:
+def _columns(table: BoardTable) -> list[str]:
     """Return the columns of a table. One in which no row says anything is left out."""
     entries, several = [row.entry for row in table.rows], len(table.settings) > 1
     is_said = {
@@ -165,18 +245,19 @@ def _heading(name: str, unit: str) -> str:
     return f'<th scope="col"{number}>{name}{f" ({_said(unit)})" if unit and name == "Score" else ""}</th>'
 
 
-def _row(table: Table, row: Row, hub: str, columns: Iterable[str]) -> str:
+def _row(table: BoardTable, row: BoardRow, hub: str, columns: Iterable[str]) -> str:
     entry = row.entry
-    framework = shown.framework_text(entry)
+    framework = wording.framework_text(entry)
+    issuer = f"{_said(entry.issuer)} for {_said(entry.integration)}" if entry.issuer else ""
     cells = {
         "Rank": _number(row.rank),
         "Model": _cell(f"{_said(entry.repo)}{_links(entry, hub)}", entry.repo, "name"),
         "Score": _score(row),
-        "Tier": _cell(_tier(entry), _rank(entry), "short"),
+        "Tier": _cell(_tier(entry), f"{TIERS.index(entry.tier)}", "short"),
         "Setting": _cell(_mark(table, row), f"{row.setting}"),
         "Rank in setting": _number(row.rank_in_setting),
         "Framework": _cell(_said(framework), framework, "said"),
-        "Issuer": _cell(_issuer(entry), entry.issuer, "said"),
+        "Issuer": _cell(issuer, entry.issuer, "said"),
         "Attempt": _cell(_attempt(entry), f"{entry.attempt or ''}", "date"),
         "Chosen from": _number(row.chosen_from),
         "Date": _date(entry),
@@ -186,7 +267,7 @@ def _row(table: Table, row: Row, hub: str, columns: Iterable[str]) -> str:
     return f'<tr{kind} data-tier="{entry.tier}" data-framework="{_said(entry.framework)}">{said}</tr>'
 
 
-def _date(entry: Listed) -> str:
+def _date(entry: BoardEntry) -> str:
     if entry.when is None:
         return _cell("", "")
     claimed = "" if entry.issued_at is not None else "<br>(as it says)"
@@ -208,15 +289,15 @@ def _number(value: int | None) -> str:
     return _cell("–" if value is None else f"{value:,}", "" if value is None else f"{value}", "number")
 
 
-def _score(row: Row) -> str:
+def _score(row: BoardRow) -> str:
     text = number_text(row.value)
     contradicted = "<br>contradicted" if row.contradicted else ""
     return _cell(f"{text}{contradicted}", text, "number")
 
 
-def _tier(entry: Listed) -> str:
+def _tier(entry: BoardEntry) -> str:
     said = "".join(
-        f"<p>{_said(text)}</p>" for text in (entry.tier_reason, f"check 5: {entry.freshness}", shown.place_of(entry))
+        f"<p>{_said(text)}</p>" for text in (entry.tier_reason, f"check 5: {entry.freshness}", wording.place_of(entry))
     )
     return f"<details><summary>{_shape(entry.tier)} {entry.tier}</summary>{said}</details>"
 
@@ -225,27 +306,18 @@ def _shape(tier: Tier) -> str:
     return f'<svg class="shape t-{tier}" viewBox="0 0 16 16" aria-hidden="true"><use href="#s-{tier}"></use></svg>'
 
 
-def _rank(entry: Listed) -> str:
-    """Return by what tiers are sorted: the first is the one with the most behind it."""
-    return f"{TIERS.index(entry.tier)}"
-
-
-def _mark(table: Table, row: Row) -> str:
+def _mark(table: BoardTable, row: BoardRow) -> str:
     selection = table.settings[row.setting].selection
-    return f"{shown.setting_mark(row.setting)}{f' {_code(selection)}' if selection else ''}"
+    return f"{wording.setting_mark(row.setting)}{f' {_code(selection)}' if selection else ''}"
 
 
-def _issuer(entry: Listed) -> str:
-    return f"{_said(entry.issuer)} for {_said(entry.integration)}" if entry.issuer else ""
-
-
-def _attempt(entry: Listed) -> str:
+def _attempt(entry: BoardEntry) -> str:
     since = "" if entry.attempts_since is None else f"<br>since {_time(entry.attempts_since)}"
-    return f"{shown.attempt_text(entry)}{since}"
+    return f"{wording.attempt_text(entry)}{since}"
 
 
-def _links(entry: Listed, hub: str) -> str:
-    links = (("run", entry.run_url), ("commit", shown.commit_url(entry, hub)))
+def _links(entry: BoardEntry, hub: str) -> str:
+    links = (("run", entry.run_url), ("commit", wording.commit_url(entry, hub)))
     written = " ".join(
         f'<a href="{escape(url)}" rel="noreferrer nofollow" aria-label="{name} of {_said(entry.repo)}">{name}</a>'
         for name, url in links
@@ -265,7 +337,8 @@ def _refuted(board: Board) -> str:
     if not board.refuted:
         return ""
     rows = (
-        (entry.repo, entry.benchmark, entry.task, ", ".join(map(shown.score_text, entry.scores)), shown.place_of(entry),
+        (entry.repo, entry.benchmark, entry.task, ", ".join(map(wording.score_text, entry.scores)),
+        wording.place_of(entry),
          entry.tier_reason)
         for entry in board.refuted
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""What stands where in a leaderboard: pure, of listed entries and the benchmarks' definitions.
+"""What stands where in a leaderboard: pure, of judged entries and the benchmarks' definitions.
 
 A table is for one benchmark, task, metric and slice, and for one `benchmark_subset` and `normalization`, which make
-another measurement. Rows that another framework, major version, selection or completeness made stay in one table, each
-with the mark of its setting, and are ranked once more within it. Nothing that anybody may write into a pull request
-takes the place of another row: of a model and setting, what is verified, what is signed and what is neither are chosen
-apart, and refuted entries are in no table.
+another measurement. Rows of another framework, major version, selection or completeness stay in one table, each with
+the mark of its setting, and are ranked once more within it. Nothing that anybody may write into a pull request takes
+the place of another row: of a model and setting, verified, signed and other results are chosen apart, and refuted
+entries are in no table. Text of a file is a stranger's, whatever the tier: writers escape it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,154 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
-from issuer.relying.basis import Basis
-from issuer.relying.leaderboard.listed import Listed, Score, Unread
+from issuer.errors import InputError
+from issuer.relying.verifier import Basis
 from issuer.results.benchmark import Benchmark
-from issuer.verify.report import Tier
+from issuer.results.claims import REVISION, is_repo
+from issuer.verify.report import AtFrom, Report, Said, Tier
 from issuer.verify.reproduction import EXACTLY, Tolerance
 from issuer.verify.tiers import RANKS
+
+FRESH = 5  # the check that says how it is known when the result was received
+
+
+class BoardScore(Struct, frozen=True):
+    """One number of an entry. `metric` is "" for the lone value of the live Hub's entries, which names none."""
+
+    metric: str
+    slice: str
+    value: float
+    selection: str
+
+
+class BoardEntry(Struct, frozen=True, tag="entry"):
+    """A judged entry. `file` and `pointer` say where it stands; `repo` is the model's repository.
+
+    `when` (Unix seconds) is the token's `iat`, which its issuer vouches for; of an entry that nobody has signed, the
+    date that the file says, or None. `received` and `freshness` are how it is known when the file was received, and the
+    evidence of check 5. `issuer`, `integration`, `run_url`, `issued_at` and `attempt` are the token's; empty or None
+    where no good signature is over what the file says.
+    """
+
+    file: str
+    pointer: str
+    repo: str
+    model_revision: str
+    benchmark: str
+    benchmark_revision: str
+    task: str
+    scores: tuple[BoardScore, ...]
+    framework: str
+    framework_version: str
+    completeness: str
+    subset: str
+    normalization: str
+    tier: Tier
+    tier_reason: str
+    received: AtFrom
+    freshness: str
+    when: int | None = None
+    issuer: str = ""
+    integration: str = ""
+    run_url: str = ""
+    issued_at: int | None = None
+    attempt: int | None = None
+    attempts_since: int | None = None
+    token_digest: str = ""
+
+    @property
+    def standing(self) -> int:
+        """How much stands behind it, as a number: the higher, the more (`verify.tiers.RANKS`)."""
+        return RANKS[self.tier]
+
+
+class Unread(Struct, frozen=True, tag="finding"):
+    """What could not be read: the file, line and column (0: the whole), the code and the reason."""
+
+    file: str
+    line: int
+    column: int
+    code: str
+    reason: str
+
+
+BoardItem = BoardEntry | Unread
+
+
+def listed(file: str, report: Report) -> BoardEntry:
+    """List the entry of a report. What its token says is left out where that is not what the file says."""
+    said, signed = report.said, report.verdict != "failed" and report.issued_at is not None
+    normalization = normalization_text(said.normalization)
+    entry = BoardEntry(
+        file, report.pointer, report.repo, _text(said.model_revision), said.dataset.id, _text(said.dataset.revision),
+        _text(said.dataset.task_id), scores_of(said), _text(said.framework.name), _text(said.framework.version),
+        said.completeness, said.benchmark_subset, normalization, report.tier, report.tier_reason, report.at_from,
+        report.checks[FRESH - 1].evidence, moment_of(said.date), token_digest=report.token_digest,
+    )  # fmt: skip
+    return _with_token(entry, report) if signed else entry
+
+
+def _with_token(entry: BoardEntry, report: Report) -> BoardEntry:
+    attempt = report.attempt
+    return msgspec.structs.replace(
+        entry, when=report.issued_at, issuer=report.issuer, integration=report.integration, run_url=report.run_url,
+        issued_at=report.issued_at, attempt=None if attempt is None else attempt.number,
+        attempts_since=None if attempt is None else attempt.since,
+    )  # fmt: skip
+
+
+def unread(error: InputError) -> Unread:
+    """List what could not be read."""
+    return Unread(error.place.file, error.place.line, error.place.column, str(error.code), error.detail)
+
+
+def scores_of(said: Said) -> tuple[BoardScore, ...]:
+    """Return the numbers that an entry says, each with what was chosen of the run for it."""
+    if not said.metrics:
+        return () if said.value is UNSET else (lone_score(said.value),)
+    return tuple(score_of(one.metric_id, _text(one.slice), one.value, said.selection) for one in said.metrics)
+
+
+def score_of(metric: str, of_slice: str, value: float, selection: Mapping[str, str]) -> BoardScore:
+    """Return a number of a run, with what the run's `selection` says of it."""
+    pair = f"{metric} ({of_slice})" if of_slice else metric
+    return BoardScore(metric, of_slice, value, selection.get(pair, ""))
+
+
+def lone_score(value: float) -> BoardScore:
+    """Return the `value` of an entry that names no metric."""
+    return BoardScore("", "", value, "")
+
+
+def normalization_text(normalization: Mapping[str, Any]) -> str:
+    """Return `normalization` as one text, equal where it says the same; "" where it is not there."""
+    return msgspec.json.encode(normalization, order="deterministic").decode() if normalization else ""
+
+
+def moment_of(date: str) -> int | None:
+    """Read an ISO date or time as Unix seconds; without an offset it is UTC. None where it is no date."""
+    try:
+        moment = datetime.fromisoformat(date)
+    except ValueError:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def commit_path(entry: BoardEntry) -> str:
+    """Return the path of the model's commit on a Hub, or "" where the file does not say a full one."""
+    known = is_repo(entry.repo) and REVISION.fullmatch(entry.model_revision)
+    return f"{entry.repo}/commit/{entry.model_revision}" if known else ""
+
+
+def _text(value: str | UnsetType) -> str:
+    return "" if value is UNSET else value
+
 
 BOARD_VERSION: Literal[1] = 1
 NOT_NAMED = "not named"  # how a lone value's metric is called; no metric id has a space
@@ -31,7 +169,7 @@ Direction = Literal["higher", "lower", "unknown"]
 Definitions = Mapping[tuple[str, str], Benchmark]
 
 
-class Asked(Struct, frozen=True):
+class RankOptions(Struct, frozen=True):
     """How to rank. `best` takes the best result of a model instead of the newest, `every_metric` the metrics that are
     not primary too. A rank is for entries of the tier `rank_from` and those above. `stated` says for metrics that no
     definition at hand has which way is better. Values that differ by no more than `tolerance` do not contradict."""
@@ -43,7 +181,7 @@ class Asked(Struct, frozen=True):
     tolerance: Tolerance = EXACTLY
 
 
-class Subject(Struct, frozen=True, order=True):
+class TableSubject(Struct, frozen=True, order=True):
     """What a table is of. `direction` is which way is better, by the `eval.yaml` of each row's own commit."""
 
     benchmark: str
@@ -64,7 +202,7 @@ class Setting(Struct, frozen=True, order=True):
     completeness: str
 
 
-class Row(Struct, frozen=True):
+class BoardRow(Struct, frozen=True):
     """A line of a table. `rank` is one more than the number of other models with a better row that has a rank, so equal
     values have equal ranks; None where it has none. `rank_in_setting` is the same among rows of its setting, which is
     the number of one of the table's. It was chosen from `chosen_from` results of its model, setting and standing;
@@ -76,22 +214,21 @@ class Row(Struct, frozen=True):
     value: float
     chosen_from: int
     contradicted: bool
-    entry: Listed
+    entry: BoardEntry
 
 
-class Table(Struct, frozen=True):
+class BoardTable(Struct, frozen=True):
     """A ranked table, best first; where the direction is not known, in the order of the models' names, without ranks.
+    `primary`: a definition says that this is the benchmark's primary metric. `title` and `unit` are the
+    definition's."""
 
-    `primary`: a definition says that this is the benchmark's primary metric. `title` and `unit` are the definition's.
-    """
-
-    subject: Subject
+    subject: TableSubject
     primary: bool
     title: str
     unit: str
     settings: tuple[Setting, ...]
     benchmark_revisions: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[BoardRow, ...]
 
 
 class Board(Struct, frozen=True):
@@ -102,15 +239,19 @@ class Board(Struct, frozen=True):
     basis: Basis
     chosen: Literal["newest", "best"]
     rank_from: Tier
-    tables: tuple[Table, ...]
-    refuted: tuple[Listed, ...]
+    tables: tuple[BoardTable, ...]
+    refuted: tuple[BoardEntry, ...]
     unread: tuple[Unread, ...]
     by_tier: Mapping[str, int]
     by_received: Mapping[str, int]
 
 
 def rank(
-    entries: Sequence[Listed], unread: Sequence[Unread], definitions: Definitions, basis: Basis, asked: Asked
+    entries: Sequence[BoardEntry],
+    unread: Sequence[Unread],
+    definitions: Definitions,
+    basis: Basis,
+    asked: RankOptions,
 ) -> Board:
     """Make the leaderboard of these entries."""
     refuted = tuple(entry for entry in entries if entry.tier == "refuted")
@@ -128,7 +269,7 @@ def rank(
 class _Candidate(Struct, frozen=True):
     """A number of an entry, on its way into a table. `when` is None where the file says a time that has not come."""
 
-    entry: Listed
+    entry: BoardEntry
     value: float
     setting: Setting
     when: int | None
@@ -156,8 +297,10 @@ class _Defined(Struct, frozen=True):
     listed: bool = True
 
 
-def _tables(entries: Iterable[Listed], definitions: Definitions, asked: Asked, now: int) -> Iterator[Table]:
-    drafts: dict[Subject, _Draft] = {}
+def _tables(
+    entries: Iterable[BoardEntry], definitions: Definitions, asked: RankOptions, now: int
+) -> Iterator[BoardTable]:
+    drafts: dict[TableSubject, _Draft] = {}
     for entry in entries:
         if entry.tier == "refuted":
             continue
@@ -171,7 +314,7 @@ def _tables(entries: Iterable[Listed], definitions: Definitions, asked: Asked, n
         yield _table(subject, drafts[subject], asked)
 
 
-def _defined(definition: Benchmark | None, task: str, score: Score, asked: Asked) -> _Defined:
+def _defined(definition: Benchmark | None, task: str, score: BoardScore, asked: RankOptions) -> _Defined:
     stated = asked.stated.get(score.metric or NOT_NAMED, "unknown")
     known = definition if definition is not None and task in definition.task_ids else None
     metric = next((one for one in known.metrics if one.id == score.metric), None) if known else None
@@ -186,13 +329,13 @@ def _defined(definition: Benchmark | None, task: str, score: Score, asked: Asked
     return _Defined(direction, primary, title, unit)
 
 
-def _subject(entry: Listed, score: Score, direction: Direction) -> Subject:
-    return Subject(
+def _subject(entry: BoardEntry, score: BoardScore, direction: Direction) -> TableSubject:
+    return TableSubject(
         entry.benchmark, entry.task, score.metric, score.slice, entry.subset, entry.normalization, direction
     )  # fmt: skip
 
 
-def _candidate(entry: Listed, score: Score, now: int) -> _Candidate:
+def _candidate(entry: BoardEntry, score: BoardScore, now: int) -> _Candidate:
     setting = Setting(entry.framework, major_of(entry.framework_version), score.selection, entry.completeness)
     when = entry.when if entry.when is not None and entry.when <= now + _LEEWAY_S else None
     return _Candidate(entry, score.value, setting, when)
@@ -207,7 +350,7 @@ def major_of(version: str) -> str:
 # -- which rows --------------------------------------------------------------------------------------------------------
 
 
-def _table(subject: Subject, draft: _Draft, asked: Asked) -> Table:
+def _table(subject: TableSubject, draft: _Draft, asked: RankOptions) -> BoardTable:
     candidates = draft.candidates
     settings = tuple(sorted({one.setting for one in candidates}))
     groups: defaultdict[tuple[str, Setting, int], list[_Candidate]] = defaultdict(list)
@@ -216,19 +359,21 @@ def _table(subject: Subject, draft: _Draft, asked: Asked) -> Table:
     rows = [row for group in groups.values() for row in _chosen(group, subject, settings, asked)]
     revisions = tuple(sorted({row.entry.benchmark_revision for row in rows}))
     members = subject, draft.primary, draft.title, draft.unit, settings, revisions
-    return Table(*members, tuple(_ranked(rows, subject.direction, RANKS[asked.rank_from])))
+    return BoardTable(*members, tuple(_ranked(rows, subject.direction, RANKS[asked.rank_from])))
 
 
 _REST, _SIGNED, _VERIFIED = range(3)  # one of these never takes the place of another
 
 
-def _kind(entry: Listed) -> int:
+def _kind(entry: BoardEntry) -> int:
     if entry.standing >= RANKS["verified"]:
         return _VERIFIED
     return _SIGNED if entry.tier == "signed" else _REST
 
 
-def _chosen(group: Sequence[_Candidate], subject: Subject, settings: Sequence[Setting], asked: Asked) -> Iterator[Row]:
+def _chosen(
+    group: Sequence[_Candidate], subject: TableSubject, settings: Sequence[Setting], asked: RankOptions
+) -> Iterator[BoardRow]:
     """Yield the row of a model, and a row of each verified result that contradicts it."""
     results = _without_copies(group)
     newest = max(results, key=lambda one: one.age)
@@ -236,7 +381,7 @@ def _chosen(group: Sequence[_Candidate], subject: Subject, settings: Sequence[Se
     others = _contradicting(first, results, subject.metric, asked) if _kind(first.entry) == _VERIFIED else []
     for one in (first, *others):
         setting = settings.index(one.setting)
-        yield Row(None, None, setting, one.value, len(results), bool(others), one.entry)
+        yield BoardRow(None, None, setting, one.value, len(results), bool(others), one.entry)
 
 
 def _without_copies(group: Sequence[_Candidate]) -> list[_Candidate]:
@@ -254,11 +399,9 @@ def _best(results: Sequence[_Candidate], direction: Direction) -> _Candidate:
     return max(results, key=lambda one: (sign * one.value, one.age))
 
 
-def _strongest(first: _Candidate, results: Sequence[_Candidate], metric: str, asked: Asked) -> _Candidate:
-    """Return the result behind which most stands, of those of the same commits that agree with the first.
-
-    A reproduction is newer than what it reproduces, and would hide it.
-    """
+def _strongest(first: _Candidate, results: Sequence[_Candidate], metric: str, asked: RankOptions) -> _Candidate:
+    """Return the result behind which most stands, of those of the same commits that agree with the first. A
+    reproduction is newer than what it reproduces, and would hide it."""
     agreeing = [
         one
         for one in results
@@ -267,7 +410,9 @@ def _strongest(first: _Candidate, results: Sequence[_Candidate], metric: str, as
     return max(agreeing, key=lambda one: (one.entry.standing, one.age))
 
 
-def _contradicting(first: _Candidate, results: Sequence[_Candidate], metric: str, asked: Asked) -> list[_Candidate]:
+def _contradicting(
+    first: _Candidate, results: Sequence[_Candidate], metric: str, asked: RankOptions
+) -> list[_Candidate]:
     """Return what was verified of the same commits with another number: the newest of each."""
     found: dict[float, _Candidate] = {}
     for one in sorted(results, key=lambda one: one.age, reverse=True):
@@ -277,14 +422,14 @@ def _contradicting(first: _Candidate, results: Sequence[_Candidate], metric: str
     return list(found.values())
 
 
-def _commits(entry: Listed) -> tuple[str, str]:
+def _commits(entry: BoardEntry) -> tuple[str, str]:
     return entry.model_revision, entry.benchmark_revision
 
 
 # -- in which order ----------------------------------------------------------------------------------------------------
 
 
-def _ranked(rows: Sequence[Row], direction: Direction, floor: int) -> list[Row]:
+def _ranked(rows: Sequence[BoardRow], direction: Direction, floor: int) -> list[BoardRow]:
     if direction == "unknown":
         return sorted(rows, key=lambda row: (row.entry.repo, -row.entry.standing, row.setting, row.value))
     sign = -1 if direction == "higher" else 1
@@ -292,12 +437,12 @@ def _ranked(rows: Sequence[Row], direction: Direction, floor: int) -> list[Row]:
     in_all = _ranks(ordered, floor, lambda _row: 0)
     in_setting = _ranks(ordered, floor, lambda row: row.setting)
     return [
-        Row(whole, own, row.setting, row.value, row.chosen_from, row.contradicted, row.entry)
+        BoardRow(whole, own, row.setting, row.value, row.chosen_from, row.contradicted, row.entry)
         for row, whole, own in zip(ordered, in_all, in_setting, strict=True)
     ]
 
 
-def _ranks(ordered: Sequence[Row], floor: int, within: Callable[[Row], int]) -> Iterator[int | None]:
+def _ranks(ordered: Sequence[BoardRow], floor: int, within: Callable[[BoardRow], int]) -> Iterator[int | None]:
     """Yield the rank of each row among those of one kind. Models are counted, not rows: who has many rows pushes nobody
     further down by them."""
     better: defaultdict[int, set[str]] = defaultdict(set)

@@ -104,10 +104,8 @@ end
 
 -- Count the results of a request: beside `tokens`, `keys` and `owners` of today and `of_run`, what is kept of the CI run.
 -- Their keys follow KEYS[before], and `held` has their values: what is of a foreign kind is as good as gone.
-local function count(before, held, filter, now_s, epoch, tokens, keys, owners, run, of_run)
-  local raw_items = ARGV[4]
-  local window_s, twins_s, results, distinct, attempts, files_limit, artifact, spread, owners_a_day, owners_a_run,
-    tokens_a_day, tokens_a_run, at = struct.unpack('>I4I4BBBBBBI2I2I4I4', raw_items)
+local function count(counting, before, held, filter, now_s, epoch, tokens, keys, owners, of_run)
+  local limits, raw_items, at = counting.limits, ARGV[4], 1
   local records, twins, items, marks, crossed, severity, worst = {}, {}, {}, {}, {}, 0, nil
 
   local function cross(signal, its)
@@ -115,11 +113,11 @@ local function count(before, held, filter, now_s, epoch, tokens, keys, owners, r
     if its > severity then severity, worst = its, signal end
   end
 
-  local has_run, run_tokens, run_owners = run ~= NO_RUN, 0, ''
+  local has_run, run_tokens, run_owners = counting.run, 0, ''
   if of_run then run_tokens, run_owners = struct.unpack('>I4', of_run), string.sub(of_run, 5) end
 
-  local from, key = now_s - window_s, before
-  for item = 1, results do
+  local from, key = now_s - limits.window_s, before
+  for item = 1, counting.results do
     local values, repo, owner, has_twins, files, last = struct.unpack('>c16c8c8BB', raw_items, at)
     at = last + files * MARK
     files = string.sub(raw_items, last, at - 1)
@@ -150,8 +148,8 @@ local function count(before, held, filter, now_s, epoch, tokens, keys, owners, r
       end
     end
 
-    if is_new and total > distinct then cross('attempts', attempts) end
-    if sharing > files_limit then cross('artifact', artifact) end
+    if is_new and total > limits.attempts then cross('attempts', limits.attempts_then) end
+    if sharing > limits.artifact then cross('artifact', limits.artifact_then) end
     if is_twin then cross('twins', 0) end
 
     owners = add_mark(owners, owner, MAX_OWNERS)
@@ -162,24 +160,24 @@ local function count(before, held, filter, now_s, epoch, tokens, keys, owners, r
       is_new and 0xc3 or 0xc2, 0xcc, sharing, is_twin and 0xc3 or 0xc2)
   end
 
-  tokens = tokens + results
+  tokens = tokens + counting.results
   if has_run and (run_tokens > 0 or keys < MAX_NEW_KEYS) then
     if run_tokens == 0 then keys = keys + 1 end
-    run_tokens = run_tokens + results
+    run_tokens = run_tokens + counting.results
   else
     run_owners = ''
   end
   local day_owners, owners_of_run = #owners / MARK, #run_owners / MARK
-  if day_owners > owners_a_day then cross('spread', spread) end
-  if owners_of_run > owners_a_run then cross('spread', spread) end
-  if tokens > tokens_a_day then cross('spread', spread) end
-  if run_tokens > tokens_a_run then cross('spread', spread) end
+  if day_owners > limits.owners_a_day then cross('spread', limits.spread_then) end
+  if owners_of_run > limits.owners_a_run then cross('spread', limits.spread_then) end
+  if tokens > limits.tokens_a_day then cross('spread', limits.spread_then) end
+  if run_tokens > limits.tokens_a_run then cross('spread', limits.spread_then) end
 
   return {
-    records = records, window_s = window_s, twins = twins, twins_s = twins_s, marks = marks,
+    records = records, window_s = limits.window_s, twins = twins, twins_s = limits.twins_s, marks = marks,
     crossed = crossed, severity = severity, signal = worst, tokens = tokens, keys = keys, owners = owners,
     of_run = run_tokens > 0 and struct.pack('>I4', run_tokens) .. run_owners,
-    tally = struct.pack('>BBI2', 0x97, 0xdc, results) .. table.concat(items)
+    tally = struct.pack('>BBI2', 0x97, 0xdc, counting.results) .. table.concat(items)
       .. struct.pack('>BI4BI4BI4BI4', 0xce, day_owners, 0xce, owners_of_run, 0xce, tokens, 0xce, run_tokens),
   }
 end

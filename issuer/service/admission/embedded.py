@@ -24,7 +24,8 @@ from typing import IO
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.service.bounds import EMBEDDED_START_S, MAX_SOCKET_PATH_BYTES
+from issuer.io.bounds import MAX_SOCKET_PATH_BYTES
+from issuer.service.admission.bounds import EMBEDDED_START_S
 
 SCHEME = "unix://"
 NEXT_STEP = "In the checkout, run `pip install '.[embedded]'`, or give the URL of a Redis or Valkey."

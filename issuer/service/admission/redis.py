@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 
 from issuer.codes import Code
-from issuer.errors import SetupError, Undecided
-from issuer.issuance.ports import AdmissionRequest, Admitted, Counted
-from issuer.service.admission.client import (
+from issuer.errors import Refused, SetupError, Undecided
+from issuer.io.bounds import CALL_S
+from issuer.io.redis_client import (
+    PREFIX,
     Bearing,
     Command,
     Connections,
+    Failure,
     Memory,
     bearing_of,
     connect,
@@ -31,32 +34,31 @@ from issuer.service.admission.client import (
     why_of,
     wrong_time,
 )
+from issuer.issuance.ports import AdmissionRequest, Admitted, Counted
+from issuer.issuance.steps import Payer, Registered
+from issuer.service.admission.bounds import (
+    HEARD_S,
+    MAX_STANDINGS,
+    PIPELINE_CALLS,
+    PIPELINE_S,
+    PIPELINES,
+    REPLICAS_MS,
+    STANDING_S,
+    STORE_START_S,
+)
 from issuer.service.admission.script import (
     EPOCH_KEY,
-    PREFIX,
     SCRIPT,
     SCRIPT_SHA,
     Bill,
     bill_of,
     keys_of,
     pack_call,
-    pack_counting,
+    pack_items,
     read_answer,
-)
-from issuer.service.bounds import (
-    CALL_S,
-    HEARD_S,
-    PIPELINE_CALLS,
-    PIPELINE_S,
-    PIPELINES,
-    REPLICAS_MS,
-    STORE_START_S,
 )
 
 READY_KEY = PREFIX + b"ready"
-
-# The errors of the store and of the way to it. redis-py's own TimeoutError is a RedisError.
-Failure = (RedisError, OSError, TimeoutError)
 
 
 class PendingCall(Struct, frozen=True):
@@ -69,7 +71,7 @@ class PendingCall(Struct, frozen=True):
     argument: bytes
     candidate: bytes
     replaces: bytes
-    counting: bytes
+    items: bytes
     answer: asyncio.Future[object]
 
     def settle(self, answer: object) -> None:
@@ -243,7 +245,7 @@ class RedisAdmission:
         bill = bill_of(call.payer, call.limits, call.cost, call.refused)
         keys = keys_of(call, bill)
         argument = self._argument(call, ticket, bill)
-        pending = PendingCall(keys, argument, call.candidate, call.replaces, pack_counting(call), loop.create_future())
+        pending = PendingCall(keys, argument, call.candidate, call.replaces, pack_items(call), loop.create_future())
         self._queue.append(pending)
         self._schedule_sending()
         # A third of the cost of asyncio.timeout; a call that gave up is settled, and so left behind.
@@ -307,7 +309,7 @@ class RedisAdmission:
     ) -> list[object]:
         """Send calls as one pipeline; answer i, or the error in its place, belongs to call i."""
         commands: list[Command] = [
-            (command, script, len(call.keys), *call.keys, call.argument, call.candidate, call.replaces, call.counting)
+            (command, script, len(call.keys), *call.keys, call.argument, call.candidate, call.replaces, call.items)
             for call in calls
         ]
         if self._wait_replicas:
@@ -333,3 +335,49 @@ def _settle_all(calls: Sequence[PendingCall], answer: object) -> None:
 
 def _at_least(count: int, answer: object) -> bool:
     return isinstance(answer, int) and answer >= count
+
+
+# -- known quarantines ------------------------------------------------------------------------------------------------
+
+# A quarantined caller asks again and again. For a moment after the store has said so, its requests are refused with
+# their bodies unread and without another call; then the store is asked again, because only it knows the end.
+
+
+class _Known(Refused):
+    """What was known already: it is no news, or who asks without a pause would be held for ever."""
+
+
+class _Told(Struct, frozen=True):
+    """What the store said, and until when it is believed."""
+
+    error: Refused
+    until_s: float
+
+
+class KnownStanding:
+    """Implements `issuance.ports.Standing` for one process. `now_s` replaces the monotonic clock in tests."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._told: dict[Payer, _Told] = {}
+
+    def refusal(self, registered: Registered) -> Refused | None:
+        """Return what is known against a caller now, if anything."""
+        payer = registered.payer
+        told = self._told.get(payer)
+        if told is None:
+            return None
+        if told.until_s <= self._now_s():
+            del self._told[payer]
+            return None
+        return _Known(told.error.code, told.error.detail, retry_after_s=told.error.retry_after_s)
+
+    def learn(self, registered: Registered, error: Refused) -> None:
+        """Remember a quarantine that the store told of, for `STANDING_S`, and never past its end."""
+        if error.code is not Code.ABUSE_QUARANTINED or isinstance(error, _Known):
+            return
+        payer = registered.payer
+        self._told.pop(payer, None)
+        if len(self._told) >= MAX_STANDINGS:
+            del self._told[next(iter(self._told))]  # the oldest: the store is asked about it again
+        self._told[payer] = _Told(error, self._now_s() + min(STANDING_S, error.retry_after_s or 0))

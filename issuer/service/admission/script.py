@@ -12,23 +12,22 @@ import struct
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
-from issuer.abuse import NOTHING_COUNTED, SPREADS, THENS, Abuse, Name, read_tally
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.formats.times import show_time
+from issuer.io.redis_client import PREFIX
 from issuer.issuance.ports import AdmissionRequest, Admitted, Counted, Item, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
-from issuer.limits import Limits, Rate, RateState, used
-from issuer.service.bounds import AGAIN_RATE, RESEMBLING_RATE
+from issuer.limits.abuse import NOTHING_COUNTED, SPREADS, THENS, Abuse, Name, read_tally
+from issuer.limits.rate import Limits, Rate, RateState, used
+from issuer.service.admission.bounds import AGAIN_RATE, RESEMBLING_RATE
 
 SCRIPT = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("count.lua", "admit.lua"))
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that EVALSHA demands
 
-# One hash tag: a cluster keeps all keys of a call in one slot, which a script demands. The number is the version of all
-# that is kept: another one finds no epoch, and so refuses what was issued under this one, as after a loss.
-PREFIX = b"{evi1}:"
 EPOCH_KEY = PREFIX + b"epoch"
 DAY_S = 86_400
 
@@ -36,11 +35,17 @@ DAY_S = 86_400
 # was counted last, its tokens and new keys.
 STATE = struct.Struct(">QIIH")
 
-# A rate as the script takes it: what `limits.spend` would add to the arrival time, and tolerate, in microseconds.
-Charge = tuple[int, int]
 
+class Charge(Struct, frozen=True):
+    """A rate as the script takes it: what `limits.spend` would add to the arrival time, and tolerate."""
 
-_NO_CHARGE: Charge = (0, 0)
+    interval_us: int
+    tolerance_us: int
+
+    @classmethod
+    def of(cls, rate: Rate, cost: int = 1) -> Charge:
+        """Make that of so many requests."""
+        return cls(rate.interval_us * cost, rate.tolerance_us)
 
 
 class Due(Struct, frozen=True):
@@ -51,6 +56,11 @@ class Due(Struct, frozen=True):
     rate: Rate
     cost: int = 1
     name: str = ""
+
+    @property
+    def charge(self) -> Charge:
+        """What the script charges."""
+        return Charge.of(self.rate, self.cost)
 
 
 class Bill(Struct, frozen=True):
@@ -74,11 +84,7 @@ class Bill(Struct, frozen=True):
         return tuple([due for due in (self.own, self.shared) if due is not None])
 
 
-def _charge(rate: Rate, cost: int = 1) -> Charge:
-    return rate.interval_us * cost, rate.tolerance_us
-
-
-_AGAIN = _charge(AGAIN_RATE)
+_AGAIN = Charge.of(AGAIN_RATE)
 
 
 @functools.lru_cache(4096)
@@ -94,7 +100,7 @@ def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
     return Bill(
         own=own,
         shared=shared,
-        refusals=_charge(limits.refusals) if refused else None,
+        refusals=Charge.of(limits.refusals) if refused else None,
         keys=(EPOCH_KEY,) if shared is None else (EPOCH_KEY, key),
         payer=names.payer,
         filter=names.filter,
@@ -118,61 +124,121 @@ def keys_of(call: AdmissionRequest, bill: Bill) -> tuple[bytes, ...]:
     return tuple(keys)
 
 
-_HEAD = struct.Struct(">QQIBQQQQBQQBQQBQQH12sQQQBBB").pack
-_USE = struct.Struct(">IQQ").pack
-_COUNTING = struct.Struct(">IIBBBBBBHHII").pack
 _ITEM = struct.Struct(">16s8s8sBB").pack
-_NO_RUN = b"run         "
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class UseCall(Struct, frozen=True, omit_defaults=True):
+    """The use that a call claims. `signed_by` stands before the counts and the template that the store keeps."""
+
+    allowed: int
+    keep_until: int
+    slot: str
+    signed_by: str
+    usable_kids: str
+    issued_at: int | None = None
+
+    @classmethod
+    def of(cls, use: Use) -> UseCall:
+        """Make it of a use."""
+        return cls(
+            use.allowed,
+            use.keep_until,
+            f"d:{use.request_digest}",
+            f"{use.template_exp} {use.kid} ",
+            f" {' '.join(use.usable_kids)} ",
+            use.issued_at,
+        )
+
+
+class CountLimits(Struct, frozen=True):
+    """When `count.lua` raises a signal, and what that does, as the index in `abuse.THENS`."""
+
+    window_s: int
+    twins_s: int
+    attempts: int
+    attempts_then: int
+    artifact: int
+    artifact_then: int
+    spread_then: int
+    owners_a_day: int
+    owners_a_run: int
+    tokens_a_day: int
+    tokens_a_run: int
+
+
+class CountCall(Struct, frozen=True, omit_defaults=True):
+    """What is counted of a call, beside its results: of these the number, and that of their keys. `run` is the field of
+    the CI run; `limits` are `CountLimits`."""
+
+    keys: int
+    results: int
+    limits: Raw
+    throttle: Charge
+    throttle_us: int
+    run: str | None = None
+
+    @classmethod
+    def of(cls, call: AdmissionRequest) -> CountCall | None:
+        """Make it of a call; None where nothing is counted."""
+        if call.countable is None:
+            return None
+        items, throttle, run = call.countable.items, call.abuse.throttle, call.countable.run
+        return cls(
+            len(items) + sum([bool(one.twins) for one in items]),
+            len(items),
+            _limits_of(call.abuse),
+            Charge.of(throttle, call.cost),
+            throttle.for_s * 1_000_000,
+            f"run {run.decode()}" if run else None,
+        )
+
+
+class Call(Struct, frozen=True, omit_defaults=True):
+    """A call as `admit.lua` reads it: numbers and text by their names. `now_us` is 0 for the clock of the store;
+    `presented` is the number of uses of a token where the call claims none of them."""
+
+    ticket: int
+    now_us: int
+    leeway_s: int
+    again: Charge
+    quarantine_us: int
+    signal_quarantine_us: int
+    is_durable: bool = False
+    own: Charge | None = None
+    shared: Charge | None = None
+    refusals: Charge | None = None
+    presented: int | None = None
+    use: UseCall | None = None
+    counting: CountCall | None = None
 
 
 def pack_call(
     call: AdmissionRequest, bill: Bill, ticket: int, now_us: int, leeway_s: int, *, is_durable: bool
 ) -> bytes:
-    """Write a call as `admit.lua` reads it, but its templates and what is counted."""
-    use, presented = call.use, call.presented
-    quarantine_us, by_signal_us = call.limits.quarantine_s * 1_000_000, call.abuse.quarantine_s * 1_000_000
-    parts = [
-        _HEAD(
-            ticket, now_us, leeway_s, is_durable, *_AGAIN, quarantine_us, by_signal_us,
-            bill.own is not None, *_charge_of(bill.own), bill.shared is not None, *_charge_of(bill.shared),
-            bill.refusals is not None, *(bill.refusals or _NO_CHARGE), *_counting_of(call),
-            use is None and presented is not None, use is not None, use is not None and use.issued_at is not None,
+    """Write a call as `admit.lua` reads it, but its templates and its results."""
+    return _encode(
+        Call(
+            ticket,
+            now_us,
+            leeway_s,
+            _AGAIN,
+            call.limits.quarantine_s * 1_000_000,
+            call.abuse.quarantine_s * 1_000_000,
+            is_durable,
+            None if bill.own is None else bill.own.charge,
+            None if bill.shared is None else bill.shared.charge,
+            bill.refusals,
+            call.presented.allowed if call.presented and not call.use else None,
+            None if call.use is None else UseCall.of(call.use),
+            CountCall.of(call),
         )
-    ]  # fmt: skip
-    if use is not None:
-        parts.append(_USE(use.allowed, use.issued_at or 0, use.keep_until))
-        signed_by = f"{use.template_exp} {use.kid} ".encode()  # what stands before the counts and the template
-        kids, slot = f" {' '.join(use.usable_kids)} ".encode(), b"d:" + use.request_digest.encode()
-        parts += [bytes((len(signed_by),)), signed_by, len(kids).to_bytes(2, "big"), kids]
-        parts += [bytes((len(slot),)), slot]
-    elif presented is not None:
-        parts.append(presented.allowed.to_bytes(4, "big"))
-    return b"".join(parts)
+    )
 
 
-def _charge_of(due: Due | None) -> Charge:
-    return _NO_CHARGE if due is None else _charge(due.rate, due.cost)
-
-
-def _counting_of(call: AdmissionRequest) -> tuple[int, bytes, int, int, int]:
-    """Return what `admit.lua` itself must know of what is counted: how many keys, the field of the CI run, and the
-    charge and the time of a throttle."""
-    if call.countable is None:
-        return 0, _NO_RUN, 0, 0, 0
-    items, throttle = call.countable.items, call.abuse.throttle
-    keys = len(items) + sum([bool(one.twins) for one in items])
-    run = b"run " + call.countable.run if call.countable.run else _NO_RUN
-    return keys, run, *_charge(throttle, call.cost), throttle.for_s * 1_000_000
-
-
-def pack_counting(call: AdmissionRequest) -> bytes:
-    """Write what is counted of a call as `count.lua` reads it; empty where nothing is."""
-    if call.countable is None:
-        return b""
-    items, abuse = call.countable.items, call.abuse
-    windows = abuse.attempts.per_days * DAY_S, abuse.twins.per_days * DAY_S
-    head = _COUNTING(*windows, len(items), *_limits_of(abuse))
-    return head + b"".join([_pack_item(one) for one in items])
+def pack_items(call: AdmissionRequest) -> bytes:
+    """Write the results that a call counts as `count.lua` reads them; empty where it counts none."""
+    return b"" if call.countable is None else b"".join([_pack_item(one) for one in call.countable.items])
 
 
 def _pack_item(item: Item) -> bytes:
@@ -181,10 +247,11 @@ def _pack_item(item: Item) -> bytes:
 
 
 @functools.lru_cache(4096)
-def _limits_of(abuse: Abuse) -> tuple[int, ...]:
-    """Return when `count.lua` raises a signal, and what that does, as the index in `abuse.THENS`."""
+def _limits_of(abuse: Abuse) -> Raw:
     attempts, artifact, spread = abuse.attempts, abuse.artifact, abuse.spread
-    return (
+    limits = CountLimits(
+        attempts.per_days * DAY_S,
+        abuse.twins.per_days * DAY_S,
         attempts.distinct,
         THENS.index(attempts.then),
         artifact.distinct,
@@ -192,6 +259,7 @@ def _limits_of(abuse: Abuse) -> tuple[int, ...]:
         THENS.index(spread.then),
         *(getattr(spread, name) for name in SPREADS),
     )
+    return Raw(_encode(limits))
 
 
 def record_of(use: Use | Presented) -> bytes:

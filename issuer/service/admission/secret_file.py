@@ -10,11 +10,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
-from issuer.issuance.store_secret import StoreSecret
-from issuer.service.bounds import MAX_SECRET_BYTES, SECRET_KEY_BYTES, SECRET_KEYS
+from issuer.io import files
+from issuer.io.bounds import MAX_SECRET_BYTES
+from issuer.issuance.steps import StoreSecret
+from issuer.service.admission.bounds import SECRET_KEY_BYTES, SECRET_KEYS
 
 _KEYS = re.compile(rb"(?:[0-9a-f]{%d}\r?\n?){1,%d}" % (SECRET_KEY_BYTES * 2, SECRET_KEYS))
 

@@ -17,15 +17,15 @@ import httpx2
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
+from issuer.formats.times import LEEWAY_S
 from issuer.identity.profiles import derive
-from issuer.identity.provider import Provider
-from issuer.identity.token import LEEWAY_S
-from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
-from issuer.service.authn.fetch import Fetcher, FetchRefused, NoteAnswer, ReportFailure
-from issuer.service.authn.sources import Allowance
-from issuer.service.authn.transport import CheckedTransport, asking, read_object
-from issuer.service.bounds import ANSWER_KEPT_S
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
+from issuer.io.fetch import FetchRefused
+from issuer.limits.sources import Allowance
+from issuer.service.authn.bounds import ANSWER_KEPT_S
+from issuer.service.authn.keysets import NoteAnswer, ProviderFetcher, ReportFailure
+from issuer.service.authn.opaque_tokens import AnswerCache, CheckedTransport, ProviderAnswer, asking, read_object
 
 WHOAMI = "/api/whoami-v2"
 # A user's or an organization's own token; `hf_oauth_...` and `hf_jwt_...` are others.
@@ -38,7 +38,7 @@ class HuggingFace:
 
     def __init__(
         self,
-        fetcher: Fetcher,
+        fetcher: ProviderFetcher,
         *,
         report: ReportFailure = lambda _provider, _reason: None,
         note_answer: NoteAnswer = lambda _provider: None,

@@ -1,7 +1,7 @@
 """Opaque OAuth access tokens: their provider is asked about them (RFC 7662), and its answer is judged as a token is.
 
-A credential is shown to the one provider that it was dispatched to, by Authlib's client, over `transport.py`'s checked
-connections. A question without an answer that is understood is undecided (503), never a pass.
+A credential is shown to the one provider that it was dispatched to, by Authlib's client, over `opaque_tokens.py`'s
+checked connections. A question without an answer that is understood is undecided (503), never a pass.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ import msgspec
 from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]
 from msgspec import UNSET
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError
 from issuer.formats.jose import MAX_TOKEN_BYTES
 from issuer.formats.strict_json import JSON
-from issuer.identity.caller import Caller
+from issuer.formats.times import LEEWAY_S
 from issuer.identity.profiles import derive
-from issuer.identity.provider import Introspection, Provider
-from issuer.identity.token import LEEWAY_S, check_audience, check_id, check_unbound, read_unix_s
-from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
-from issuer.service.authn.fetch import FAILURES, Fetcher, FetchRefused, NoteAnswer, ReportFailure, reason
-from issuer.service.authn.oauth import credential_of
-from issuer.service.authn.sources import Allowance
-from issuer.service.authn.transport import CheckedTransport, asking, read_object
-from issuer.service.bounds import ENDPOINT_KEPT_S, MAX_KEPT_BYTES, MAX_SECRET_BYTES, MAX_TEXT_CHARS
+from issuer.identity.table import Introspection, Provider
+from issuer.identity.token import Caller, check_audience, check_id, check_unbound, read_unix_s
+from issuer.io import files
+from issuer.io.bounds import MAX_SECRET_BYTES
+from issuer.io.fetch import FAILURES, FetchRefused, reason
+from issuer.limits.sources import Allowance
+from issuer.service.authn.authenticator import credential_of
+from issuer.service.authn.bounds import ENDPOINT_KEPT_S, MAX_KEPT_BYTES, MAX_TEXT_CHARS
+from issuer.service.authn.keysets import NoteAnswer, ProviderFetcher, ReportFailure
+from issuer.service.authn.opaque_tokens import AnswerCache, CheckedTransport, ProviderAnswer, asking, read_object
 
 # The names of an access token: `token_type` by RFC 6749 7.1, `token_use` by Hydra, `typ` by Keycloak. Refresh and ID
 # tokens can be active too. Servers give one or two of the three, or none.
@@ -54,7 +55,7 @@ class Introspector:
 
     def __init__(
         self,
-        fetcher: Fetcher,
+        fetcher: ProviderFetcher,
         *,
         report: ReportFailure = lambda _provider, _reason: None,
         note_answer: NoteAnswer = lambda _provider: None,

@@ -1,12 +1,12 @@
 """The key sets of identity providers, kept in memory, renewed by a timer and shared by all requests that wait.
 
-Knows when a set is good and when another may be fetched. `fetch.py` knows how, `jose.parse_key_set` which keys are
-usable, and the caller's closed table which providers exist. No set is older than `UNTRIED_AGE_S` without a try to renew
-it, so that a key which its provider withdrew stops verifying: the guarantee is in `find`, the timer keeps requests from
-waiting.
+Knows what a provider's metadata must say (OpenID Connect Discovery 1.0, RFC 8414), when a key set is good, and when the
+service may fetch another. No set is older than `UNTRIED_AGE_S` without a try to renew it, so that a key which its
+provider withdrew stops verifying: the guarantee is in `find`, the timer keeps requests from waiting.
 
-Weighed: PyJWKClient, which blocks the event loop, and pyjwt-key-fetcher. Both bound how often they fetch, and until
-they may fetch again refuse a key that is really new: here that is a 503, for nobody can know.
+We considered PyJWKClient and pyjwt-key-fetcher. Neither checks an address, the first blocks the event loop, and the
+second does not check whose discovery document it received. Both refuse a really new key until they may fetch again;
+here that is a 503, because nobody can know.
 """
 
 from __future__ import annotations
@@ -17,23 +17,28 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import msgspec
+from authlib.oidc.discovery import OpenIDProviderMetadata  # type: ignore[import-untyped]
 from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.errors import Charged, Refused, Undecided
 from issuer.formats import jose
-from issuer.identity.provider import KeySource, Provider
-from issuer.service.authn.fetch import FAILURES, Fetcher, NoteAnswer, NoUsableKey, ReportFailure, reason
-from issuer.service.authn.single_flight import SingleFlight
-from issuer.service.authn.sources import Allowance
-from issuer.service.bounds import (
+from issuer.formats.strict_json import loads
+from issuer.identity.table import KeySource, Provider
+from issuer.io.fetch import FAILURES, MAX_DOCUMENT_BYTES, Fetcher, FetchRefused, NotServed, Pool, reason
+from issuer.io.shared_answers import SharedAnswers
+from issuer.limits.sources import Allowance
+from issuer.service.authn.bounds import (
     FETCH_PAUSE_S,
     FETCHES_A_MINUTE,
     HARD_AGE_S,
     JITTER,
+    MAX_WAITING,
     MINUTE_S,
     RENEW_S,
     RETRY_S,
@@ -42,6 +47,78 @@ from issuer.service.bounds import (
     UNTRIED_AGE_S,
     UNUSED_S,
 )
+
+WELL_KNOWN = "/.well-known/openid-configuration"
+OAUTH_WELL_KNOWN = "/.well-known/oauth-authorization-server"
+
+ReportFailure = Callable[[Provider, str], None]
+NoteAnswer = Callable[[Provider], None]
+
+
+class NoUsableKey(FetchRefused):
+    """The provider publishes a key set, and no key of it may verify anything."""
+
+
+class ProviderFetcher(Fetcher):
+    """Fetches what a registered provider publishes; `deadline_s` covers all fetches for one request."""
+
+    async def fetch(self, provider: Provider, asking: Callable[[], None]) -> jose.KeySet:
+        """Return the key set that the provider publishes now; `asking` is called just before it is requested."""
+        async with asyncio.timeout(self.deadline_s), self._pool() as pool:
+            uri = await self._jwks_uri(pool, provider)
+            asking()
+            key_set = jose.parse_key_set(await self._get(pool, uri))
+        if not key_set.keys:
+            raise NoUsableKey("the key set has no usable key")
+        return key_set
+
+    async def discover(self, provider: Provider, member: str) -> str:
+        """Return the URL in a member of the provider's metadata."""
+        async with asyncio.timeout(self.deadline_s), self._pool() as pool:
+            return await self._discover(pool, provider, member)
+
+    async def _jwks_uri(self, pool: Pool, provider: Provider) -> str:
+        """Return the URL of the key set: the registered one, or the discovered one."""
+        if isinstance(provider.keys, KeySource) and provider.keys.jwks_uri is not UNSET:
+            return provider.keys.jwks_uri
+        return await self._discover(pool, provider, "jwks_uri")
+
+    async def _discover(self, pool: Pool, provider: Provider, member: str) -> str:
+        """Get the metadata: OpenID Connect's (Discovery 1.0, 4.1 to 4.3), or else those of OAuth (RFC 8414)."""
+        try:
+            raw = await self._get(pool, provider.issuer.removesuffix("/") + WELL_KNOWN)
+        except NotServed:
+            if not provider.rules.reusable:
+                raise
+            raw = await self._get(pool, oauth_metadata_url(provider.issuer))
+        return find_in_metadata(raw, provider.issuer, member)
+
+
+def oauth_metadata_url(issuer: str) -> str:
+    """Return the URL of an OAuth server's metadata: its own path comes last (RFC 8414, section 3.1)."""
+    parts = urlsplit(issuer)
+    return f"{parts.scheme}://{parts.netloc}{OAUTH_WELL_KNOWN}{parts.path.removesuffix('/')}"
+
+
+def find_in_metadata(raw: bytes, issuer: str, member: str) -> str:
+    """Return a URL of a discovery document, which must be the issuer's and on the issuer's host."""
+    document = loads(raw, max_bytes=MAX_DOCUMENT_BYTES, max_depth=8)
+    if not isinstance(document, dict):
+        raise FetchRefused("the discovery document is not an object")
+    # Byte for byte, before Authlib looks at it: only the issuer itself may name its keys (Discovery 4.3).
+    if document.get("issuer") != issuer:
+        raise FetchRefused("the discovery document is of another issuer")
+    if not isinstance(uri := document.get(member), str):
+        raise FetchRefused(f"the discovery document has no {member}")
+    metadata = OpenIDProviderMetadata(document)
+    metadata.validate_issuer()
+    getattr(metadata, f"validate_{member}")()
+    if urlsplit(uri).hostname != urlsplit(issuer).hostname:
+        raise FetchRefused(f"the {member} is on another host than the issuer: register it in providers.yaml")
+    return uri
+
+
+# -- key sets ----------------------------------------------------------------------------------------------------------
 
 
 class Stale(Struct, frozen=True):
@@ -63,7 +140,7 @@ async def _tell_nobody(_stale: Stale) -> None:
 class _World(Struct, frozen=True):
     """What key sets need of the world; see `KeySets`."""
 
-    fetcher: Fetcher
+    fetcher: ProviderFetcher
     report: ReportFailure
     note_answer: NoteAnswer
     tell_stale: TellStale
@@ -84,7 +161,7 @@ class KeySets:
 
     def __init__(
         self,
-        fetcher: Fetcher,
+        fetcher: ProviderFetcher,
         *,
         report: ReportFailure = lambda _provider, _reason: None,
         note_answer: NoteAnswer = lambda _provider: None,
@@ -189,7 +266,7 @@ class FetchedKeys:
         self._due_at = math.inf
         self._told_stale = False
         self._starts: deque[float] = deque(maxlen=FETCHES_A_MINUTE)
-        self._fetches: SingleFlight[str, jose.KeySet | None] = SingleFlight()
+        self._fetches: SharedAnswers[str, jose.KeySet | None] = SharedAnswers(Code.DEPENDENCY_ISSUER_KEYS)
         self._is_asked_for = False
 
     async def find(self, kid: str, allowance: Allowance) -> jose.Key:
@@ -199,15 +276,16 @@ class FetchedKeys:
             return key
         if self._good is None or self._good.get(kid) is None:
             allowance.demand()  # else age causes the fetch, not the request, and no source can cause two
-        fetch = self._fetches.find(self.provider.issuer) or self._start(now)
+        if not self._fetches.under_way(self.provider.issuer):
+            self._start(now)
         # A set requested before this request arrived may be older than the key that signed its token.
         current = not self._is_asked_for
-        if self._fetches.is_full:
+        if self._fetches.load() >= MAX_WAITING:
             raise self._undecided()
-        fetched = await self._fetches.wait(fetch)
+        fetched = await self._fetches.wait(self.provider.issuer)
         if (key := self._key(kid, self._world.monotonic())) is not None:
             return key
-        if current and fetched is not None:
+        if current and isinstance(fetched, jose.KeySet):
             raise Refused(Code.IDENTITY_KEY_UNKNOWN)
         raise self._undecided()
 
@@ -225,7 +303,7 @@ class FetchedKeys:
         """As `KeySets.renew`."""
         now = self._world.monotonic()
         used = now - self._asked_at <= UNUSED_S
-        if used and now >= self._due_at and not self._fetches and self._wait_s(now) < 0:
+        if used and now >= self._due_at and not self._fetches.load() and self._wait_s(now) < 0:
             self._start(now)
 
     def _wait_s(self, now: float) -> float:
@@ -233,12 +311,12 @@ class FetchedKeys:
         full = len(self._starts) == FETCHES_A_MINUTE
         return max(self._ended_at + FETCH_PAUSE_S - now, self._starts[0] + MINUTE_S - now if full else -math.inf)
 
-    def _start(self, now: float) -> asyncio.Task[jose.KeySet | None]:
+    def _start(self, now: float) -> None:
         if self._wait_s(now) >= 0:
             raise self._undecided()
         self._starts.append(now)
         self._is_asked_for = False
-        return self._fetches.start(self.provider.issuer, self._fetch(now))
+        self._fetches.start(self.provider.issuer, partial(self._fetch, now))
 
     async def _fetch(self, started: float) -> jose.KeySet | None:
         pause_s = RETRY_S

@@ -22,13 +22,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, SetupError, reading
 from issuer.formats.strict_json import convert, loads
-from issuer.formats.times import UnixTime
+from issuer.formats.times import LEEWAY_S, UnixTime
 from issuer.identity import pat
-from issuer.identity.token import LEEWAY_S
+from issuer.io import files
 
 DAY_S = 86_400
 MAX_LIFE_S = 90 * DAY_S

@@ -5,6 +5,7 @@ A path counts in its one spelling, as it was sent: before anything in it is deco
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,26 +13,73 @@ from typing import Any, TypeAlias
 
 from litestar import get, route
 from litestar.openapi.spec import Operation
+from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused
-from issuer.service.authn.sources import Sources
-from issuer.service.bounds import ALL_LOG_READS_MS, LOG_LOOK_S, LOG_READ_MS, LOG_READERS, MAX_LOG_QUESTIONS
+from issuer.io.shared_answers import SharedAnswers
+from issuer.limits.sources import Sources
 from issuer.service.http import openapi
-from issuer.service.http.answer import Answer
-from issuer.service.http.cors import readable
-from issuer.service.http.documents import Document, document
-from issuer.service.http.gate import Gate, SharedLook
-from issuer.service.http.log_info import LogInfo, prefixes
-from issuer.service.http.log_query import read_query
-from issuer.service.http.problems import WrittenProblem, problem_response
-from issuer.service.http.reading import Http, header_values, source_of
-from issuer.service.http.tarpit import Tarpit
-from issuer.service.log.public import PublicLog
-from issuer.service.log.readers import Readers
+from issuer.service.http.bounds import ALL_LOG_READS_MS, LOG_LOOK_S, LOG_READ_MS, MAX_LOG_QUESTIONS
+from issuer.service.http.messages import (
+    Answer,
+    Document,
+    Http,
+    WrittenProblem,
+    document,
+    header_values,
+    problem_response,
+    readable,
+    source_of,
+)
+from issuer.service.http.public_documents import LogInfo, prefixes
+from issuer.service.http.request_limits import Gate, Tarpit
+from issuer.service.log.bounds import LOG_READERS
+from issuer.service.log.database.public import PublicLog
 from issuer.service.metrics.counts import Counts
+from issuer.tlog.checkpoint import MAX_SIZE
 from issuer.tlog.tiles import parse_tile_path
-from issuer.wire import LOG_PATH
+from issuer.token.wire import LOG_PATH
+
+# -- log query ---------------------------------------------------------------------------------------------------------
+
+# The query of `GET /log/proof`: `iat`, `token` and perhaps `size`, each once and in its one spelling.
+
+# The largest time has fewer digits than the largest integer of a database.
+_SPELLING = {"iat": r"0|[1-9][0-9]{0,15}", "token": r"[0-9a-f]{64}", "size": r"[1-9][0-9]{0,18}"}
+
+
+class ProofQuery(Struct, frozen=True):
+    """Which token's leaf: its `iat` in Unix seconds and the 32 bytes of its digest; and under which tree size, if not
+    the first that there is."""
+
+    iat: int
+    token: bytes
+    size: int | None = None
+
+
+def read_query(query: bytes) -> ProofQuery:
+    """Read a query as it was sent. Raises Refused(`request.query`)."""
+    values: dict[str, str] = {}
+    for part in query.decode("latin-1").split("&"):
+        name, _, value = part.partition("=")
+        if name in values or not re.fullmatch(_SPELLING.get(name, r"[^\s\S]"), value):
+            raise _misspelt()
+        values[name] = value
+    if not {"iat", "token"} <= values.keys():
+        raise _misspelt()
+    size = int(values["size"]) if "size" in values else None
+    if size is not None and size > MAX_SIZE:
+        raise _misspelt()
+    return ProofQuery(int(values["iat"]), bytes.fromhex(values["token"]), size)
+
+
+def _misspelt() -> Refused:
+    detail = "It is `iat=` and Unix seconds, `token=` and 64 lowercase hex characters, and perhaps `size=` and a size"
+    return Refused(Code.REQUEST_QUERY, detail)
+
+
+# -- log ---------------------------------------------------------------------------------------------------------------
 
 # What a path names never changes once it is there. A proof could yet become one under an earlier checkpoint, where
 # several hosts keep theirs in another order.
@@ -44,14 +92,14 @@ Find: TypeAlias = Callable[[Http, str, str], Awaitable[Document | None]]
 
 
 def log_routes(
-    readers: Readers, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
+    log: PublicLog, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
 ) -> list[Any]:
     """Return the handlers of one log.
 
     `sure` raises Undecided where the sequencer could not append now: then the database may be an older one that was put
     back, and nobody is told that a leaf is not there.
     """
-    pages = _Pages(readers, info, sure, tarpit, counts)
+    pages = _Pages(log, info, sure, tarpit, counts)
     return [handler for prefix in prefixes(info.issuer_url, info.origin) for handler in pages.handlers(prefix)]
 
 
@@ -59,15 +107,14 @@ class _Pages:
     """The answers of one log in one process. Belongs to one event loop."""
 
     def __init__(
-        self, readers: Readers, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
+        self, log: PublicLog, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
     ) -> None:
-        self._log = PublicLog(readers)
-        self._readers = readers
+        self._log = log
         self._info = document(info.to_json(), cache=_INFO_CACHE)
-        self._sure = SharedLook(sure, LOG_LOOK_S)
-        self._newest = SharedLook(self._look, LOG_LOOK_S)
+        self._sure = sure
+        self._looks: SharedAnswers[str, Any] = SharedAnswers(Code.SERVICE_BUSY, kept_s=LOG_LOOK_S, capacity=2)
         of_all = Sources(ALL_LOG_READS_MS, capacity=1)
-        self._gate = Gate(MAX_LOG_QUESTIONS, Sources(LOG_READ_MS), of_all, readers.run, LOG_READERS)
+        self._gate = Gate(MAX_LOG_QUESTIONS, Sources(LOG_READ_MS), of_all, log.run, LOG_READERS)
         self._issuer_url = info.issuer_url
         self._tarpit = tarpit
         self._counts = counts
@@ -111,10 +158,10 @@ class _Pages:
         return found.answer(",".join(header_values(request, b"if-none-match")))
 
     async def _checkpoint(self, _: Http, path: str, __: str) -> Document | None:
-        return await self._newest.answer() if path == "checkpoint" else None
+        return await self._looks.find(path, self._look) if path == "checkpoint" else None
 
     async def _look(self) -> Document:
-        return document(await self._readers.run(self._log.checkpoint), _NOTE_TYPE, cache="no-cache")
+        return document(await self._log.run(self._log.checkpoint), _NOTE_TYPE, cache="no-cache")
 
     async def _tile(self, _: Http, path: str, source: str) -> Document | None:
         tile = parse_tile_path(path)
@@ -134,7 +181,7 @@ class _Pages:
             raw = await self._gate.work(source, partial(self._log.proof, asked.iat, asked.token, asked.size))
         except Refused as error:
             if error.code is Code.LOG_NO_LEAF:
-                await self._sure.answer()
+                await self._looks.find("sure", self._sure)
             raise
         return document(raw, _NOTE_TYPE, cache=_PROOF_CACHE)
 

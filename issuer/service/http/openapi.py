@@ -28,10 +28,7 @@ from litestar.openapi.spec import (
 from issuer import __version__
 from issuer.results.claims import RunClaims
 from issuer.results.details import Details
-from issuer.service.http.question import VerifyRequest
-from issuer.verify.report import Reports
-from issuer.verify.revocations import REVOCATIONS_TYPE
-from issuer.wire import (
+from issuer.token.wire import (
     NONCE_PATTERN,
     PROBLEM_TYPE,
     BatchItem,
@@ -42,7 +39,10 @@ from issuer.wire import (
     IssuedTokens,
     Problem,
     TokenRequest,
+    VerifyRequest,
 )
+from issuer.verify.report import Reports
+from issuer.verify.revocations import REVOCATIONS_TYPE
 
 _REF = "#/components/schemas/{name}"
 _RATES = {

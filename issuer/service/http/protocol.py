@@ -18,13 +18,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast, get_args
 
+import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from issuer.codes import Code
-from issuer.errors import Refused
-from issuer.service.bounds import (
+from issuer.errors import Refused, SetupError
+from issuer.service.http.bounds import (
     BODY_S,
     HEAD_S,
     LINGER_S,
@@ -36,11 +37,13 @@ from issuer.service.bounds import (
     READ_S,
     SMALL_BODY_BYTES,
 )
-from issuer.service.http.problems import problem_response
-from issuer.wire import Endpoint
+from issuer.service.http.messages import problem_response
+from issuer.token.wire import Endpoint
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
+# What `BoundedProtocol` overrides or calls and uvicorn does not document.
+_HOOKS = ("_start_asgi_task", "_unset_keepalive_if_required")
 _TOKEN_PATHS = frozenset(get_args(Endpoint))
 _NO_TRAILERS = {b"connection", b"proxy-connection", b"upgrade", b"content-length", b"transfer-encoding"}
 
@@ -63,8 +66,13 @@ class JoinedTransport(asyncio.Transport):
         self._due: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hold the first piece until the second, or the next turn: nothing waits for a piece that may never come."""
-        if self._held:
+        """Hold the first piece until the second, or the next turn: nothing waits for a piece that may never come.
+
+        What is written after the client has closed the connection is dropped: uvloop would raise, and uvicorn log it.
+        """
+        if self.is_closing():
+            self._held = b""
+        elif self._held:
             held, self._held = self._held, b""
             self._transport.writelines((held, data))
         elif data:
@@ -72,8 +80,8 @@ class JoinedTransport(asyncio.Transport):
             self._loop.call_soon(self._let_go)
 
     def _let_go(self) -> None:
-        if self._held:
-            held, self._held = self._held, b""
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
             self._transport.write(held)
 
     def close(self) -> None:
@@ -409,7 +417,13 @@ def protocol_for(
     note_refusal: Callable[[Refused], object] = lambda _: None,
 ) -> type[BoundedProtocol]:
     """Return the protocol of one service, whose problem documents have their pages under `issuer_url`. It notes each
-    request whose head was read, and each refusal that reaches no endpoint."""
+    request whose head was read, and each refusal that reaches no endpoint.
+
+    Raises SetupError (`package.missing`) for a version of uvicorn that would never call `_start_asgi_task`.
+    """
+    if missing := [hook for hook in _HOOKS if not hasattr(HttpToolsProtocol, hook)]:
+        detail = f"uvicorn {uvicorn.__version__} lacks {', '.join(missing)}; run `pip install 'uvicorn>=0.45,<0.55'`"
+        raise SetupError(Code.PACKAGE_MISSING, detail)
     return type(
         "IssuerProtocol",
         (BoundedProtocol,),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -17,22 +16,26 @@ from litestar.openapi.spec import Operation
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused
-from issuer.service.bounds import READY_KEPT_S
-from issuer.service.follow import schema_documents
+from issuer.io.shared_answers import SharedAnswers
 from issuer.service.http import openapi
-from issuer.service.http.answer import Answer, answer
-from issuer.service.http.cors import readable
-from issuer.service.http.documents import Document, document
-from issuer.service.http.gate import SharedLook
+from issuer.service.http.bounds import READY_KEPT_S
+from issuer.service.http.messages import (
+    Answer,
+    Document,
+    Http,
+    answer,
+    document,
+    header_values,
+    problem_response,
+    readable,
+)
 from issuer.service.http.pages import pages
-from issuer.service.http.problems import problem_response
-from issuer.service.http.published import Published
-from issuer.service.http.reading import Http, header_values
-from issuer.service.http.service import Service
+from issuer.service.http.public_documents import Published, Service
 from issuer.service.http.tokens import token_routes
 from issuer.service.metrics.counts import Counts
-from issuer.service.reload import Live
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
+from issuer.service.policies.active import Live
+from issuer.service.policies.watcher import schema_documents
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
 _SCHEMA_TYPE, _SCHEMA_CACHE = "application/schema+json", "public, max-age=3600"
 _log = structlog.get_logger("issuer")
@@ -50,24 +53,18 @@ def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) ->
     async def live() -> Answer:
         return alive
 
-    async def look() -> None:
-        await service.signer.keyring.check(int(time.time()))
-        service.audit.check()
-        await service.admission.ready()
-        await service.live.active.authority.log.check()
-
-    shared = SharedLook(look, READY_KEPT_S)
+    checks: SharedAnswers[str, None] = SharedAnswers(Code.SERVICE_BUSY, kept_s=READY_KEPT_S)
 
     @get("/health/ready", operation_class=openapi.JsonOperation)
     async def ready() -> Answer:
-        await shared.answer()
+        await checks.find("ready", service.check)
         body = {
             "status": "ready",
             "policies": _policies_of(service.live),
             "keys": {"stale": service.signer.stale, "waiting": service.signer.waiting},
             "stops": service.stops.status,
             "revocations": service.revocations.status,
-            "store": service.store.status,
+            "store": service.store_status(),
         }
         return _state(body if service.log is None else {**body, "log": service.log.status})
 

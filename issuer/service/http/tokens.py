@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import urandom
+from types import TracebackType
 from typing import Any
 
 import structlog
@@ -21,23 +25,108 @@ from issuer.formats.jose import base64url_encode
 from issuer.issuance.events import names_of
 from issuer.issuance.explain import explain, read_to_explain
 from issuer.issuance.identify import check_standing, identify
-from issuer.issuance.in_steps import Steps
 from issuer.issuance.issue import issue
 from issuer.issuance.judge import read_and_judge
 from issuer.issuance.ports import Authority
-from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Limited, Refusal, Registered
-from issuer.limits import RateState
-from issuer.service.bounds import SMALL_BODY_BYTES
+from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Limited, Payer, Refusal, Registered, Steps
+from issuer.limits.rate import Rate, RateState
 from issuer.service.http import openapi
-from issuer.service.http.answer import Answer, json_answer
-from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT, InFlight
-from issuer.service.http.problems import problem_response
-from issuer.service.http.rate_limit import rate_limit
-from issuer.service.http.reading import Http, bearer_of, check_framing, ms_since, read_whole, source_of
-from issuer.service.http.service import Service
-from issuer.service.metrics.board import NOBODY
-from issuer.service.metrics.counts import OK, Counts, outcome_of
-from issuer.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
+from issuer.service.http.bounds import (
+    MAX_BATCH_BODIES,
+    MAX_BATCHES,
+    MAX_BODIES,
+    MAX_REQUESTS,
+    SMALL_BODY_BYTES,
+)
+from issuer.service.http.messages import (
+    Answer,
+    Http,
+    bearer_of,
+    check_framing,
+    json_answer,
+    ms_since,
+    problem_response,
+    read_whole,
+    source_of,
+)
+from issuer.service.http.public_documents import Service
+from issuer.service.metrics.counts import NOBODY, OK, Counts, outcome_of
+from issuer.token.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
+
+# -- requests under way ------------------------------------------------------------------------------------------------
+
+MAX_IN_FLIGHT: dict[Kind, int] = {"single": MAX_REQUESTS, "batch": MAX_BATCHES}
+MAX_BODIES_IN_FLIGHT: dict[Kind, int] = {"single": MAX_BODIES, "batch": MAX_BATCH_BODIES}
+
+
+class InFlight:
+    """`with in_flight:` around one request. Raises Undecided (`service.busy`) beyond the limit: there is no queue."""
+
+    def __init__(self, limit: int, max_bodies: int) -> None:
+        self._limit = limit
+        self._count = 0
+        self._max_bodies = max_bodies
+        self._bodies: Counter[Payer] = Counter()
+
+    def __enter__(self) -> None:
+        if self._count >= self._limit:
+            raise Undecided(Code.SERVICE_BUSY)
+        self._count += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._count -= 1
+
+    def refusal(self, payer: Payer) -> Refused | None:
+        """Return the refusal (`rate.identity`) of one more body of a payer whose share is in use; else None."""
+        return Refused(Code.RATE_IDENTITY, retry_after_s=1) if self._bodies[payer] >= self._max_bodies else None
+
+    @contextmanager
+    def body_of(self, payer: Payer) -> Iterator[None]:
+        """Count one more body of a payer while it is read."""
+        self._bodies[payer] += 1
+        try:
+            yield
+        finally:
+            self._bodies[payer] -= 1
+
+
+# -- rate limit --------------------------------------------------------------------------------------------------------
+
+# The rates of a caller as header fields (draft-ietf-httpapi-ratelimit-headers-11): what each allows, and what is left.
+#
+# A rate lets through `burst` requests at once, and gives them back at its steady pace. So its quota is the burst, and
+# its window the time in which all of that comes back; what is left comes from the store's answer to this very request,
+# and is absent where the store was not asked for it: a repeat spends no rate.
+
+POLICY, LEFT = NAMES = "RateLimit-Policy", "RateLimit"
+
+
+def rate_limit(rates: Iterable[RateState]) -> dict[str, str]:
+    """Return both header fields, or none where no rate is known."""
+    states = tuple(rates)
+    if not states:
+        return {}
+    policies = [f'"{state.name}";q={state.rate.burst};w={_window_s(state.rate)}' for state in states]
+    left = [f'"{state.name}";r={remaining(state)};t={_seconds(state.ahead_us)}' for state in states]
+    return {POLICY: ", ".join(policies), LEFT: ", ".join(left)}
+
+
+def remaining(state: RateState) -> int:
+    """Return how many requests fit at once, as `limits.spend` judges them."""
+    return max(0, (state.rate.tolerance_us - max(0, state.ahead_us)) // state.rate.interval_us)
+
+
+def _window_s(rate: Rate) -> int:
+    return max(1, _seconds(rate.tolerance_us))
+
+
+def _seconds(microseconds: int) -> int:
+    return max(0, -(-microseconds // 1_000_000))
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
 
 _log = structlog.get_logger("issuer")
 
@@ -56,7 +145,7 @@ class TokenEndpoint(Struct, frozen=True):
 
 def token_routes(service: Service) -> list[Any]:
     """Return the handlers that walk the line."""
-    singles, batches = (InFlight(MAX_IN_FLIGHT[kind], MAX_BODIES[kind]) for kind in ("single", "batch"))
+    singles, batches = (InFlight(MAX_IN_FLIGHT[kind], MAX_BODIES_IN_FLIGHT[kind]) for kind in ("single", "batch"))
     single = TokenEndpoint("/tokens", "single", singles)
     batch = TokenEndpoint("/tokens/batch", "batch", batches)
     explained = TokenEndpoint("/tokens/explain", "single", singles, explains=True)

@@ -12,28 +12,42 @@ from typing import Any
 
 import structlog
 from litestar import post, route
+from msgspec import UNSET, Struct
 
-from issuer import files
 from issuer.codes import Code
-from issuer.errors import IssuerError, Refused, SetupError, Undecided, reading
-from issuer.service.authn.sources import Sources
-from issuer.service.bounds import (
+from issuer.errors import FormatError, InputError, IssuerError, Refused, SetupError, Undecided, reading
+from issuer.formats import strict_yaml
+from issuer.formats.strict_json import convert, count_values, loads
+from issuer.io import files
+from issuer.io.bounds import MAX_TRUST_BYTES
+from issuer.io.followed import Failure, Followed, Reading
+from issuer.limits.sources import Sources
+from issuer.results.benchmark import Benchmark, read_benchmark
+from issuer.results.entry import Entry, read_entries, read_entry
+from issuer.service.http import openapi
+from issuer.service.http.bounds import (
     ALL_QUESTIONS_MS,
     MAX_QUESTION_BYTES,
+    MAX_QUESTION_DEPTH,
+    MAX_QUESTION_VALUES,
     MAX_QUESTIONS,
-    MAX_TRUST_BYTES,
     QUESTION_MS,
     REREAD_S,
 )
-from issuer.service.http import openapi
-from issuer.service.http.answer import Answer, json_answer
-from issuer.service.http.cors import preflight, readable
-from issuer.service.http.gate import Gate
-from issuer.service.http.problems import problem_response
-from issuer.service.http.question import read_question
-from issuer.service.http.reading import Http, ms_since, read_json_body, source_of
-from issuer.service.http.tarpit import Tarpit
+from issuer.service.http.messages import (
+    Answer,
+    Http,
+    json_answer,
+    ms_since,
+    preflight,
+    problem_response,
+    read_json_body,
+    readable,
+    source_of,
+)
+from issuer.service.http.request_limits import Gate, Tarpit
 from issuer.service.metrics.counts import Counts
+from issuer.token.wire import VerifyRequest
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
 from issuer.verify.trust import Trust, TrustFile, read_trust_file, resolve, sources, with_newest_lists
@@ -52,19 +66,26 @@ class OwnTrust:
     def __init__(self, path: Path, own: Mapping[str, Callable[[], bytes]], now: int) -> None:
         self._path, self._own = path, own
         self._read_at = now
-        self._trust = self.read_whole()
-        for issuer in self._trust.unlimited:
+        self._files = Followed(lambda: self._read_at, self._read, self._say)  # what is published changes without a file
+        for issuer in self._files.value.unlimited:
             _log.warning("trust file doubted", issuer=issuer, detail="it names no `frameworks`, beside other issuers")
 
     def __call__(self, now: int) -> Trust:
         """Return the trust to judge by. A file that has become unreadable leaves the last good trust in force."""
-        if now - self._read_at >= REREAD_S:
+        if abs(now - self._read_at) >= REREAD_S:  # also after a clock has been set back
             self._read_at = now
-            try:
-                self._trust = with_newest_lists(self.read_whole(), self._trust, now)
-            except IssuerError as error:
-                _log.error("trust file not read again", code=str(error.code), detail=error.detail)
-        return self._trust
+            self._files.turn()
+        return self._files.value
+
+    def _read(self, last: Trust | None) -> Reading[Trust]:
+        trust = self.read_whole()
+        return Reading(trust if last is None else with_newest_lists(trust, last, self._read_at))
+
+    def _say(self, error: Failure | None) -> None:
+        if isinstance(error, IssuerError):
+            _log.error("trust file not read again", code=str(error.code), detail=error.detail)
+        else:
+            _log.info("trust file read again")
 
     def read_whole(self) -> Trust:
         """Read the trust file, and what it names. Raises InputError with the file's place."""
@@ -139,3 +160,85 @@ def answer_question(body: bytes, trust: Callable[[int], Trust], now: int) -> Rep
     context = Context(now, benchmarks=asked.benchmarks)
     reports = verify_entries(asked.entries, asked.repo, asked.path, trust(now), asked.at, context)
     return Reports(REPORT_VERSION, reports)
+
+
+# -- the body ----------------------------------------------------------------------------------------------------------
+
+
+class Question(Struct, frozen=True):
+    """What is to be judged. `at` is None where the question gives no time."""
+
+    entries: tuple[Entry, ...]
+    repo: str
+    path: str
+    at: int | None
+    benchmarks: dict[tuple[str, str], Benchmark]
+
+
+def read_question(raw: bytes) -> Question:
+    """Read a body of at most 64 KiB. Raises Refused: 400 with the place in the body, and in the text within it."""
+    try:
+        _demand_few(raw)
+        asked = convert(loads(raw, max_bytes=MAX_QUESTION_BYTES, max_depth=MAX_QUESTION_DEPTH), VerifyRequest)
+    except FormatError as error:
+        raise _refusal_of_body(error) from None
+    entries = _read_entries(asked)
+    benchmarks = _read_benchmarks(asked, entries)
+    return Question(entries, asked.repo, asked.path, None if asked.at is UNSET else asked.at, benchmarks)
+
+
+def _demand_few(raw: bytes) -> None:
+    """Refuse more values than may be asked about, before any is read; `yaml` and `benchmark` are counted apart."""
+    if count_values(raw, MAX_QUESTION_VALUES) > MAX_QUESTION_VALUES:
+        raise Refused.at(Code.REQUEST_MALFORMED, "", f"more than {MAX_QUESTION_VALUES} values")
+
+
+def _read_entries(asked: VerifyRequest) -> tuple[Entry, ...]:
+    if (asked.entry is UNSET) == (asked.yaml is UNSET):
+        raise Refused.at(Code.REQUEST_MALFORMED, "", "Give exactly one of `entry` and `yaml`")
+    if asked.yaml is not UNSET:
+        try:
+            return read_entries(asked.yaml.encode(), "yaml", max_values=MAX_QUESTION_VALUES)
+        except InputError as error:
+            raise _refusal_of_text(error, "/yaml") from None
+    try:
+        return (read_entry(asked.entry),)  # type: ignore[arg-type]
+    except FormatError as error:
+        raise _refusal_of_entry(error) from None
+
+
+def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[tuple[str, str], Benchmark]:
+    """Believe that this is the `eval.yaml` of the entries' commit: the answer is only for the party that says so."""
+    if asked.benchmark is UNSET:
+        return {}
+    try:
+        benchmark = read_benchmark(asked.benchmark.encode(), "benchmark", max_values=MAX_QUESTION_VALUES)
+    except InputError as error:
+        raise _refusal_of_text(error, "/benchmark") from None
+    return {(entry.dataset.id, entry.dataset.revision or ""): benchmark for entry in entries}
+
+
+_CODES = {
+    Code.FILE_DUPLICATE_KEY: Code.REQUEST_DUPLICATE_MEMBER,
+    Code.FILE_UNKNOWN_MEMBER: Code.REQUEST_UNKNOWN_MEMBER,
+}
+
+
+def _refusal_of_body(error: FormatError) -> Refused:
+    place = f"line {error.line}, column {error.column}: " if error.line else ""
+    return Refused.at(_CODES.get(error.code, Code.REQUEST_MALFORMED), error.pointer, place + error.detail)
+
+
+def _refusal_of_entry(error: FormatError) -> Refused:
+    """Refuse for a fault in an entry that is JSON: with the same advice about quotes as for one in YAML."""
+    return Refused.at(
+        _CODES.get(error.code, Code.REQUEST_MALFORMED), f"/entry{error.pointer}", strict_yaml.describe(error)
+    )
+
+
+def _refusal_of_text(error: InputError, member: str) -> Refused:
+    """Refuse for a fault in the text of a member, by its line and column there."""
+    place = f"line {error.place.line}, column {error.place.column}: " if error.place.line else ""
+    unknown = error.code is Code.FILE_UNKNOWN_MEMBER
+    code = Code.REQUEST_UNKNOWN_MEMBER if unknown else Code.REQUEST_MALFORMED
+    return Refused.at(code, member, place + error.detail)

@@ -1,76 +1,195 @@
-"""A worker's way to the sequencer process: questions over its socket, and an answer or 503 in time.
+"""A worker's side of the log: messages to the sequencer process, the connection to it, and what is announced.
 
-A connection that is lost fails what was under way: nobody knows what became of it, and the same request may come again.
+A frame is its length in four bytes, big-endian, and so much MessagePack, over a unix socket. Every question has a
+number that is unique on its connection, and one answer with that number; answers come in any order. A lost connection
+fails what was under way: its outcome is unknown, and the same request may come again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
+import struct
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast, get_args
 
+import msgspec
 import structlog
+from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import Undecided
-from issuer.service.bounds import LOG_AGAIN_S, LOG_CALL_S
-from issuer.service.log.messages import (
-    Answer,
-    Append,
-    Failed,
-    Frames,
-    Look,
-    Newest,
-    NotAMessage,
-    Places,
-    Question,
-    framed,
-    read_answer,
+from issuer.io.bounds import COUNTED_S
+from issuer.service.log.bounds import (
+    LOG_AGAIN_S,
+    LOG_ANNOUNCED,
+    LOG_ANNOUNCED_AT_ONCE,
+    LOG_CALL_S,
+    LOG_FRAME_BYTES,
+    LOG_NARROWED_S,
 )
-from issuer.wire import LogEntry
+from issuer.service.log.sequencer.sequencer import Placed
+from issuer.service.signing.lifecycle import STATES, KeyLife, Lives
+from issuer.tlog.checkpoint import parse_checkpoint
+from issuer.tlog.leaf import AuditLeaf, KeyLeaf, KeyState, KnownLeaf, PolicyLeaf, RevocationsLeaf
+from issuer.tlog.note import parse_note
+from issuer.token.verify_token import Template, token_leaf
+from issuer.token.wire import LogEntry
 
-# Which log, and what it was compared with, is in the log stream.
+if TYPE_CHECKING:  # the sequencer process reads messages, and no policies
+    from issuer.policy.match import PolicySet
+
+# The details are in the log stream.
 LATCHED = "The transparency log is not the one that was published: it waits for its operator"
+# Every monitor raises an alarm for a token under a key in such a state.
+OUT_OF_USE = frozenset({"archived", "revoked"})
+# The random id of a worker's audit chain, and the chain's head.
+AuditHead = tuple[str, str]
+_LENGTH = struct.Struct(">I")
+_STATES: frozenset[str] = frozenset(get_args(KeyState))
 _log = structlog.get_logger("issuer")
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+class Append(Struct, frozen=True, tag="append", array_like=True):
+    """Append these leaves."""
+
+    number: int
+    leaves: tuple[bytes, ...]
+
+
+class Look(Struct, frozen=True, tag="look", array_like=True):
+    """Say whether a leaf could be appended now, and what the newest checkpoint is."""
+
+    number: int
+
+
+class Places(Struct, frozen=True, tag="places", array_like=True):
+    """The place of each leaf, in the order of the question. They are durable, and published."""
+
+    number: int
+    places: tuple[Placed, ...]
+
+
+class Standing(Struct, frozen=True, array_like=True):
+    """The state of a log beside its newest head.
+
+    `cosigned` is the size of the newest tree that this process has had cosigned, and its age in seconds; None before
+    the first. `failing` names the witnesses that fail, `warnings` are for the operator. `must_wait`: an append would
+    wait for a quorum that does not come.
+    """
+
+    cosigned: tuple[int, int] | None = None
+    failing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    must_wait: bool = False
+
+
+class Newest(Struct, frozen=True, tag="newest", array_like=True):
+    """The newest published checkpoint, signed by the log, and the log's state."""
+
+    number: int
+    checkpoint: bytes
+    standing: Standing = Standing()
+
+
+class Failed(Struct, frozen=True, tag="failed", array_like=True):
+    """The leaves may be in the log or not: the question may be asked again. The reason is in the log stream.
+
+    `latched`: every answer is this one until the operator has looked.
+    """
+
+    number: int
+    latched: bool = False
+
+
+Question: TypeAlias = Append | Look
+Answer: TypeAlias = Places | Newest | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+_questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+class NotAMessage(Exception):
+    """Not a frame, or not a message: the rest of this connection cannot be read."""
+
+
+def framed(message: Question | Answer) -> bytes:
+    """Write a message as a frame. Raises NotAMessage for one that is too long to be read."""
+    raw = _encoder.encode(message)
+    if len(raw) > LOG_FRAME_BYTES:
+        raise NotAMessage(f"a message of {len(raw)} bytes")
+    return _LENGTH.pack(len(raw)) + raw
+
+
+def read_question(raw: bytes) -> Question:
+    """Read a question. Raises NotAMessage."""
+    try:
+        return _questions.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotAMessage(str(error)) from error
+
+
+def read_answer(raw: bytes) -> Answer:
+    """Read an answer. Raises NotAMessage."""
+    try:
+        return _answers.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotAMessage(str(error)) from error
+
+
+class Frames:
+    """The bytes that have come on one connection, and were not read yet."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add bytes, and return what is complete. Raises NotAMessage for too long a frame, before it comes."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > LOG_FRAME_BYTES:
+                raise NotAMessage(f"a frame of {length} bytes")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            raw = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            yield raw
+
+
+# -- the connection ----------------------------------------------------------------------------------------------------
 
 
 class SequencerLog:
     """Asks the sequencer process behind a socket, which has `answer_s` for each answer. Belongs to one event loop."""
 
     def __init__(self, socket: Path, origin: str, answer_s: float = LOG_CALL_S) -> None:
+        self.origin = origin
         self._socket = socket
-        self._origin = origin
         self._answer_s = answer_s
-        self._line: _Line | None = None
+        self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
 
-    @property
-    def origin(self) -> str:
-        """The log's origin line, which tokens name."""
-        return self._origin
-
     async def append(self, leaves: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
         """Make leaves durable and return the place of each, with its proof. A leaf that is there stays where it is.
-
-        Raises Undecided(`dependency.log`).
-        """
+        Raises Undecided(`dependency.log`)."""
         answer = await self._ask(Append(next(self._numbers), leaves))
         if not isinstance(answer, Places) or len(answer.places) != len(leaves):
             raise Undecided(Code.DEPENDENCY_LOG)
-        return tuple(LogEntry(self._origin, place.index, place.proof.decode()) for place in answer.places)
-
-    async def announce(self, leaves: tuple[bytes, ...], /) -> None:
-        """Make announcements durable, each once however often it is made. Raises Undecided(`dependency.log`)."""
-        await self.append(leaves)
+        return tuple(LogEntry(self.origin, place.index, place.proof.decode()) for place in answer.places)
 
     async def look(self) -> Newest:
-        """Return the newest checkpoint, signed by the log, and how the log is.
-
-        Raises Undecided(`dependency.log`), also where nothing could be appended now: so this says whether it is ready.
-        """
+        """Return the newest checkpoint, signed by the log, and the log's state. Raises Undecided(`dependency.log`),
+        also where nothing could be appended now: readiness is told by this."""
         answer = await self._ask(Look(next(self._numbers)))
         if not isinstance(answer, Newest):
             raise Undecided(Code.DEPENDENCY_LOG, LATCHED if isinstance(answer, Failed) and answer.latched else "")
@@ -78,32 +197,32 @@ class SequencerLog:
 
     async def aclose(self) -> None:
         """Disconnect. What is under way fails."""
-        if self._line is not None:
-            self._line.close()
+        if self._connection is not None:
+            self._connection.close()
 
     async def _ask(self, question: Question) -> Answer:
         until = asyncio.get_running_loop().time() + self._answer_s
         try:
-            if (line := self._line) is None or line.is_closed:
-                line = await self._connect(until)
-            return await line.ask(question, until)
+            if (connection := self._connection) is None or connection.is_closed:
+                connection = await self._connect(until)
+            return await connection.ask(question, until)
         except (OSError, TimeoutError, NotAMessage) as error:
             raise Undecided(Code.DEPENDENCY_LOG) from error
 
-    async def _connect(self, until: float) -> _Line:
-        """Return the open connection, or a new one as soon as somebody listens: the process may be on its way back."""
+    async def _connect(self, until: float) -> _Connection:
+        """Return the open connection, or a new one as soon as there is a listener: the process may be restarting."""
         async with asyncio.timeout_at(until), self._connecting:
-            while self._line is None or self._line.is_closed:
+            while self._connection is None or self._connection.is_closed:
                 with suppress(OSError):
                     loop = asyncio.get_running_loop()
-                    _, self._line = await loop.create_unix_connection(_Line, str(self._socket))
+                    _, self._connection = await loop.create_unix_connection(_Connection, str(self._socket))
                     break
                 await asyncio.sleep(LOG_AGAIN_S)
-            return self._line
+            return self._connection
 
 
-class _Line(asyncio.Protocol):
-    """One connection, and what was asked on it."""
+class _Connection(asyncio.Protocol):
+    """One connection, and the questions that were asked on it."""
 
     def __init__(self) -> None:
         self._frames = Frames()
@@ -116,10 +235,7 @@ class _Line(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     async def ask(self, question: Question, until: float) -> Answer:
-        """Ask, and wait for the answer until a time of the event loop.
-
-        Raises TimeoutError, and OSError where the connection ends before.
-        """
+        """Ask, and wait for the answer until a time of the event loop. Raises TimeoutError and OSError."""
         if self._transport is None:
             raise ConnectionError("the connection has ended")
         loop = asyncio.get_running_loop()
@@ -148,10 +264,10 @@ class _Line(asyncio.Protocol):
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the sequencer has ended"))
-                answer.exception()  # who asked may have given up
+                answer.exception()  # the caller may have given up
 
     def data_received(self, data: bytes) -> None:
-        """Give each answer to who asked; who has given up gets none."""
+        """Give each answer to its caller, unless the caller has given up."""
         try:
             for raw in self._frames.feed(data):
                 answer = read_answer(raw)
@@ -166,3 +282,161 @@ class _Line(asyncio.Protocol):
 def _give_up(answer: asyncio.Future[Answer]) -> None:
     if not answer.done():
         answer.set_exception(TimeoutError())
+
+
+# -- the log as the line meets it --------------------------------------------------------------------------------------
+
+
+class CosignedTree(Struct, frozen=True):
+    """The newest tree that a quorum has cosigned since the sequencer runs, and how many seconds ago that was."""
+
+    size: int
+    age_s: int
+
+
+class LogStatus(Struct, frozen=True):
+    """The log as readiness shows it: origin and size, the newest cosigned tree (None: none yet), the witnesses that
+    fail, by their names in the policy, and warnings about the database."""
+
+    origin: str
+    size: int
+    cosigned: CosignedTree | None
+    failing_witnesses: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class AnnouncingLog:
+    """Implements `issuance.ports.Log`: what a token rests on is announced before the token.
+
+    What widens waits for its announcement: a key signs, and a policy admits, behind a leaf that says so. What narrows
+    does not wait: a key that retires, or is revoked, is out of use before the log says so. `lives` returns the history
+    of each key; `iss` is this issuer. `status` is what the last `check` has found.
+    """
+
+    def __init__(self, log: SequencerLog, iss: str, lives: Callable[[], Lives]) -> None:
+        self._log = log
+        self.iss = iss
+        self.lives = lives
+        self.status: LogStatus | None = None
+        self._announced: set[KnownLeaf] = set()
+
+    @property
+    def origin(self) -> str | None:
+        """The log's origin line, which tokens name."""
+        return self._log.origin
+
+    async def append(self, template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+        """Append the leaves of tokens, behind those of the key that will sign them and of their policy.
+
+        Raises Undecided: `dependency.log`, and `dependency.signer` where the key has gone out of use meanwhile. A leaf
+        under it would have no token, and alarm every monitor.
+        """
+        life = self.lives().get(template.kid)
+        if life is None or life.what not in STATES:
+            raise Undecided(Code.DEPENDENCY_SIGNER)
+        policy = PolicyLeaf(self.iss, template.terms.sub, template.terms.policy)
+        grounds: tuple[KnownLeaf, ...] = (*key_leaves(self.iss, [life]), policy)
+        first = [leaf for leaf in grounds if leaf not in self._announced]
+        tokens = (token_leaf(template.terms, template.kid, signing_input) for signing_input in signing_inputs)
+        places = await self._log.append(tuple(leaf.to_bytes() for leaf in (*first, *tokens)))
+        self._remember(first)
+        return places[len(first) :]
+
+    async def announce(self, leaves: Iterable[KnownLeaf]) -> None:
+        """Announce what was not announced before, a part at a time. Raises Undecided(`dependency.log`)."""
+        new = [leaf for leaf in dict.fromkeys(leaves) if leaf not in self._announced]
+        for start in range(0, len(new), LOG_ANNOUNCED_AT_ONCE):
+            some = new[start : start + LOG_ANNOUNCED_AT_ONCE]
+            await self._log.append(tuple(leaf.to_bytes() for leaf in some))
+            self._remember(some)
+
+    def has_announced(self, life: KeyLife) -> bool:
+        """Say whether this process knows that the state of a key is in the log."""
+        return self._announced.issuperset(key_leaves(self.iss, [life]))
+
+    async def check(self) -> None:
+        """Make sure that a leaf could be appended. Raises Undecided(`dependency.log`)."""
+        newest = await self._log.look()
+        state = newest.standing
+        if state.must_wait:
+            raise Undecided(Code.DEPENDENCY_LOG, "No quorum of witnesses cosigns, and every token waits for one")
+        size = parse_checkpoint(parse_note(newest.checkpoint).text).size
+        cosigned = None if state.cosigned is None else CosignedTree(*state.cosigned)
+        self.status = LogStatus(self._log.origin, size, cosigned, state.failing, state.warnings)
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        await self._log.aclose()
+
+    def _remember(self, leaves: Iterable[KnownLeaf]) -> None:
+        if len(self._announced) >= LOG_ANNOUNCED:
+            self._announced.clear()  # to announce a thing again makes no second leaf
+        self._announced.update(leaves)
+
+
+def key_leaves(iss: str, lives: Iterable[KeyLife]) -> Iterator[KeyLeaf]:
+    """Return the state of each key. A key whose file is gone is out of use, as an archived one is."""
+    for life in lives:
+        state = "archived" if life.what == "removed" else life.what
+        if state in _STATES:
+            yield KeyLeaf(iss, life.kid, life.x, state, life.since)  # type: ignore[arg-type]
+
+
+def policy_leaves(iss: str, policies: PolicySet) -> Iterator[PolicyLeaf]:
+    """Return the digest of each policy, with its integration."""
+    for registrations in policies.registrations.values():
+        for registration in registrations:
+            yield PolicyLeaf(iss, registration.policy.integration, registration.digest)
+
+
+# -- what is announced beside tokens -----------------------------------------------------------------------------------
+
+
+class Announcer(Struct):
+    """Announces the keys, the policies in force, the revocation list as it is served (None without one), and this
+    worker's audit head, as soon as each is in force: so an integration's owner sees a policy before its first use.
+
+    The revocation of a key is announced when every worker has dropped the key: a token that one of them had let through
+    before would be an alarm. `clock` returns Unix seconds.
+    """
+
+    log: AnnouncingLog
+    policies: Callable[[], PolicySet]
+    revocations: Callable[[], bytes | None]
+    audit_head: Callable[[], AuditHead]
+    clock: Callable[[], int]
+    _announced: PolicySet | None = None
+    _narrowed: dict[KeyLeaf, int] = {}
+    _told: AuditHead = ("", "")
+    _told_at: int = 0
+
+    def __post_init__(self) -> None:
+        self._told, self._told_at = self.audit_head(), self.clock()
+
+    async def turn(self, _asked: bool = False) -> None:
+        """Announce what is new; what the log does not take now is announced at a later turn."""
+        with suppress(Undecided):
+            await self.log.announce(self._keys())
+            policies = self.policies()
+            if policies is not self._announced:  # there may be thousands
+                await self.log.announce(policy_leaves(self.log.iss, policies))
+                self._announced = policies
+            if (served := self.revocations()) is not None:
+                digest = f"sha256:{hashlib.sha256(served).hexdigest()}"
+                await self.log.announce([RevocationsLeaf(self.log.iss, digest)])
+            if self.clock() - self._told_at >= COUNTED_S:
+                await self._announce_audit()
+
+    def _keys(self) -> Iterator[KeyLeaf]:
+        """Return the states of all keys, but for those that have just gone out of use."""
+        now = self.clock()
+        for leaf in key_leaves(self.log.iss, self.log.lives().values()):
+            if leaf.state not in OUT_OF_USE or now - self._narrowed.setdefault(leaf, now) >= LOG_NARROWED_S:
+                yield leaf
+
+    async def _announce_audit(self) -> None:
+        """Announce the head of this worker's audit chain, where it has grown: once a minute."""
+        head = self.audit_head()
+        if head != self._told:
+            await self.log.announce([AuditLeaf(self.log.iss, *head)])
+        self._told, self._told_at = head, self.clock()

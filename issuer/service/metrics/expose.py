@@ -7,7 +7,7 @@ Which policies decide is a series for each digest: two at a time are workers tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -15,9 +15,8 @@ from prometheus_client.registry import Collector
 
 from issuer import __version__
 from issuer.service.metrics import counts
-from issuer.service.metrics.board import Key
-from issuer.service.metrics.snapshot import BoardReader
-from issuer.service.metrics.state import LogState, WorkerState
+from issuer.service.metrics.counts import Key
+from issuer.service.metrics.state import BoardReader, WorkerState
 
 # What is counted: the labels, in the order in which the board has them, and what it is.
 COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -85,6 +84,42 @@ def _buckets(found: Sequence[int]) -> Iterator[tuple[str, float]]:
 
 # -- how workers are ---------------------------------------------------------------------------------------------------
 
+# A gauge of the workers: its name, what it is, which of their values is shown, and the value of one; None: it has none.
+Gauge = tuple[str, str, Callable[[Iterable[float]], float], Callable[[WorkerState], float | None]]
+GAUGES: tuple[Gauge, ...] = (
+    ("policies_loaded_timestamp_seconds", "When the policies that decide were loaded.", min,
+     lambda one: one.policies.loaded_at),
+    ("policies_stale", "1 where the folder has not loaded since.", max, lambda one: one.policies.stale),
+    ("policies_narrowed", "Policies of which a folder that does not load has taken something away.", max,
+     lambda one: one.policies.narrowed),
+    ("integrations", "Registered integrations.", max, lambda one: one.policies.integrations),
+    ("keys_stale", "1 where the folders of keys are not fit, or their history cannot be kept.", max,
+     lambda one: one.keys_stale),
+    ("revoked_items", "Tokens and intervals that are revoked.", max, lambda one: one.revocations.items),
+    ("revocations_unlisted", "Revoked items that the signed list lacks.", max, lambda one: one.revocations.unlisted),
+    ("revocations_stale", "1 where the files of what is revoked are not as they should be.", max,
+     lambda one: one.revocations.stale),
+    ("revocation_list_number", "The number of the signed list.", min,
+     lambda one: one.revocations.signed_list.number if one.revocations.signed_list else None),
+    ("revocation_list_next_update_timestamp_seconds", "Until when the signed list is good.", min,
+     lambda one: one.revocations.signed_list.next_update if one.revocations.signed_list else None),
+    ("stops", "Emergency stops in force.", max, lambda one: one.stops.count),
+    ("stops_stale", "1 where stops.yaml is not good.", max, lambda one: one.stops.stale),
+    ("everything_stopped", "1 where a signal has stopped everything.", max, lambda one: one.stops.everything),
+    ("store_up", "1 where every worker's store takes writes.", min, lambda one: not one.store.is_lost),
+    ("store_epoch_timestamp_seconds", "Since when the store remembers uses.", max,
+     lambda one: one.store.bearing.epoch if one.store.bearing else None),
+    ("store_used_bytes", "Memory that the store uses.", max,
+     lambda one: one.store.memory.used if one.store.memory else None),
+    ("store_max_bytes", "The most that it may use: its maxmemory, or its machine's memory.", min,
+     lambda one: one.store.memory.most or one.store.memory.machine if one.store.memory else None),
+    ("log_up", "1 where every worker could append an entry.", min,
+     lambda one: not one.log.is_lost if one.log else None),
+    ("audit_fails", "1 where a worker cannot write its audit, and issues nothing.", max, lambda one: one.audit_fails),
+    ("data_free_bytes", "Room on the disk of the folder of data.", min, lambda one: one.data_free_bytes),
+    ("backup_timestamp_seconds", "When deploy/backup.sh last ended well.", min, lambda one: one.backed_up_at),
+)  # fmt: skip
+
 
 def _gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
     """Yield a gauge; where there is no value, nothing: an absent series is seen, a made-up zero is not."""
@@ -108,88 +143,23 @@ def _of_process(workers: int, states: Sequence[WorkerState]) -> Iterator[Metric]
 
 
 def _of_workers(states: Sequence[WorkerState], now: float) -> Iterator[Metric]:
-    if states:
-        yield from _policies(states)
-        yield from _keys(states)
-        yield from _revocations(states)
-        yield from _stops(states)
-        yield from _store(states)
-        yield from _log([state.log for state in states if state.log is not None], now)
-        yield from _gauge("audit_fails", "1 where a worker cannot write its audit, and issues nothing.",
-                          max(state.audit_fails for state in states))  # fmt: skip
-        yield from _gauge("data_free_bytes", "Room on the disk of the folder of data.",
-                          min(state.data_free_bytes for state in states))  # fmt: skip
-        copied = [state.backed_up_at for state in states if state.backed_up_at is not None]
-        yield from _gauge("backup_timestamp_seconds", "When deploy/backup.sh last ended well.",
-                          min(copied, default=None))  # fmt: skip
-
-
-def _policies(states: Sequence[WorkerState]) -> Iterator[Metric]:
-    all_of = [state.policies for state in states]
+    if not states:
+        return
     yield _series("policies_info", "The digest of the policies that decide.", ("digest",),
-                  [((each.digest,), 1) for each in all_of])  # fmt: skip
-    yield from _gauge("policies_loaded_timestamp_seconds", "When the policies that decide were loaded.",
-                      min(each.loaded_at for each in all_of))  # fmt: skip
-    yield from _gauge("policies_stale", "1 where the folder has not loaded since.", max(each.stale for each in all_of))
-    yield from _gauge("policies_narrowed", "Policies of which a folder that does not load has taken something away.",
-                      max(each.narrowed for each in all_of))  # fmt: skip
-    yield from _gauge("integrations", "Registered integrations.", max(each.integrations for each in all_of))
-
-
-def _keys(states: Sequence[WorkerState]) -> Iterator[Metric]:
+                  [((state.policies.digest,), 1) for state in states])  # fmt: skip
     keys = [((key.kid, key.state), key.since) for state in states for key in state.keys]
     yield _series("signing_key_since_timestamp_seconds", "Since when a published key is in its state.",
                   ("kid", "state"), keys)  # fmt: skip
-    yield from _gauge("keys_stale", "1 where the folders of keys are not fit, or their history cannot be kept.",
-                      max(state.keys_stale for state in states))  # fmt: skip
-
-
-def _revocations(states: Sequence[WorkerState]) -> Iterator[Metric]:
-    all_of = [state.revocations for state in states]
-    lists = [each.signed_list for each in all_of if each.signed_list is not None]
-    yield from _gauge("revoked_items", "Tokens and intervals that are revoked.", max(each.items for each in all_of))
-    yield from _gauge("revocations_unlisted", "Revoked items that the signed list lacks.",
-                      max(each.unlisted for each in all_of))  # fmt: skip
-    yield from _gauge("revocations_stale", "1 where the files of what is revoked are not as they should be.",
-                      max(each.stale for each in all_of))  # fmt: skip
-    if lists:
-        yield from _gauge("revocation_list_number", "The number of the signed list.", min(one.number for one in lists))
-        yield from _gauge("revocation_list_next_update_timestamp_seconds", "Until when the signed list is good.",
-                          min(one.next_update for one in lists))  # fmt: skip
-
-
-def _stops(states: Sequence[WorkerState]) -> Iterator[Metric]:
-    all_of = [state.stops for state in states]
-    yield from _gauge("stops", "Emergency stops in force.", max(each.count for each in all_of))
-    yield from _gauge("stops_stale", "1 where stops.yaml is not good.", max(each.stale for each in all_of))
-    yield from _gauge("everything_stopped", "1 where a signal has stopped everything.",
-                      max(each.everything for each in all_of))  # fmt: skip
-
-
-def _store(states: Sequence[WorkerState]) -> Iterator[Metric]:
-    all_of = [state.store for state in states]
-    bearings = [each.bearing for each in all_of if each.bearing is not None]
-    memories = [each.memory for each in all_of if each.memory is not None]
-    yield from _gauge(
-        "store_up", "1 where every worker's store takes writes.", not any(each.is_lost for each in all_of)
-    )
     yield _series("store_role_info", "The role of the store: master, replica, unknown.", ("role",),
-                  [((each.role,), 1) for each in bearings])  # fmt: skip
-    epochs = [each.epoch for each in bearings if each.epoch is not None]
-    yield from _gauge(
-        "store_epoch_timestamp_seconds", "Since when the store remembers uses.", max(epochs, default=None)
-    )
-    yield from _gauge("store_used_bytes", "Memory that the store uses.",
-                      max((each.used for each in memories), default=None))  # fmt: skip
-    yield from _gauge("store_max_bytes", "The most that it may use: its maxmemory, or its machine's memory.",
-                      min((each.most or each.machine for each in memories), default=None))  # fmt: skip
+                  [((state.store.bearing.role,), 1) for state in states if state.store.bearing])  # fmt: skip
+    for name, text, worst, value_of in GAUGES:
+        values = [value for state in states if (value := value_of(state)) is not None]
+        yield from _gauge(name, text, worst(values) if values else None)
+    yield from _log(states, now)
 
 
-def _log(logs: Sequence[LogState], now: float) -> Iterator[Metric]:
-    if not logs:
-        return
-    yield from _gauge("log_up", "1 where every worker could append an entry.", not any(each.is_lost for each in logs))
-    found = [(each.status, now - each.looked_at) for each in logs if each.status is not None]
+def _log(states: Sequence[WorkerState], now: float) -> Iterator[Metric]:
+    found = [(one.log.status, now - one.log.looked_at) for one in states if one.log and one.log.status]
     if not found:
         return
     newest, _ = max(found, key=lambda one: one[0].size)
@@ -199,6 +169,4 @@ def _log(logs: Sequence[LogState], now: float) -> Iterator[Metric]:
                       max((size for size, _ in cosigned), default=None))  # fmt: skip
     yield from _gauge("log_cosigned_age_seconds", "How long ago that was.",
                       min((age for _, age in cosigned), default=None))  # fmt: skip
-    yield from _gauge(
-        "log_witnesses_failing", "Witnesses that do not do their part.", float(len(newest.failing_witnesses))
-    )
+    yield from _gauge("log_witnesses_failing", "Witnesses that do not do their part.", len(newest.failing_witnesses))

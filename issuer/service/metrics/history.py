@@ -13,9 +13,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from issuer.service.metrics.board import Key
-from issuer.service.metrics.counts import REQUESTS
-from issuer.service.metrics.snapshot import BoardReader
+from issuer.service.metrics.counts import REQUESTS, Key
+from issuer.service.metrics.state import BoardReader
 
 MINUTES, HOURS = 60, 24
 _MINUTE = 60  # in seconds

@@ -1,6 +1,6 @@
-"""How one worker is, told once a second to the board: what readiness shows and what it does not, in one value.
+"""The state of each worker: written once a second to the board, and read from there with what was counted.
 
-It counts only while the worker lives and goes on telling: the last word of a dead one would look well for ever.
+A state counts only while its worker lives and goes on writing: the last one of a dead worker would look well for ever.
 """
 
 from __future__ import annotations
@@ -10,28 +10,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from threading import Lock
 
 import msgspec
 from msgspec import Struct
 
 from issuer.errors import Undecided
-from issuer.service.admission.client import Bearing, Memory
+from issuer.io.backup_age import backed_up_at
+from issuer.io.bounds import SILENT_S
+from issuer.io.redis_client import Bearing, Memory
 from issuer.service.admission.redis import RedisAdmission
-from issuer.service.audit import FileAudit
-from issuer.service.backed_up import backed_up_at
-from issuer.service.bounds import METRIC_LOG_S
-from issuer.service.log.announced import AnnouncingLog
-from issuer.service.log.status import LogStatus
-from issuer.service.metrics.board import Row
-from issuer.service.metrics.counts import Counts
-from issuer.service.reload import Live
-from issuer.service.revocation.live import LiveRevocations, RevocationsStatus
-from issuer.service.signing.life import PUBLISHED, moves_from
-from issuer.service.signing.live import LiveSigner
-from issuer.service.stops import LiveStops
-from issuer.service.store_watch import StoreWatch
-from issuer.wire import StopsStatus
+from issuer.service.admission.store_watch import StoreWatch
+from issuer.service.log.client import AnnouncingLog, LogStatus
+from issuer.service.metrics.bounds import METRIC_LOG_S
+from issuer.service.metrics.counts import Board, Counts, Key, Row
+from issuer.service.revocation.active_list import LiveRevocations, RevocationsStatus
+from issuer.service.signing.active_keys import LiveSigner
+from issuer.service.signing.lifecycle import STATES, moves_from
+from issuer.token.wire import StopsStatus
 
 
 class PoliciesState(Struct, frozen=True):
@@ -90,13 +86,13 @@ class WorkerState(Struct, frozen=True):
 class Watched(Struct, frozen=True):
     """What is asked how it is."""
 
-    live: Live[Any]
+    policies: Callable[[], PoliciesState]
     signer: LiveSigner
     revocations: LiveRevocations
-    stops: LiveStops
+    stops: Callable[[], StopsStatus]
     admission: RedisAdmission
     store: StoreWatch
-    audit: FileAudit
+    audit_fails: Callable[[], bool]
     log: AnnouncingLog | None
     data: Path
 
@@ -135,29 +131,23 @@ class Teller:
             self._log_state = LogState(False, log.status, now)
 
     def _state(self) -> WorkerState:
-        watched, active = self._watched, self._watched.live.active
+        watched = self._watched
         lives, folders = watched.signer.lives, watched.signer.keyring.states
         published = [life for life in map(lives.get, folders) if life is not None]
         return WorkerState(
             at=self._clock(),
-            policies=PoliciesState(
-                active.digest,
-                active.loaded_at,
-                watched.live.stale,
-                len(watched.live.narrowed) if watched.live.stale else 0,
-                len(active.authority.policies.policies),
-            ),
+            policies=watched.policies(),
             keys=tuple(
                 KeyState(life.kid, life.what, life.since, moves_from(folders, lives, life.kid))
                 for life in published
-                if life.what in PUBLISHED
+                if life.what in STATES
             ),
             keys_stale=watched.signer.stale,
             revocations=watched.revocations.status,
-            stops=watched.stops.status,
+            stops=watched.stops(),
             store=StoreState(watched.store.is_lost, self._bearing, watched.store.memory),
             log=self._log_state,
-            audit_fails=watched.audit.is_failing,
+            audit_fails=watched.audit_fails(),
             data_free_bytes=_free_bytes(watched.data),
             backed_up_at=backed_up_at(watched.data),
             resident_bytes=_resident_bytes(),
@@ -177,3 +167,35 @@ def _resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGESIZE")
     except OSError:
         return 0
+
+
+# -- the board as it is now --------------------------------------------------------------------------------------------
+
+_decode = msgspec.msgpack.Decoder(WorkerState).decode
+
+
+class Snapshot(Struct, frozen=True):
+    """The numbers of each key, the workers that have just said how they are, how many there should be, and when it was
+    (time.monotonic())."""
+
+    counted: dict[Key, list[int]]
+    states: list[WorkerState]
+    expected: int
+    now: float
+
+
+class BoardReader:
+    """Reads a board, for several threads."""
+
+    def __init__(self, board: Board, clock: Callable[[], float] = time.monotonic) -> None:
+        self._board = board
+        self._clock = clock
+        self._lock = Lock()
+
+    def read(self) -> Snapshot:
+        """Return everything as it is now."""
+        with self._lock:  # the board's reader remembers how far it has read
+            counted, told = self._board.counted(), self._board.told()
+        now = self._clock()
+        states = [state for state in map(_decode, told) if now - state.at <= SILENT_S]
+        return Snapshot(counted, states, len(self._board.rows), now)

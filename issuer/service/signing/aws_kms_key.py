@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 from msgspec import UNSET, Struct, UnsetType
 
 from issuer.formats.strict_json import Text
-from issuer.service.bounds import KMS_MESSAGE_BYTES, SIGNER_CALLS, SIGNER_S
-from issuer.service.signing.private_key import KeyFault
-from issuer.url import UrlError, split_url
+from issuer.formats.url import UrlError, split_url
+from issuer.service.signing.bounds import KMS_MESSAGE_BYTES, SIGNER_CALLS, SIGNER_S
+from issuer.service.signing.remote_key import KeyFault
 
 _UUID = r"(?:mrk-[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 _KEY = re.compile(rf"(?:arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{{12}}:key/)?{_UUID}")

@@ -9,18 +9,39 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer import keyfile
 from issuer.errors import IssuerError
 from issuer.formats import jose
-from issuer.service.signing.keyring import STATES, SUFFIXES
-from issuer.service.signing.life import Lives
-from issuer.service.signing.opener import Opener
+from issuer.io import files, keyfile
+from issuer.io.common_documents import Home
+from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.keyring import SUFFIXES, Opener, made
+from issuer.service.signing.lifecycle import STATES, Lives
+
+
+def kid_of(key: Ed25519PrivateKey) -> str:
+    """Return a key's RFC 7638 thumbprint."""
+    return str(jose.public_jwk(key.public_key())["kid"])
+
+
+def token_kids(keys: Path, home: Home, passphrase: bytes | None, besides: str) -> set[str]:
+    """Return the keys that sign tokens, or ever did: those in the folders of `keys`, but for the one named `besides`,
+    and those of the history. What cannot be read says nothing: one key does not wait for another to be fit."""
+    kids: set[str] = set()
+    with suppress(IssuerError, OSError):
+        kids |= KeyHistory(home).read().keys()
+    for path in keys.glob("*/*.pem"):
+        if path.parent.name != besides:
+            with suppress(IssuerError, OSError):
+                kids.add(kid_of(keyfile.read(path, passphrase)))
+    return kids
+
 
 PUT_AWAY = ("archived", "revoked")
 # Of keys that are none of the service's token keys.
@@ -59,33 +80,37 @@ def find_files(folder: Path, passphrase: Passphrase, opener: Opener, lives: Live
     return [find_file(path, state, passphrase, opener, lives) for state in FOLDERS for path in _paths(folder / state)]
 
 
+def make_file(folder: Path, passphrase: bytes | None) -> KeyFile:
+    """Make a key, and a file of it in the folder of its state. Raises SetupError and OSError."""
+    private = keyfile.generate()
+    jwk = jose.public_jwk(private.public_key())
+    path = folder / f"key-{jwk['kid']}.pem"  # no name begins with `-`, as a kid may
+    files.make_folder(folder, follow=False, shared=True)
+    keyfile.write(path, private, passphrase)
+    return KeyFile(path, folder.name, made(path), str(jwk["kid"]), str(jwk["x"]), opened=True)
+
+
 def find_file(path: Path, state: str, passphrase: Passphrase, opener: Opener, lives: Lives) -> KeyFile:
     """Look at one key file. What lies elsewhere is asked for no key that is put away."""
     named = _NAMED.fullmatch(path.stem)
     kid = named[1] if named else ""
-    closed = KeyFile(path, state, _made(path), kid, lives[kid].x if kid in lives else "")
-    if path.suffix == ".yaml":
-        return closed if state in PUT_AWAY else _opened(closed, lambda: opener.open(path).public_key())
-    try:
-        encrypted = keyfile.is_encrypted(path)
-        opens = passphrase() if encrypted else None
-    except IssuerError as error:
-        return replace(closed, why=error.detail)
-    except OSError as error:
-        return replace(closed, why=f"{path}: {error.strerror}")
-    closed = replace(closed, encrypted=encrypted)
-    if encrypted and opens is None:
+    closed = KeyFile(path, state, made(path), kid, lives[kid].x if kid in lives else "")
+    if path.suffix == ".yaml" and state in PUT_AWAY:
         return closed
-    return _opened(closed, lambda: keyfile.read(path, opens).public_key())
-
-
-def _opened(closed: KeyFile, public_key: Callable[[], Ed25519PublicKey]) -> KeyFile:
     try:
-        jwk = jose.public_jwk(public_key())
-    except IssuerError as error:
-        return replace(closed, why=error.detail)
-    except OSError as error:
-        return replace(closed, why=f"{closed.path}: {error.strerror}")
+        if path.suffix == ".yaml":
+            public = opener.open(path).public_key()
+        else:
+            encrypted = keyfile.is_encrypted(path)
+            opens = passphrase() if encrypted else None
+            closed = replace(closed, encrypted=encrypted)
+            if encrypted and opens is None:
+                return closed
+            public = keyfile.read(path, opens).public_key()
+    except (IssuerError, OSError) as error:
+        why = error.detail if isinstance(error, IssuerError) else f"{path}: {error.strerror}"
+        return replace(closed, why=why)
+    jwk = jose.public_jwk(public)
     return replace(closed, kid=str(jwk["kid"]), x=str(jwk["x"]), opened=True)
 
 
@@ -94,14 +119,6 @@ def _paths(folder: Path) -> list[Path]:
         return sorted(path for path in map(folder.joinpath, os.listdir(folder)) if path.suffix in SUFFIXES)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _made(path: Path) -> int:
-    """Return the time of a key's file; that of one that is gone says nothing."""
-    try:
-        return int(path.lstat().st_mtime)
-    except OSError:
-        return 0
 
 
 def in_state(found: Sequence[KeyFile], state: str) -> list[KeyFile]:

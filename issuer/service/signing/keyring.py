@@ -11,36 +11,59 @@ A key is a file there: `*.pem`, or `*.yaml` for one that lies elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from msgspec import UNSET, Struct
 
-from issuer import files, keyfile
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError, Undecided
-from issuer.formats import jose
-from issuer.service.signing.file_key import FileKey
-from issuer.service.signing.opener import Opener, Unopened
-from issuer.service.signing.remote_key import RemoteKey
+from issuer.formats import jose, strict_yaml
+from issuer.io import files, keyfile
+from issuer.service.settings.background import apart
+from issuer.service.signing.aws_kms_key import AwsKmsFile
+from issuer.service.signing.bounds import MAX_KEY_FILE_BYTES, SIGNER_AGAIN_S, SIGNER_START_S
+from issuer.service.signing.lifecycle import STATES, KeyObservation, KeyState
+from issuer.service.signing.pkcs11_key import Pkcs11File
+from issuer.service.signing.remote_key import Backend, KeyFault, RemoteKey
 
-KeyState = Literal["next", "active", "retiring"]
-STATES: tuple[KeyState, ...] = get_args(KeyState)
 # Of the files that hold a key, or say where one lies.
 SUFFIXES = (".pem", ".yaml")
 # No JWS signing input begins with a zero byte: a readiness signature can never be a token's.
 _READINESS = b"\x00issuer-readiness"
 
 
-class SigningKey(Struct, frozen=True):
-    """One private key with its state; `kid` is its RFC 7638 thumbprint, `path` the file that it was read from."""
+class FileKey:
+    """A private key in this process, read from a file (io/keyfile.py). It signs at once, in 40 microseconds."""
 
-    kid: str
-    state: KeyState
+    max_message_bytes = jose.MAX_TOKEN_BYTES
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._public = private.public_key()
+        self.sign = partial(jose.sign, private)
+
+    def public_key(self) -> Ed25519PublicKey:
+        """Return its public half."""
+        return self._public
+
+
+class SigningKey(KeyObservation, frozen=True):
+    """One private key, and what is seen of it; `kid` is its RFC 7638 thumbprint, `path` the file it was read from."""
+
     private: FileKey | RemoteKey
-    path: Path = Path()
+    path: Path
+
+    @classmethod
+    def of(cls, private: FileKey | RemoteKey, state: KeyState, path: Path = Path()) -> SigningKey:
+        """Look at the key's file, too, if it is still there."""
+        jwk = jose.public_jwk(private.public_key())
+        return cls(str(jwk["kid"]), str(jwk["x"]), state, made(path), private, path)
 
 
 class KeyringSigner:
@@ -61,41 +84,36 @@ class KeyringSigner:
             raise Undecided(Code.DEPENDENCY_SIGNER)
         return self._active
 
-    def only(self, kids: Collection[str]) -> KeyringSigner:
-        """Return the part of the set that is in `kids`. Without its active key it begins no token."""
-        return KeyringSigner(tuple(key for key in self.keys if key.kid in kids))
-
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input. Ed25519 takes 40 microseconds; handing it to a thread costs more than it frees."""
-        private = self._key(kid).private
+        private = self._private(kid)
         if isinstance(private, RemoteKey):
             return await private.sign_all(signing_inputs)
         return tuple(map(private.sign, signing_inputs))
 
     def max_message_bytes(self, kid: str) -> int:
         """Return the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
-        return self._key(kid).private.max_message_bytes
+        return self._private(kid).max_message_bytes
 
-    def _key(self, kid: str) -> SigningKey:
-        key = self._keys.get(kid)
-        if key is None:
+    def _private(self, kid: str) -> FileKey | RemoteKey:
+        if kid not in self._keys:
             raise Undecided(Code.DEPENDENCY_SIGNER)
-        return key
+        return self._keys[kid].private
 
     async def check(self, now: int) -> None:
         """Sign and verify through the published key set; with a key that lies elsewhere at most once a minute. Raises
         Undecided(`dependency.signer`)."""
         message = _READINESS + str(now).encode()
         published = jose.parse_key_set(self.jwks).get(self.active_kid)
-        private = self._key(self.active_kid).private
+        private = self._private(self.active_kid)
         if isinstance(private, RemoteKey):
             await private.check(message)
         elif published is None or not published.verifies(jose.EDDSA, message, private.sign(message)):
             raise Undecided(Code.DEPENDENCY_SIGNER)
 
 
-class Found(Struct, frozen=True):
-    """What the folders of keys hold: the keys that are fit, and what is wrong with the first file that is not.
+class FolderState(Struct, frozen=True):
+    """What the folders of keys hold: the keys of fit files, and what is first wrong with the others, or with all.
 
     Nothing is known about the files in `unjudged`: the passphrase is not to be had, the disk fails, or a key that lies
     elsewhere could not be opened.
@@ -105,38 +123,51 @@ class Found(Struct, frozen=True):
     error: SetupError | OSError | None = None
     unjudged: frozenset[Path] = frozenset()
 
+    @property
+    def states(self) -> dict[str, KeyState]:
+        """The state of each key, by kid."""
+        return {key.kid: key.state for key in self.keys}
 
-def key_paths(folder: Path) -> dict[Path, KeyState]:
-    """Return the file of every key of the folder, with the state that it lies in."""
-    return {
-        path: state
-        for state in STATES
-        for path in sorted(path for suffix in SUFFIXES for path in (folder / state).glob(f"*{suffix}"))
-    }
+    def without_lost(self, found: FolderState) -> FolderState:
+        """Return what is left of the keys: without those that are gone, the same object where none is."""
+        there = {key.kid for key in found.keys}
+        left = tuple(key for key in self.keys if key.kid in there or key.path in found.unjudged)
+        return self if len(left) == len(self.keys) else FolderState(left)
 
 
-def find_keys(folder: Path, passphrase: Callable[[], bytes | None], opener: Opener | None = None) -> Found:
+def made(path: Path) -> int:
+    """Return the time of a key's file in Unix seconds, 0 for one that is gone."""
+    try:
+        return int(path.lstat().st_mtime)
+    except OSError:
+        return 0
+
+
+def find_keys(folder: Path, passphrase: Callable[[], bytes | None], opener: Opener | None = None) -> FolderState:
     """Read every key of the folder, each for itself: one that is not fit hides no other. `opener` has those that lie
     elsewhere and are open already."""
     opener = opener or Opener()
-    paths = key_paths(folder)
+    paths = [
+        (path, state) for state in STATES for path in sorted((folder / state).glob("*")) if path.suffix in SUFFIXES
+    ]
     keys: list[SigningKey] = []
     errors: list[SetupError | OSError] = [*_unguarded(folder)]
     unjudged: set[Path] = set()
     try:
         opens = passphrase()
     except SetupError as error:
-        return Found((), error, frozenset(paths))
-    for path, state in paths.items():
+        return FolderState((), error, frozenset(path for path, _ in paths))
+    for path, state in paths:
         try:
             private = opener.open(path) if path.suffix == ".yaml" else FileKey(keyfile.read(path, opens))
         except (SetupError, OSError) as error:
             errors.append(error)
             unjudged |= {path} if isinstance(error, OSError | Unopened) else set()
             continue
-        keys.append(SigningKey(str(jose.public_jwk(private.public_key())["kid"]), state, private, path))
+        keys.append(SigningKey.of(private, state, path))
     opener.forget_others()
-    return Found(tuple(keys), errors[0] if errors else None, frozenset(unjudged))
+    errors += _unfit(folder, keys)
+    return FolderState(tuple(keys), errors[0] if errors else None, frozenset(unjudged))
 
 
 def _unguarded(folder: Path) -> Iterator[SetupError]:
@@ -149,40 +180,111 @@ def _unguarded(folder: Path) -> Iterator[SetupError]:
             yield SetupError(Code.KEY_UNSAFE, f"{path}: {error.detail}")
 
 
-def load_keyring(folder: Path, passphrase: bytes | None = None, opener: Opener | None = None) -> KeyringSigner:
-    """Load every key of the folder into a keyring that may sign. Raises SetupError."""
-    return fit_keyring(load_keys(folder, passphrase, opener))
-
-
-def load_keys(folder: Path, passphrase: bytes | None = None, opener: Opener | None = None) -> tuple[SigningKey, ...]:
-    """Load every key of the folder; there must be at least one. Raises SetupError and OSError."""
-    found = find_keys(folder, lambda: passphrase, opener)
-    if found.error is not None:
-        raise found.error
-    if not found.keys:
-        raise SetupError(
-            Code.KEY_UNUSABLE, f"{folder} holds no key; make one with `issuer keys generate --dir {folder}`"
-        )
-    return found.keys
-
-
-def fit_keyring(keys: tuple[SigningKey, ...]) -> KeyringSigner:
-    """Make a keyring of keys that are different, and one of them active. Raises SetupError."""
+def _unfit(folder: Path, keys: Sequence[SigningKey]) -> Iterator[SetupError]:
+    """Yield what is wrong with keys that are each fit: they must be different, and exactly one of them active."""
     active = sum(key.state == "active" for key in keys)
-    if active != 1:
-        raise SetupError(Code.KEY_UNUSABLE, f"there must be exactly one active key; there are {active}")
+    if not keys:
+        detail = f"{folder} holds no key; make one with `issuer keys generate --dir {folder}`"
+        yield SetupError(Code.KEY_UNUSABLE, detail)
+    elif active != 1:
+        yield SetupError(Code.KEY_UNUSABLE, f"there must be exactly one active key; there are {active}")
     if len({key.kid for key in keys}) != len(keys):
-        raise SetupError(Code.KEY_UNUSABLE, "the same key lies in two folders; keep one")
-    return KeyringSigner(keys)
+        yield SetupError(Code.KEY_UNUSABLE, "the same key lies in two folders; keep one")
 
 
 def generate(folder: Path, state: KeyState, passphrase: bytes | None = None) -> Path:
     """Make a key, named by its kid, and return the file. Folders get mode 0700. Raises SetupError."""
-    if passphrase == b"":
-        raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")
     private = keyfile.generate()
     kid = str(jose.public_jwk(private.public_key())["kid"])
     files.make_folder(folder / state, follow=False)
     path = folder / state / f"{kid}.pem"
     keyfile.write(path, private, passphrase)
     return path
+
+
+# -- keys that lie elsewhere ------------------------------------------------------------------------------------------
+
+# What a YAML file says of one key, and by what its member `backend` says.
+KeyFile: TypeAlias = AwsKmsFile | Pkcs11File
+BACKENDS: dict[str, type[AwsKmsFile] | type[Pkcs11File]] = {"aws-kms": AwsKmsFile, "pkcs11": Pkcs11File}
+
+
+class Unopened(SetupError):
+    """Nothing is known of a key: its file is fit to be believed, and breaks a rule, or its backend did not open it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Code.KEY_UNUSABLE, detail)
+
+
+class Opener:
+    """The keys of one process that lie elsewhere, by the bytes of their files. Used by one thread at a time. `wait_s`
+    is how long `open` waits for a key that it has not seen before."""
+
+    def __init__(self, wait_s: float = SIGNER_START_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self.wait_s = wait_s
+        self._clock = clock
+        self._openings: dict[bytes, tuple[float, Future[RemoteKey]]] = {}  # since when each is opened, or open
+        self._asked: set[bytes] = set()
+
+    def open(self, path: Path) -> RemoteKey:
+        """Return the key that a file names, which is the same one for as long as the file says the same, whatever its
+        name and folder. Raises Unopened; SetupError(`key.unsafe`) where others may touch the file; and OSError."""
+        try:
+            raw = files.read(path, MAX_KEY_FILE_BYTES, private=True)
+        except InputError as error:
+            raise SetupError(Code.KEY_UNSAFE, f"{path}: {error.detail}") from None
+        self._asked.add(raw)
+        try:
+            return self._opening(raw, path).result(self.wait_s)
+        except InputError as error:
+            raise Unopened(str(error)) from None
+        except TimeoutError:
+            raise Unopened(f"{path}: its backend has not answered yet; look whether it can be reached") from None
+        except KeyFault as fault:
+            raise Unopened(f"{path}: {fault}") from None
+
+    def forget_others(self) -> None:
+        """Let go of the keys that nobody has asked for since the last call."""
+        self._openings = {raw: self._openings[raw] for raw in self._asked if raw in self._openings}
+        self._asked = set()
+
+    def _opening(self, raw: bytes, path: Path) -> Future[RemoteKey]:
+        """Return the opening that is under way or done, or begin one: the first, or one after a pause."""
+        since, key = self._openings.get(raw, (0.0, None))
+        is_over = key is not None and key.done() and key.exception() is not None
+        if key is None or (is_over and self._clock() - since >= SIGNER_AGAIN_S):
+            key = apart(partial(_open, read_key_file(raw, str(path))), "opener")
+            self._openings[raw] = self._clock(), key
+        return key
+
+
+def read_key_file(raw: bytes, name: str) -> KeyFile:
+    """Read what a YAML file says of a key. Raises InputError with line and column."""
+    document = strict_yaml.load(raw, name)
+    backend = document.value.get("backend") if isinstance(document.value, dict) else None
+    if not isinstance(backend, str) or backend not in BACKENDS:
+        raise document.error(Code.FILE_RULE, "/backend", f"backend is one of {', '.join(sorted(BACKENDS))}")
+    file = document.convert(BACKENDS[backend])
+    if (fault := file.fault()) is not None:
+        raise document.error(Code.FILE_RULE, *fault)
+    return file
+
+
+def _open(file: KeyFile) -> RemoteKey:
+    """Open a key, and have it prove itself. Raises KeyFault, whatever a driver raises."""
+    try:
+        return _proved(file, file.open())
+    except KeyFault:
+        raise
+    except Exception as error:  # noqa: BLE001 (it opened no key)
+        raise KeyFault(f"its backend raised {type(error).__name__}") from None
+
+
+def _proved(file: KeyFile, backend: Backend) -> RemoteKey:
+    kid = str(jose.public_jwk(backend.public_key())["kid"])
+    if file.kid not in (UNSET, kid):
+        todo = "correct the file, or find out whose key that is"
+        raise KeyFault(f"it says kid {file.kid!r}, but the key has {kid!r}: {todo}")
+    key = RemoteKey(backend, kid)
+    key.prove()
+    return key

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import UNSET, Struct, UnsetType
 
-from issuer import files
 from issuer.errors import InputError
 from issuer.formats import jose
 from issuer.formats.strict_json import Text
-from issuer.service.bounds import MAX_PIN_FILE_BYTES, SIGNER_S
-from issuer.service.signing.private_key import KeyFault
+from issuer.io import files
+from issuer.service.signing.bounds import MAX_PIN_FILE_BYTES, SIGNER_S
+from issuer.service.signing.remote_key import KeyFault
 
 if TYPE_CHECKING:
     from pkcs11 import ObjectClass, Session, Token

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from issuer.codes import Code
 from issuer.errors import Undecided
-from issuer.formats.ed25519 import is_good_point
-from issuer.service.background import apart
-from issuer.service.bounds import COUNT_S, SIGNED_S, SIGNER_CHECK_S, SIGNER_S, SIGNER_TURN_S
-from issuer.service.signing.private_key import KeyFault, PrivateKey
+from issuer.formats.weak_keys import is_good_point
+from issuer.io.bounds import COUNT_S
+from issuer.service.settings.background import apart
+from issuer.service.signing.bounds import SIGNED_S, SIGNER_CHECK_S, SIGNER_S, SIGNER_TURN_S
 
 # No JWS signing input begins with a zero byte: what is signed here can never be a token's.
 _PROOF = b"\x00issuer-start"
@@ -37,17 +37,30 @@ _HANGS = (
 _log = structlog.get_logger("issuer")
 
 
-class Backend(PrivateKey, Protocol):
-    """What signs elsewhere. Its `sign` is called from threads, at most `at_once` at a time."""
+class KeyFault(Exception):
+    """A key cannot be asked, or did not sign. The text is ours: what is wrong, and what to do; nothing secret."""
+
+
+class Backend(Protocol):
+    """A private Ed25519 key (RFC 8032) that lies elsewhere: one message has one signature, whenever it is made."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest message that it signs."""
 
     @property
     def at_once(self) -> int:
-        """How many threads may ask at the same time."""
-        ...
+        """How many threads may call `sign` at the same time."""
+
+    def public_key(self) -> Ed25519PublicKey:
+        """Return its public half."""
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message. May block; raises KeyFault."""
 
 
 class RemoteKey:
-    """The key of a backend that has proved itself, under its RFC 7638 `kid`. Implements `PrivateKey`."""
+    """The key of a backend that has proved itself, under its RFC 7638 `kid`."""
 
     def __init__(self, backend: Backend, kid: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.kid = kid
@@ -146,16 +159,16 @@ class RemoteKey:
         loop, begun = asyncio.get_running_loop(), apart(partial(self.sign, message), "signer")
         self._away[begun] = time.monotonic()
 
-        def is_back(done: Future[bytes]) -> None:
+        def end_turn() -> None:
+            del self._away[begun]
+            self._turns.release()
+
+        def is_back(_done: Future[bytes]) -> None:
             with suppress(RuntimeError):  # the loop has ended, and the process does
-                loop.call_soon_threadsafe(self._end_turn, done)
+                loop.call_soon_threadsafe(end_turn)
 
         begun.add_done_callback(is_back)
         return begun
-
-    def _end_turn(self, done: Future[bytes]) -> None:
-        del self._away[done]
-        self._turns.release()
 
     def _tell(self, reason: str) -> None:
         """Tell a reason at once, then how often it was there, at most once a second."""

@@ -19,7 +19,7 @@ from issuer.dev.sandbox import write_policies
 from issuer.errors import InputError
 from issuer.formats import jcs, jose
 from issuer.identity.profiles import PROFILES
-from issuer.identity.provider import Bounded, Introspection, KeySource
+from issuer.identity.table import Bounded, Introspection, KeySource
 from issuer.policy.authoring.load import MAX_SHARING, check_policies, load_policies
 from tests.support.policies import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, load, write
 from tests.support.roca import roca_modulus

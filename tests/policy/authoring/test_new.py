@@ -12,7 +12,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.formats.strict_yaml import load
 from issuer.identity.profiles import PROFILES
-from issuer.identity.provider import ProvidersFile
+from issuer.identity.table import ProvidersFile
 from issuer.policy.authoring.fmt import format_file
 from issuer.policy.authoring.load import check_policies, load_policies
 from issuer.policy.authoring.new import Wish, make_policy, whose

@@ -15,7 +15,7 @@ from issuer.codes import Code
 from issuer.formats.strict_json import JSON
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.plan import Plan, judge_again, make_plan, read_decision
-from issuer.policy.authoring.plan_signals import EXAMPLES
+from issuer.policy.authoring.signals import EXAMPLES
 from issuer.policy.match import PolicySet
 from tests.support.audited import recorded
 from tests.support.policies import GITHUB, ISSUER_URL, NOW, POLICY, PROVIDERS, changed, submission, write

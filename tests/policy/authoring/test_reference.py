@@ -10,14 +10,13 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from issuer.abuse import THENS, Abuse
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES
-from issuer.identity.provider import Introspection, ProviderEntry
-from issuer.identity.table import judges
-from issuer.limits import Limits, Rate
+from issuer.identity.table import Introspection, ProviderEntry, judges
+from issuer.identity.token import Caller
+from issuer.limits.abuse import THENS, Abuse
+from issuer.limits.rate import Limits, Rate
 from issuer.policy.authoring.load import load_policies, try_policies
 from issuer.policy.authoring.stops import read_stops
 from issuer.policy.decide import Grant, decide

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from issuer.formats.strict_yaml import load as load_yaml
-from issuer.identity.provider import ProvidersFile
+from issuer.identity.table import ProvidersFile
 from issuer.policy.authoring.load import check_policies
 from issuer.policy.authoring.schema import MEMBERS, schemas
 from issuer.policy.model import Policy

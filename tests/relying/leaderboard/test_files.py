@@ -15,7 +15,7 @@ import pytest
 
 from issuer.relying.leaderboard.page import as_html
 from issuer.relying.leaderboard.ranking import Board
-from issuer.relying.leaderboard.written import as_csv, as_json, as_markdown
+from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown
 from tests.support import make
 from tests.support.boards import MODEL_REVISION, PAYLOADS, board, entry, hostile, only
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from issuer.relying.leaderboard.listed import Score, moment_of
-from issuer.relying.leaderboard.ranking import major_of
-from issuer.relying.leaderboard.shown import notes_of
+from issuer.relying.leaderboard.ranking import BoardScore, major_of, moment_of
+from issuer.relying.leaderboard.text_formats import notes_of
 from issuer.verify.reproduction import Tolerance
 from tests.support import make
 from tests.support.boards import DEFINITIONS, REVISION, board, entry, only, ranks, stated_definition
@@ -17,7 +16,7 @@ OLD = make.NOW - 86_400
 
 
 def scored(value: float, metric: str = "accuracy", of_slice: str = "", selection: str = "") -> dict[str, Any]:
-    return {"scores": (Score(metric, of_slice, value, selection),)}
+    return {"scores": (BoardScore(metric, of_slice, value, selection),)}
 
 
 def test_equal_values_have_equal_ranks_and_the_next_counts_them_all() -> None:
@@ -36,7 +35,7 @@ def test_which_way_is_better_and_which_metric_is_primary_is_the_definition_s_at_
 
 
 def test_other_metrics_than_the_primary_one_are_listed_when_asked_for() -> None:
-    result = entry(scores=(Score("accuracy", "", 1, ""), Score("pass_at_5", "", 2, "")))
+    result = entry(scores=(BoardScore("accuracy", "", 1, ""), BoardScore("pass_at_5", "", 2, "")))
     assert only(board(result)).subject.metric == "accuracy"
     named = [(table.subject.metric, table.primary) for table in board(result, every_metric=True).tables]
     assert named == [("accuracy", True), ("pass_at_5", False)]

@@ -11,16 +11,16 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from issuer.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, judge, read_tally
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
-from issuer.limits import Limits, Rate
+from issuer.limits.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, judge, read_tally
+from issuer.limits.rate import Limits, Rate
+from issuer.service.admission.bounds import AGAIN_RATE
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import EPOCH_KEY, STATE, names_of
-from issuer.service.bounds import AGAIN_RATE
 from tests.support.clock import StoreClock
 
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)

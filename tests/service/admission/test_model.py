@@ -16,11 +16,11 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.issuance.ports import AdmissionRequest, Admitted, Presented, Use
 from issuer.issuance.steps import Payer
-from issuer.limits import Exceeded, Limits, Rate, spend
+from issuer.limits.rate import Exceeded, Limits, Rate, spend
+from issuer.service.admission.bounds import AGAIN_RATE, RESEMBLING_RATE
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import seconds
-from issuer.service.bounds import AGAIN_RATE, RESEMBLING_RATE
 from tests.support.clock import StoreClock
 
 CALLS = 250

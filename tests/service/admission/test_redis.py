@@ -19,11 +19,12 @@ from redis.asyncio import Redis
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
+from issuer.io.bounds import CALL_S
+from issuer.io.redis_client import Connections, connect
 from issuer.issuance.ports import Admission, AdmissionRequest, Admitted, Counted, Use
-from issuer.issuance.steps import Payer
-from issuer.issuance.store_secret import BUCKETS
-from issuer.limits import Exceeded, Limits, Rate, spend
-from issuer.service.admission.client import Connections, connect
+from issuer.issuance.steps import BUCKETS, Payer
+from issuer.limits.rate import Exceeded, Limits, Rate, spend
+from issuer.service.admission.bounds import AGAIN_RATE, PIPELINE_CALLS, PIPELINE_S, PIPELINES, RESEMBLING_RATE
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import (
@@ -38,7 +39,6 @@ from issuer.service.admission.script import (
     record_of,
     refusals_counted,
 )
-from issuer.service.bounds import AGAIN_RATE, CALL_S, PIPELINE_CALLS, PIPELINE_S, PIPELINES, RESEMBLING_RATE
 from tests.support.clock import Clock, StoreClock
 from tests.support.skewed_clock import clock_ahead
 from tests.support.stores import Proxy, Store

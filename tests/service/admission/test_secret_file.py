@@ -9,7 +9,7 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import SetupError
-from issuer.issuance.store_secret import StoreSecret
+from issuer.issuance.steps import StoreSecret
 from issuer.service.admission.secret_file import make_secret, read_secret
 
 ONE, TWO = "0123456789abcdef" * 4, "f" * 64

@@ -15,20 +15,17 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from issuer.codes import Code
-from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider
-from issuer.dev.provider_keys import make_key
+from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, make_key
 from issuer.errors import IssuerError
-from issuer.identity.caller import Caller
 from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES
-from issuer.identity.provider import Introspection, Provider
-from issuer.limits import Rate
+from issuer.identity.table import Introspection, Provider
+from issuer.identity.token import Caller
+from issuer.limits.rate import Rate
+from issuer.limits.sources import Allowance, Sources
 from issuer.policy.authoring.explain import Presented, present_token
 from issuer.policy.match import PolicySet
-from issuer.service.authn.authenticator import ProviderAuthenticator
-from issuer.service.authn.fetch import Fetcher
-from issuer.service.authn.keysets import KeySets
-from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.sources import Allowance, Sources
+from issuer.service.authn.authenticator import ProviderAuthenticator, SignedTokens
+from issuer.service.authn.keysets import KeySets, ProviderFetcher
 from tests.support.tls import NO_ROOTS
 
 NOW = 1_795_000_000
@@ -65,7 +62,7 @@ class Door:
     def __init__(self, *providers: Provider) -> None:
         self.reasons: list[str] = []
         self.key_sets = KeySets(
-            Fetcher(development=True, ssl_context=NO_ROOTS),
+            ProviderFetcher(development=True, ssl_context=NO_ROOTS),
             monotonic=lambda: 0.0,
             report=lambda _, reason: self.reasons.append(reason),
         )
@@ -76,7 +73,7 @@ class Door:
             SignedTokens(self.key_sets),
             {"introspection": self.others, "pat": self.others, "huggingface": self.others},
             self.sources,
-            lambda: NOW * 1_000_000,
+            lambda: NOW * 1_000_000_000,
         )
 
     async def admit(self, bearer: str) -> Caller:

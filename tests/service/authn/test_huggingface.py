@@ -16,12 +16,12 @@ from huggingface_hub import HfApi
 from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.errors import IssuerError
-from issuer.identity.provider import Provider
-from issuer.identity.token import LEEWAY_S
-from issuer.service.authn.fetch import Fetcher
+from issuer.formats.times import LEEWAY_S
+from issuer.identity.table import Provider
+from issuer.limits.sources import Allowance
+from issuer.service.authn.bounds import ANSWER_KEPT_S, ASK_S
 from issuer.service.authn.huggingface import HuggingFace
-from issuer.service.authn.sources import Allowance
-from issuer.service.bounds import ANSWER_KEPT_S, ASK_S
+from issuer.service.authn.keysets import ProviderFetcher
 from tests.support.clock import Clock
 from tests.support.hub import ACCOUNT_ID, BESIDE, Hub, auth
 from tests.support.leaks import assert_nothing_secret
@@ -42,7 +42,9 @@ class Opened:
         self.reasons: list[str] = []
         settings: dict[str, Any] = {"development": True, "deadline_s": ASK_S, "ssl_context": NO_ROOTS, **options}
         self.verifier = HuggingFace(
-            Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
+            ProviderFetcher(**settings),
+            monotonic=self.clock,
+            report=lambda _provider, reason: self.reasons.append(reason),
         )
 
     async def outcome(self, provider: Provider, token: str, retry_after_s: int = 0, later_s: int = 0) -> str:

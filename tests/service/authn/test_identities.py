@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from issuer.dev.provider import KEY_SET_PATH
-from issuer.dev.provider_keys import make_key
+from issuer.dev.provider import KEY_SET_PATH, make_key
 from issuer.formats import jose
 from tests.support.running import BODY, Running, numbered
 

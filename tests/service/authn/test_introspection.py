@@ -16,23 +16,23 @@ from msgspec import UNSET
 
 from issuer.codes import Code
 from issuer.errors import Charged, IssuerError, Refused
-from issuer.identity.provider import Introspection, Provider
+from issuer.identity.table import Introspection, Provider
+from issuer.io.bounds import CALL_S
+from issuer.limits.sources import Allowance
 from issuer.policy.requirement import Matcher, is_met
-from issuer.service.authn.answer_cache import AnswerCache, ProviderAnswer
-from issuer.service.authn.fetch import Fetcher
-from issuer.service.authn.introspection import Introspector
-from issuer.service.authn.sources import Allowance
-from issuer.service.bounds import (
+from issuer.service.authn.bounds import (
     ANSWER_KEPT_S,
     ASK_S,
-    BODY_DEADLINE_S,
-    CALL_S,
     ENDPOINT_KEPT_S,
     MAX_ANSWER_BYTES,
     MAX_ASKED_FOR_SOURCE,
     MAX_WAITING,
     MAX_WAITING_IN_ALL,
 )
+from issuer.service.authn.introspection import Introspector
+from issuer.service.authn.keysets import ProviderFetcher
+from issuer.service.authn.opaque_tokens import AnswerCache, ProviderAnswer
+from issuer.service.http.bounds import BODY_DEADLINE_S
 from tests.support.clock import Clock
 from tests.support.oauth_server import METADATA_PATH, OAuthServer, oauth_server
 from tests.support.tls import NO_ROOTS
@@ -53,7 +53,9 @@ class Opened:
         self.told: list[str] = []  # every error, with what it came from
         settings: dict[str, Any] = {"development": True, "deadline_s": ASK_S, "ssl_context": NO_ROOTS, **options}
         self.introspector = Introspector(
-            Fetcher(**settings), monotonic=self.clock, report=lambda _provider, reason: self.reasons.append(reason)
+            ProviderFetcher(**settings),
+            monotonic=self.clock,
+            report=lambda _provider, reason: self.reasons.append(reason),
         )
 
     async def outcome(self, provider: Provider, token: str, retry_after_s: int = 0, later_s: int = 0) -> str:
@@ -511,7 +513,7 @@ async def test_an_answer_that_would_take_too_much_memory_decides_nothing(
     server.behave(json.dumps(members))
     async with opened() as here:
         assert await here.outcome(provider, token) == UNDECIDED
-        assert here.introspector._answers._kept == {}
+        assert here.introspector._answers._answers._kept == {}
     assert len(here.reasons) == 1
 
 
@@ -588,7 +590,7 @@ async def test_no_token_is_kept_in_memory(server: OAuthServer, provider: Provide
     token = server.token(AUDIENCE)
     async with opened() as here:
         assert await here.outcome(provider, token) == server.client_id
-        assert token not in str(vars(here.introspector._answers))
+        assert token not in str(vars(here.introspector._answers._answers))
 
 
 # -- many at once -----------------------------------------------------------------------------------------------------

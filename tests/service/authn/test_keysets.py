@@ -16,11 +16,10 @@ from issuer.codes import Code
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Exchange, LocalProvider, Responder
 from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.formats.jose import MAX_KEYS, Key
-from issuer.identity.provider import KeySource, Provider
-from issuer.service.authn.fetch import MAX_DOCUMENT_BYTES, Fetcher, addresses_of, may_connect, reason
-from issuer.service.authn.keysets import KeySets, Stale
-from issuer.service.authn.sources import Allowance
-from issuer.service.bounds import (
+from issuer.identity.table import KeySource, Provider
+from issuer.io.fetch import MAX_DOCUMENT_BYTES, addresses_of, may_connect, reason
+from issuer.limits.sources import Allowance
+from issuer.service.authn.bounds import (
     FETCH_PAUSE_S,
     FETCHES_A_MINUTE,
     HARD_AGE_S,
@@ -32,6 +31,7 @@ from issuer.service.bounds import (
     UNTRIED_AGE_S,
     UNUSED_S,
 )
+from issuer.service.authn.keysets import KeySets, ProviderFetcher, Stale
 from tests.support.clock import Clock
 from tests.support.responders import dripping
 from tests.support.tls import NO_ROOTS, certificate
@@ -55,7 +55,7 @@ class Opened:
         self.audit_is_full = False
         settings: dict[str, Any] = {"development": True, "ssl_context": NO_ROOTS, **options}
         self.key_sets = KeySets(
-            Fetcher(**settings),
+            ProviderFetcher(**settings),
             monotonic=self.clock,
             report=lambda _provider, reason: self.reasons.append(reason),
             tell_stale=self._tell_stale,

@@ -22,20 +22,17 @@ from id import AmbientCredentialError, detect_credential
 from msgspec import UNSET
 
 from issuer.codes import Code
-from issuer.dev.provider import REPOSITORY_ID, LocalProvider
-from issuer.dev.provider_keys import ProviderKey, make_key
+from issuer.dev.provider import REPOSITORY_ID, LocalProvider, ProviderKey, make_key
 from issuer.errors import IssuerError, Refused
-from issuer.identity.caller import Caller
-from issuer.identity.provider import Provider
-from issuer.identity.token import LEEWAY_S
-from issuer.limits import Rate
+from issuer.formats.times import LEEWAY_S
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
+from issuer.limits.rate import Rate
+from issuer.limits.sources import Sources
 from issuer.policy.authoring.explain import Presented, present_token
 from issuer.policy.match import PolicySet
-from issuer.service.authn.authenticator import ProviderAuthenticator
-from issuer.service.authn.fetch import Fetcher
-from issuer.service.authn.keysets import KeySets
-from issuer.service.authn.oidc import SignedTokens
-from issuer.service.authn.sources import Sources
+from issuer.service.authn.authenticator import ProviderAuthenticator, SignedTokens
+from issuer.service.authn.keysets import KeySets, ProviderFetcher
 from tests.support.tls import NO_ROOTS
 
 NOW = 1_795_000_000
@@ -81,13 +78,13 @@ class Door:
     def __init__(self, local: LocalProvider) -> None:
         self.now = NOW
         self.provider = registered(local.issuer)
-        self.key_sets = KeySets(Fetcher(development=True, ssl_context=NO_ROOTS), monotonic=lambda: 0.0)
+        self.key_sets = KeySets(ProviderFetcher(development=True, ssl_context=NO_ROOTS), monotonic=lambda: 0.0)
         self.sources = Sources(Rate(count=1, per_s=60, burst=1))
         self.authenticator = self.knowing(self.provider)
 
     def knowing(self, provider: Provider) -> ProviderAuthenticator:
         return ProviderAuthenticator(
-            {provider.issuer: provider}, SignedTokens(self.key_sets), {}, self.sources, lambda: NOW * 1_000_000
+            {provider.issuer: provider}, SignedTokens(self.key_sets), {}, self.sources, lambda: NOW * 1_000_000_000
         )
 
     async def admit(self, bearer: str, source: str = SOURCE) -> Caller:

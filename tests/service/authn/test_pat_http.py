@@ -44,7 +44,7 @@ _numbers = itertools.count()
 
 
 def made(live: Running, *networks: str, account: str = "nightly", scope: str = "tokens:issue") -> str:
-    """Make a token as `issuer pat create` does (tests/cli/test_pat.py), in the folder that the service reads."""
+    """Make a token as `issuer pat create` does (tests/cli/operate/test_pat.py), in the folder that the service reads."""
     order = Order(account, (scope,), networks, DAY_S)
     random = os.urandom(pat.RANDOM_BYTES)
     token, _ = create(live.settings.pats_folder, order, now=int(time.time()), random=random)

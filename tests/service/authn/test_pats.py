@@ -21,15 +21,15 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from issuer import files
 from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, Refused, SetupError, Undecided
 from issuer.identity import pat
-from issuer.identity.caller import Caller
-from issuer.identity.provider import Provider
-from issuer.service import bounds
+from issuer.identity.table import Provider
+from issuer.identity.token import Caller
+from issuer.io import files
+from issuer.limits.sources import Allowance
+from issuer.service.authn import bounds
 from issuer.service.authn import pats as pats_module
-from issuer.service.authn.pat import PatVerifier
 from issuer.service.authn.pat_records import (
     DAY_S,
     MAX_BYTES,
@@ -44,8 +44,7 @@ from issuer.service.authn.pat_records import (
     read_records,
     revoke,
 )
-from issuer.service.authn.pats import Pats
-from issuer.service.authn.sources import Allowance
+from issuer.service.authn.pats import Pats, PatVerifier
 from tests.support.disk import disk_calls
 
 NOW = 1_795_251_600

@@ -13,11 +13,10 @@ import httpx
 import pytest
 from msgspec import UNSET
 
-from issuer.dev.provider import LocalProvider
-from issuer.dev.provider_keys import ProviderKey, make_key
+from issuer.dev.provider import LocalProvider, ProviderKey, make_key
 from issuer.formats import jose
+from issuer.formats.times import LEEWAY_S
 from issuer.identity.profiles import PROFILES
-from issuer.identity.token import LEEWAY_S
 from issuer.service.authn.huggingface import WHOAMI
 from tests.support.every_provider import TYPES, WORKLOADS, Providers, algorithms_of, providers_of
 from tests.support.leaks import assert_nothing_secret

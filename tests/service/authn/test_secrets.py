@@ -23,8 +23,7 @@ import msgspec
 import pytest
 import redis
 
-from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider
-from issuer.dev.provider_keys import make_key
+from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, make_key
 from issuer.dev.sandbox import free_port
 from issuer.identity.pat import PREFIX as PAT_PREFIX
 from issuer.identity.pat import token_id

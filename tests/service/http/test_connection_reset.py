@@ -15,8 +15,8 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from issuer.service.bounds import KEEP_ALIVE_S
 from issuer.service.http.protocol import BoundedProtocol
+from issuer.service.settings.bounds import KEEP_ALIVE_S
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends RST
@@ -69,3 +69,22 @@ async def left_after_reset(seconds: float) -> bool:
 def test_a_connection_that_is_reset_between_two_requests_is_forgotten_at_once() -> None:
     """uvicorn's keep-alive timer would hold its protocol, scope and headers for five seconds more, beyond the cap."""
     assert not uvloop.run(left_after_reset(0.5))
+
+
+async def write_after_the_end() -> None:
+    """Write an answer to a connection that is gone: uvloop's own transport raises."""
+    async with serving() as (state, address):
+        client = await ask(address)
+        protocol = next(iter(state.connections))
+        assert isinstance(protocol, BoundedProtocol)
+        protocol.transport.abort()
+        await asyncio.sleep(0.2)
+        assert not state.connections
+        for _ in range(2):
+            protocol.transport.write(b"an answer")
+        await asyncio.sleep(0)
+        client.close()
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped_without_an_error() -> None:
+    uvloop.run(write_after_the_end())

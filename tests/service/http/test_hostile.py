@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.bounds import HEAD_S, SOURCE_RATE
-from issuer.service.http.reading import source_of
+from issuer.limits.bounds import SOURCE_RATE
+from issuer.service.http.bounds import HEAD_S
+from issuer.service.http.messages import source_of
 from tests.support.http_load import drive, request
 from tests.support.running import BODY, Running, eventually, from_address, running
 

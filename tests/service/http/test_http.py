@@ -12,7 +12,7 @@ import pytest
 from issuer.codes import Code
 from issuer.formats import jose
 from issuer.service.http.openapi import EXAMPLE
-from issuer.verify.archive import parse_archive
+from issuer.verify.trust import parse_archive
 from tests.support.running import BODY, Running
 
 PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance", "code", "retryable", "request_id", "errors"}

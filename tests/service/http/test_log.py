@@ -11,14 +11,13 @@ import msgspec
 import pytest
 
 from issuer.codes import Code
-from issuer.service.bounds import HELD_S, LOG_READ_MS
+from issuer.service.http.bounds import HELD_S, LOG_READ_MS
 from issuer.service.http.log import log_routes
 from issuer.service.http.openapi import openapi
-from issuer.service.http.tarpit import Tarpit
-from issuer.service.log.engines import reading_at
-from issuer.service.log.readers import Readers
-from issuer.service.metrics.board import Board
-from issuer.service.metrics.counts import Counts
+from issuer.service.http.request_limits import Tarpit
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.database.public import PublicLog
+from issuer.service.metrics.counts import Board, Counts
 from issuer.tlog.tiles import read_entries
 from tests.support.http_load import drive
 from tests.support.log_store import ORIGIN, Place, sqlite_place
@@ -151,10 +150,10 @@ def test_nothing_is_taken_here(served: Served, method: str, path: str) -> None:
 
 
 async def test_the_pages_are_described_once_and_what_is_asked_for_has_its_parameters(place: Place) -> None:
-    readers = Readers(ORIGIN, partial(reading_at, place.setting))
-    handlers = log_routes(readers, INFO, Sequencer().check, Tarpit(URL), Counts(Board().rows[0]))
+    log = PublicLog(ORIGIN, partial(reading_at, place.setting))
+    handlers = log_routes(log, INFO, Sequencer().check, Tarpit(URL), Counts(Board().rows[0]))
     paths = msgspec.json.decode(openapi(handlers))["paths"]
-    await readers.aclose()
+    await log.aclose()
     assert set(paths) == {"/log/checkpoint", "/log/tile/{path}", "/log/proof", "/log/log.json"}
     assert {path: [each["name"] for each in paths[path]["get"].get("parameters", [])] for path in paths} == {
         "/log/checkpoint": [],

@@ -8,8 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.errors import InputError
 from issuer.policy.match import PolicySet
-from issuer.service.http.log_info import LogInfo, log_urls, prefixes
-from issuer.service.http.metadata import metadata
+from issuer.service.http.public_documents import LogInfo, log_urls, metadata, prefixes
 from issuer.tlog.note import NoteSigner
 
 URL = "https://issuer.example/evals"

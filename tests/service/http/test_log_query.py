@@ -6,7 +6,7 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.service.http.log_query import ProofQuery, read_query
+from issuer.service.http.log import ProofQuery, read_query
 
 TOKEN = "0123456789abcdef" * 4
 DIGEST = bytes.fromhex(TOKEN)

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.bounds import MAX_FRAMING_BYTES, PIECE_BYTES
+from issuer.service.http.bounds import MAX_FRAMING_BYTES, PIECE_BYTES
 from tests.support.http_load import request
 from tests.support.processes import rss_mib
 from tests.support.running import BODY, Running, running

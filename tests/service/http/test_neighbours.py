@@ -19,18 +19,13 @@ import msgspec
 import pytest
 
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, Exchange, LocalProvider
-from issuer.service.bounds import (
-    COUNT_S,
-    FETCH_PAUSE_S,
-    FETCHES_A_MINUTE,
-    HELD_S,
-    MAX_HELD,
-    MAX_WAITING,
-    REFUSED_BYTES,
-    SOURCE_RATE,
-)
-from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
-from issuer.service.http.tarpit import Tarpit
+from issuer.io.bounds import COUNT_S
+from issuer.limits.bounds import SOURCE_RATE
+from issuer.service.audit.bounds import REFUSED_BYTES
+from issuer.service.authn.bounds import FETCH_PAUSE_S, FETCHES_A_MINUTE, MAX_WAITING
+from issuer.service.http.bounds import HELD_S, MAX_HELD
+from issuer.service.http.request_limits import Tarpit
+from issuer.service.http.tokens import MAX_BODIES_IN_FLIGHT, MAX_IN_FLIGHT
 from tests.support.flood import FEW, MANY, bad, beside, good
 from tests.support.http_load import drive, request
 from tests.support.oauth_server import PREFIX
@@ -350,7 +345,7 @@ def test_slow_bodies_of_one_party_hold_its_share_of_the_places_and_more_of_them_
                 stack.enter_context(connection).sendall(head)
             return opened
 
-        share = drip(MAX_BODIES["single"] + 80)
+        share = drip(MAX_BODIES_IN_FLIGHT["single"] + 80)
         eventually(lambda: sum(map(readable, share)) >= 80)
         answers = [each.recv(65536) for each in share if readable(each)]
         assert len(answers) == 80

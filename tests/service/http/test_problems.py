@@ -9,9 +9,8 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
-from issuer.service.http.answer import Answer
+from issuer.service.http.messages import Answer, WrittenProblem, problem_response
 from issuer.service.http.pages import pages
-from issuer.service.http.problems import WrittenProblem, problem_response
 
 URL = "https://issuer.example"
 OVER_HTTP = [code for code in Code if code.meaning.status]

@@ -19,11 +19,15 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
-from issuer.service.bounds import AGAIN_RATE, BODY_DEADLINE_S, BODY_S, HEAD_S, MAX_BEGUN, MAX_CONNECTIONS
-from issuer.service.http.in_flight import MAX_BODIES, MAX_IN_FLIGHT
-from issuer.service.http.protocol import StartQueue, is_large
+from issuer.errors import SetupError
+from issuer.service.admission.bounds import AGAIN_RATE
+from issuer.service.http.bounds import BODY_DEADLINE_S, BODY_S, HEAD_S, MAX_BEGUN, MAX_CONNECTIONS
+from issuer.service.http.protocol import StartQueue, is_large, protocol_for
+from issuer.service.http.tokens import MAX_BODIES_IN_FLIGHT, MAX_IN_FLIGHT
 from tests.support.http_load import drive, request
 from tests.support.no_tls import NO_TLS
 from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
@@ -301,7 +305,7 @@ def test_beyond_the_most_batches_in_flight_the_next_is_told_to_come_back_and_sin
         return edge.post(identity, {"results": [BODY]}, "/tokens/batch")
 
     with contextlib.ExitStack() as stack:
-        many = MAX_BODIES["batch"]
+        many = MAX_BODIES_IN_FLIGHT["batch"]
         slow = [
             stack.enter_context(waiting(edge, many, "/tokens/batch", 1000, repository_id=str(800_000_000 + number)))
             for number in range(MAX_IN_FLIGHT["batch"] // many)
@@ -340,7 +344,7 @@ def test_a_flood_of_requests_costs_those_that_are_under_way_nothing(edge: Runnin
     body = msgspec.json.encode(BODY)
     assert edge.post(edge.token()).status_code == 201, "the provider's keys are known: nobody waits for them"
     assert sum(MAX_IN_FLIGHT.values()) < MAX_CONNECTIONS
-    count = min(MAX_BODIES["single"], AGAIN_RATE.burst)  # of one identity token
+    count = min(MAX_BODIES_IN_FLIGHT["single"], AGAIN_RATE.burst)  # of one identity token
     with waiting(edge, count, "/tokens", len(body)) as under_way:
         with many(edge, MAX_CONNECTIONS, post_head(edge, len(body), repository_id="800000001")):
             assert httpx.get(f"{edge.url}/health/live", timeout=30, verify=NO_TLS).status_code == 200
@@ -464,3 +468,10 @@ async def test_a_request_that_cannot_begin_keeps_no_other_from_beginning() -> No
         await asyncio.sleep(0)
     assert begun == list(range(2 * MAX_BEGUN))
     assert [type(error) for error in failed] == [ZeroDivisionError]
+
+
+def test_without_uvicorn_s_hooks_the_service_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(HttpToolsProtocol, "_start_asgi_task")
+    with pytest.raises(SetupError, match=r"lacks _start_asgi_task; run `pip install 'uvicorn>=0\.45,<0\.55'`") as error:
+        protocol_for("https://issuer.example")
+    assert error.value.code is Code.PACKAGE_MISSING

@@ -18,8 +18,8 @@ from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.errors import Undecided
+from issuer.io.shared_answers import SharedAnswers
 from issuer.page.site import site
-from issuer.service.http.gate import SharedLook
 from tests.support.http_load import drive, request
 from tests.support.judging import write_trust
 from tests.support.log_store import sqlite_place
@@ -187,18 +187,18 @@ async def test_all_who_ask_share_one_look_and_it_is_kept() -> None:
             raise Undecided(Code.DEPENDENCY_STATE)
         return number
 
-    shared = SharedLook(look, 0.1)
-    first, *others = [asyncio.create_task(shared.answer()) for _ in range(50)]
+    shared: SharedAnswers[str, int] = SharedAnswers(Code.SERVICE_BUSY, kept_s=0.1)
+    first, *others = [asyncio.create_task(shared.find("ready", look)) for _ in range(50)]
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.sleep(0)
     found.set()
     assert await asyncio.gather(*others) == [1] * 49
-    assert await shared.answer() == 1
+    assert await shared.find("ready", look) == 1
     await asyncio.sleep(0.15)
     for _ in range(2):
         with pytest.raises(Undecided):
-            await shared.answer()
+            await shared.find("ready", look)
     assert next(looks) == 3
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.limits import Exceeded, Rate, RateState, Spent, spend
-from issuer.service.http.rate_limit import rate_limit, remaining
+from issuer.limits.rate import Exceeded, Rate, RateState, Spent, spend
+from issuer.service.http.tokens import rate_limit, remaining
 from tests.support.running import Running, numbered, running, write_folder
 
 LIMITS = """limits:

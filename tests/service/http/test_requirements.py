@@ -12,7 +12,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.policy.authoring.schema import schemas
-from issuer.service.http.requirements import requirements
+from issuer.service.http.public_documents import requirements
 from tests.support.policies import ISSUER_URL as URL
 from tests.support.policies import POLICY, load
 from tests.support.running import Running, rewrite, running, write_folder

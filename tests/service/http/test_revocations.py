@@ -13,14 +13,14 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jose
+from issuer.io.common_documents import FolderHome
 from issuer.results.entry import result_file_name
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.bounds import IN_FORCE_S, LIST_AGE_S, LIST_GOOD_S
-from issuer.service.home import FolderHome
-from issuer.service.revocation.key import make_key
-from issuer.service.revocation.ledger import Ledger
+from issuer.service.policies.bounds import IN_FORCE_S
+from issuer.service.revocation.bounds import LIST_AGE_S, LIST_GOOD_S
+from issuer.service.revocation.ledger import Ledger, make_key
+from issuer.token.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify.revocations import Revocations, parse_revocations
-from issuer.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from tests.support.command import issuer
 from tests.support.no_tls import NO_TLS
 from tests.support.running import (

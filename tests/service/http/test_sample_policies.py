@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from issuer import adapters
 from issuer.adapters import Supplied
-from issuer.client.request import request_of
+from issuer.client.tokens import request_of
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, SAMPLE_POLICIES
 from issuer.formats import jose, strict_yaml

@@ -16,11 +16,11 @@ from joserfc.jwk import KeySet as JoseKeySet
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE
 from issuer.formats import jcs, jose
-from issuer.identity.provider import Provider
+from issuer.identity.table import Provider
 from issuer.results.entry import read_entries
+from issuer.token.verify_token import batch_jtis, read_unverified
 from issuer.verify import Context, verify_entries
 from issuer.verify.trust import Trust, TrustedIssuer
-from issuer.verify_token import batch_jtis, read_unverified
 from tests.support.running import BODY, Running, body, numbered, running
 
 

@@ -12,20 +12,20 @@ import httpx
 import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import AUDIENCE, free_port
 from issuer.errors import InputError, Refused, SetupError
 from issuer.formats.strict_yaml import load
-from issuer.service.bounds import QUESTION_MS, REREAD_S
-from issuer.service.http.tarpit import Tarpit
+from issuer.service.http.bounds import QUESTION_MS, REREAD_S
+from issuer.service.http.request_limits import Tarpit
 from issuer.service.http.verify import OwnTrust, answer_question, verify_routes
-from issuer.service.metrics.board import Board
-from issuer.service.metrics.counts import Counts
+from issuer.service.metrics.counts import Board, Counts
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH
 from issuer.verify.report import json_schema
 from issuer.verify.revocations import Revocations
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH
 from tests.support import make
 from tests.support.judging import PATH, ask, write_trust
 from tests.support.leaks import assert_nothing_secret
@@ -286,8 +286,13 @@ def test_files_are_read_again_after_a_minute_and_a_broken_one_leaves_the_last_go
     path.write_text(path.read_text("utf-8").replace(AUDIENCE, "https://new.example"), "utf-8")
     assert own(make.NOW + 59).audience == AUDIENCE
     assert own(make.NOW + 60).audience == "https://new.example"
+    good = path.read_text("utf-8")
     path.write_text("broken", "utf-8")
-    assert own(make.NOW + 120).audience == "https://new.example"
+    with capture_logs() as told:
+        assert [own(make.NOW + 60 * turn).audience for turn in (2, 3, 4)] == ["https://new.example"] * 3
+        path.write_text(good.replace("https://new.example", AUDIENCE), "utf-8")
+        assert own(make.NOW - 86_400).audience == AUDIENCE, "a clock that was set back keeps no file from being read"
+    assert [line["event"] for line in told] == ["trust file not read again", "trust file read again"]
 
 
 def test_files_beside_the_trust_file_are_used(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import pytest
 import redis
 
 from issuer.dev.provider import LocalProvider
+from issuer.service.admission.bounds import AGAIN_RATE
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.bounds import AGAIN_RATE
 from tests.support.http_load import request
 from tests.support.running import BODY, Running, body, numbered, register, running, serve, write_folder
 

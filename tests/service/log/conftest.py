@@ -22,5 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is for `make check`, before the marks are looked at."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and callspec.params.get("place") == POSTGRESQL and item.path.name != "test_store.py":
+        if (
+            callspec is not None
+            and callspec.params.get("place") == POSTGRESQL
+            and item.path.name != "tests/service/log/database/test_store.py"
+        ):
             item.add_marker(pytest.mark.long)

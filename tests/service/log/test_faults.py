@@ -20,14 +20,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from issuer import keyfile
 from issuer.errors import Undecided
-from issuer.service.bounds import LOG_BATCH_LEAVES, LOG_BATCH_PAGES, LOG_PAGE_ROWS, LOG_WAL_PAGES
+from issuer.io import keyfile
+from issuer.service.log.bounds import LOG_BATCH_LEAVES, LOG_BATCH_PAGES, LOG_PAGE_ROWS, LOG_WAL_PAGES
 from issuer.service.log.client import SequencerLog
-from issuer.service.log.process import SequencerProcess, Word
-from issuer.service.log.setup import LogSettings, sequencer_of
-from issuer.service.log.sqlite import SqliteReading
-from issuer.service.log.store import Reader
+from issuer.service.log.database.sqlite import SqliteReading
+from issuer.service.log.database.store import Reader
+from issuer.service.log.sequencer.process import SequencerProcess, Word
+from issuer.service.log.sequencer.setup import LogSettings, sequencer_of
 from issuer.tlog.note import NoteSigner
 from tests.support.received import Received
 from tests.support.sequencing import key_leaf, listener_of, new_log, token_leaf, tokens
@@ -210,7 +210,7 @@ def left_behind(folder: Path) -> LogSettings:
 
 def first_word(settings: LogSettings, before: list[str]) -> Word:
     """Start the sequencer's program by another one; return what it says to its parent, and end it."""
-    command = [*before, sys.executable, "-P", "-m", "issuer.service.log.process"]
+    command = [*before, sys.executable, "-P", "-m", "issuer.service.log.sequencer.process"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

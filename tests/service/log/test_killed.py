@@ -19,15 +19,15 @@ import pytest
 
 from issuer.errors import Undecided
 from issuer.service.log.client import SequencerLog
-from issuer.service.log.process import SequencerProcess
-from issuer.service.log.setup import LogSettings
-from issuer.service.log.sqlite import SqliteReading
-from issuer.service.log.store import Reader
+from issuer.service.log.database.sqlite import SqliteReading
+from issuer.service.log.database.store import Reader
+from issuer.service.log.sequencer.process import SequencerProcess
+from issuer.service.log.sequencer.setup import LogSettings
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.merkle import leaf_hash, roots, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import parse_proof
-from issuer.wire import LogEntry
+from issuer.token.wire import LogEntry
 from tests.support.sequencing import listener_of, new_log, token_leaf
 
 SECONDS = 15.0

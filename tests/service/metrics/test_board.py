@@ -8,9 +8,18 @@ import signal
 import pytest
 
 from issuer.codes import Code
-from issuer.service.bounds import METRIC_SPARE_BYTES, METRIC_SPARE_NUMBERS
-from issuer.service.metrics.board import NOBODY, OTHER, Board, Row
-from issuer.service.metrics.counts import ELSEWHERE, REQUESTS, TOKEN_ENDPOINTS, Counter, Counts
+from issuer.service.metrics.bounds import METRIC_SPARE_BYTES, METRIC_SPARE_NUMBERS
+from issuer.service.metrics.counts import (
+    ELSEWHERE,
+    NOBODY,
+    OTHER,
+    REQUESTS,
+    TOKEN_ENDPOINTS,
+    Board,
+    Counter,
+    Counts,
+    Row,
+)
 
 
 def test_what_several_workers_count_is_added_up() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from issuer.service.metrics.board import Board
-from issuer.service.metrics.counts import REQUESTS, Counts
+from issuer.service.metrics.counts import REQUESTS, Board, Counts
 from issuer.service.metrics.history import HOURS, MINUTES, Answer, Answers, History, answers_of
-from issuer.service.metrics.snapshot import BoardReader
+from issuer.service.metrics.state import BoardReader
 
 BEGIN = 1_790_000_000 // 3600 * 3600
 

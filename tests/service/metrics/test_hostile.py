@@ -17,7 +17,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
-from issuer.service.bounds import MAX_SCRAPES, SCRAPE_S
+from issuer.service.process.bounds import MAX_SCRAPES, SCRAPE_S
 from tests.support.http_load import drive, request
 from tests.support.running import (
     BODY,

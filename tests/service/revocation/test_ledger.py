@@ -11,19 +11,28 @@ from typing import Any, Literal
 
 import pytest
 
-from issuer import keyfile
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats import jose
+from issuer.formats.strict_json import to_line
 from issuer.formats.times import MAX_UNIX_S
-from issuer.service.bounds import LIST_GOOD_S, MAX_REASON_CHARS
-from issuer.service.home import FolderHome
-from issuer.service.revocation.key import find_key, make_key
-from issuer.service.revocation.ledger import NOTHING, Ledger, SignedList, Signing, is_due, unlisted
-from issuer.service.revocation.record import Act, write_acts
+from issuer.io import keyfile
+from issuer.io.common_documents import FolderHome
+from issuer.service.revocation.bounds import LIST_GOOD_S, MAX_REASON_CHARS
+from issuer.service.revocation.ledger import (
+    NOTHING,
+    Act,
+    Ledger,
+    SignedList,
+    Signing,
+    find_key,
+    is_due,
+    make_key,
+    unlisted,
+)
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.keyring import KeyState, generate
-from issuer.service.signing.life import KeyEvent
+from issuer.service.signing.keyring import generate
+from issuer.service.signing.lifecycle import KeyEvent, KeyState
 from issuer.verify.revocations import LONGEST_S, MAX_BYTES, objection
 from tests.support.make import ISSUER, NOW, REVOCATION_KEY, STRANGER
 from tests.support.revoking import JTIS, act, as_a_relying_party, interval_of, renew
@@ -191,7 +200,7 @@ def test_nonsense_is_not_recorded_and_where_it_lies_in_a_record_its_line_is_name
         ledger(tmp_path).add(nonsense)
     assert refused.value.pointer == pointer
     assert contents(tmp_path) == {}
-    (tmp_path / "revocations.jsonl").write_bytes(write_acts([act(JTIS[1]), nonsense]))
+    (tmp_path / "revocations.jsonl").write_bytes(b"".join(map(to_line, (act(JTIS[1]), nonsense))))
     found = ledger(tmp_path).read()
     assert found.error is not None
     assert found.error.place.line == 2

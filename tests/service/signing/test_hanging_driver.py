@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
-from issuer.service.bounds import SIGNER_S
+from issuer.service.signing.bounds import SIGNER_S
 from tests.support.judging import ask, write_trust
 from tests.support.no_tls import NO_TLS
 from tests.support.processes import family

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer import files, keyfile
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.formats import jose
 from issuer.formats.times import MAX_UNIX_S
-from issuer.service.bounds import MAX_SIGNED_KEYS
-from issuer.service.home import FolderHome
+from issuer.io import files, keyfile
+from issuer.io.common_documents import FolderHome
+from issuer.service.signing.bounds import MAX_SIGNED_KEYS
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.life import KeyEvent, Lives, What, archive, keys_left
-from issuer.verify.archive import MAX_ARCHIVED, parse_archive
+from issuer.service.signing.lifecycle import KeyEvent, Lives, What, archive, keys_left
+from issuer.verify.trust import MAX_ARCHIVED, parse_archive
 from tests.support.disk import disk_calls, fill, small_disk
 from tests.support.shared import ROOT
 
@@ -117,9 +117,9 @@ def test_no_more_keys_sign_than_verifiers_read_in_an_archive(tmp_path: Path) -> 
 RECORD = """
 import sys
 from pathlib import Path
-from issuer.service.home import FolderHome
+from issuer.io.common_documents import FolderHome
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.life import KeyEvent
+from issuer.service.signing.lifecycle import KeyEvent
 folder, count, kid, x, who = Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
 for time in range(count):
     KeyHistory(FolderHome(folder)).record(lambda lives: [KeyEvent(time, "next", kid, x, who)])

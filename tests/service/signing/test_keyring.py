@@ -15,21 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
-from issuer.service.bounds import SIGNER_CHECK_S
 from issuer.service.signing import keyring as keyring_module
-from issuer.service.signing.keyring import (
-    STATES,
-    KeyringSigner,
-    KeyState,
-    SigningKey,
-    find_keys,
-    generate,
-    load_keyring,
-    load_keys,
-)
-from issuer.service.signing.opener import Opener, read_key_file
+from issuer.service.signing.bounds import SIGNER_CHECK_S
+from issuer.service.signing.keyring import KeyringSigner, Opener, SigningKey, find_keys, generate, read_key_file
+from issuer.service.signing.lifecycle import STATES, KeyState
 from issuer.service.signing.remote_key import RemoteKey
 from tests.support.clock import Clock
+from tests.support.keyrings import load_keyring
 from tests.support.kms import LocalKms
 
 NOW = 1_795_251_600
@@ -126,7 +118,7 @@ def test_the_same_key_in_two_folders_is_refused(tmp_path: Path) -> None:
     copy.touch(mode=0o600)
     copy.write_bytes(path.read_bytes())
     assert refused(tmp_path).detail == "the same key lies in two folders; keep one"
-    assert len(load_keys(tmp_path)) == 2
+    assert len(find_keys(tmp_path, lambda: None).keys) == 2
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o606, 0o620, 0o602, 0o610, 0o601])
@@ -253,8 +245,8 @@ def test_a_passphrase_for_a_key_that_is_not_encrypted_is_refused(tmp_path: Path)
 def test_an_empty_passphrase_does_not_make_a_plain_key(tmp_path: Path) -> None:
     with pytest.raises(SetupError) as error:
         generate(tmp_path, "active", b"")
-    assert "the passphrase is empty" in error.value.detail
-    assert list(tmp_path.iterdir()) == []
+    assert "a passphrase has 1 to 1023 bytes" in error.value.detail
+    assert list(tmp_path.rglob("*.pem")) == []
 
 
 def test_no_key_is_made_through_a_link(tmp_path: Path) -> None:
@@ -299,7 +291,7 @@ async def test_a_part_of_a_keyring_signs_with_what_it_has_and_without_its_active
     tmp_path: Path,
 ) -> None:
     _, retiring = (generate(tmp_path, state).stem for state in ("active", "retiring"))
-    part = load_keyring(tmp_path).only({retiring})
+    part = KeyringSigner(tuple(key for key in load_keyring(tmp_path).keys if key.kid == retiring))
     (signature,) = await part.sign(retiring, (b"x",))
     assert verified(part, retiring, b"x", signature)
     assert part.usable_kids == (retiring,)
@@ -317,7 +309,7 @@ async def test_readiness_asks_a_key_that_lies_elsewhere(tmp_path: Path) -> None:
         path = tmp_path / "key.yaml"
         path.write_text(kms.file(), "utf-8")
         key = RemoteKey(read_key_file(path.read_bytes(), str(path)).open(), kid, clock=clock)
-        keyring = KeyringSigner((SigningKey(kid, "active", key),))
+        keyring = KeyringSigner((SigningKey.of(key, "active"),))
         kms.refuses = "DisabledException"
         clock.s += SIGNER_CHECK_S
         with pytest.raises(Undecided) as error:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.service import bounds
+from issuer.service.signing import bounds
 from tests.support import make
 from tests.support.http_load import drive, request
 from tests.support.kms import ARN, SECRET, LocalKms

@@ -13,14 +13,20 @@ from structlog.testing import capture_logs
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
+from issuer.io.common_documents import FolderHome
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.bounds import CLOCK_BACK_S, HOST_AGAIN_S, HOST_S, KEY_SET_AGE_S, KEY_SET_STALE_S, PUBLISHED_S
-from issuer.service.home import FolderHome
-from issuer.service.http.published import KEY_SET_CACHE, PublishedKeys
-from issuer.service.signing.history import KeyHistory
+from issuer.service.http.public_documents import KEY_SET_CACHE, PublishedKeys
+from issuer.service.signing.bounds import (
+    CLOCK_BACK_S,
+    HOST_AGAIN_S,
+    HOST_S,
+    KEY_SET_AGE_S,
+    KEY_SET_STALE_S,
+    PUBLISHED_S,
+)
+from issuer.service.signing.history import KeyHistory, LiveHistory
 from issuer.service.signing.keyring import generate
-from issuer.service.signing.live_history import LiveHistory
-from issuer.verify.archive import parse_archive
+from issuer.verify.trust import parse_archive
 from tests.support.disk import fill, small_disk
 from tests.support.key_hosts import NO_STORE, KeyHost, Seconds, another_worker
 from tests.support.shared import ROOT

@@ -19,16 +19,16 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.formats import jose
+from issuer.io.common_documents import FolderHome
+from issuer.io.shared_memory import SharedPage
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.bounds import HOST_S, LAST_TOKEN_S, PUBLISHED_S, ROTATED_S
-from issuer.service.home import FolderHome
-from issuer.service.hosts import Hosts
-from issuer.service.shared_page import SharedPage
+from issuer.service.signing.active_keys import Hosts
+from issuer.service.signing.bounds import HOST_S, LAST_TOKEN_S, PUBLISHED_S, ROTATED_S
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import generate
-from issuer.service.signing.life import may_sign_from
-from issuer.verify.archive import parse_archive
-from issuer.wire import ARCHIVE_PATH, JWKS_PATH
+from issuer.service.signing.lifecycle import may_sign_from
+from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH
+from issuer.verify.trust import parse_archive
 from tests.support.clocked import Ahead
 from tests.support.running import Running, eventually, listening, numbered, running, write_folder
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from issuer.verify_token import unverified_leaf
+from issuer.token.verify_token import unverified_leaf
 from tests.support.javascript import NODE, Calls, Engine, Failed, Line, mapping
 
 Case = Mapping[str, Any]

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 
 from issuer.dev.sandbox import free_port
 from issuer.policy.authoring.load import load_policies
-from issuer.service.audit import FileAudit
+from issuer.service.audit.sink import FileAudit
 from issuer.verify.trust import read_trust_file, sources
 from tests.support.decisions import decision
 from tests.support.pages.blocks import Block

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from issuer.service.signing.opener import read_key_file
+from issuer.service.signing.keyring import read_key_file
 from tests.support.key_times import pass_time
 from tests.support.pages.blocks import Block
 from tests.support.pages.story import Story, World

@@ -16,9 +16,9 @@ LISTED = {
         "README.md installs from a checkout; tests/test_locks.py holds the extras"
     ),
     "policies/README.md: gh api repos/OWNER/NAME --jq '.id, .owner.id'": "it asks github.com and gitlab.com",
-    "deploy/STATE.md: readiness, of revocations": "tests/service/revocation/test_live.py",
+    "deploy/STATE.md: readiness, of revocations": "tests/service/revocation/test_active_list.py",
     "issuer/relying/README.md: issuer verify .eval_results/gsm8k.yaml --repo acme/open-model --issuer https://issuer.example \\": (
-        "tests/cli/test_keep_receipts.py runs it over a year"
+        "tests/cli/verify/test_keep_receipts.py runs it over a year"
     ),
     'issuer/page/verify/README.md: import { readFileSync } from "node:fs";': "tests/page/test_javascript_verifier.py runs it",
     "issuer/adapters/README.md: inspect eval gsm8k.py --model hf/acme/open-model -M revision=9f3c... --metadata benchmark_revision=5503...": (

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import chdir, closing, contextmanager
 from pathlib import Path
 
-from issuer.service.log.setup import sequencer_of, turn
-from issuer.service.read_settings import read_settings
-from issuer.service.server import log_settings
+from issuer.service.log.sequencer.setup import log_settings, sequencer_of, turn
+from issuer.service.settings.reader import read_settings
 from tests.support.command import issuer
 from tests.support.pages.blocks import Block
 from tests.support.pages.keys_page import SETTINGS

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from issuer import keyfile
 from issuer.dev.provider import LocalProvider
-from issuer.relying.log_proof import sought_of
+from issuer.io import keyfile
+from issuer.relying.logs.proof import sought_of
 from issuer.results.entry import write_entry
-from issuer.tlog.note import Kind, vkey_of
+from issuer.tlog.note import Kind, Verifier
 from tests.support import make, tlog
 from tests.support.make import jwks
 from tests.support.pages.blocks import Block
@@ -21,7 +21,9 @@ from tests.support.tree import write_result, write_trust
 from tests.support.witnessing import policy_text
 
 ISSUER = "https://issuer.example"
-LOG_KEY = vkey_of("issuer.example/log/2026-11-22-7f3a", make.RECEIPT_KEY.public_key().public_bytes_raw(), Kind.ED25519)
+LOG_KEY = Verifier(
+    "issuer.example/log/2026-11-22-7f3a", Kind.ED25519, make.RECEIPT_KEY.public_key().public_bytes_raw()
+).to_text()
 CALLER = {"provider": "github-actions", "issuer": SAMPLES[0].issuer, **SAMPLES[0].public}
 # The token that LOG.md looks for by its digest.
 TOKEN = bytes.fromhex("5b0e4ffe8d9bf45b7e4ba2f3f5e3b52ad3ce0f0b9a8c7d6e5f4a3b2c1d0e9f80")

@@ -1,0 +1,272 @@
+"""`issuer stop`, `issuer resume` and `issuer stops`: emergency stops, written into the policies' `stops.yaml`.
+
+They need the folder of policies alone: no store, no key, no data, and no policy that loads. If that folder cannot be
+written, they say which way is left.
+"""
+
+from __future__ import annotations
+
+import stat
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import UNSET
+
+from issuer.cli.exits import Exit
+from issuer.cli.options import A_FILE, all_of, config_option, demand, json_option, read_time
+from issuer.cli.render import render_rows
+from issuer.cli.terminal import describe_error, printable, say, say_document, say_error
+from issuer.errors import Finding, InputError, IssuerError, SetupError
+from issuer.formats.strict_yaml import MAX_BYTES, load
+from issuer.formats.times import show_time
+from issuer.io import files
+from issuer.io.http_client import HttpRequest, check_url, send
+from issuer.policy.authoring.load import PROVIDERS_FILE, read_each
+from issuer.policy.authoring.stops import STOPS_FILE, add_stop, read_stops, remove_stops
+from issuer.policy.model import Policy
+from issuer.policy.stops import EVERYTHING, WHAT_RULE, Stop, is_what
+from issuer.service.settings.model import Settings
+from issuer.service.settings.reader import read_settings
+from issuer.token.wire import STOPS_PATH, StopsStatus
+
+_ASK_S = 2.0
+_PAUSE_S = 0.2
+_OTHERWISE = (
+    "Without the file: `kill -USR1 PID` of the service (the parent, where there are workers) stops everything at once, "
+    "in memory; `kill -USR2 PID` lifts that."
+)
+
+_BY_SIGNAL = "Where a signal has stopped everything, `kill -USR2 PID` lifts it."
+
+
+_folder_option = click.option("--dir", "folder", type=A_FILE, help="The policies, if not by the settings.")
+_options = all_of(
+    click.option("--url", "urls", multiple=True, metavar="URL", help="Ask this host; may be given again."),
+    click.option(
+        "--patience", type=click.FloatRange(0), default=15, show_default=True, metavar="S", help="Wait no longer."
+    ),
+    click.option("--wait", is_flag=True, help="Return when each worker has it."),
+    _folder_option,
+    config_option,
+)
+_what = click.argument("what", callback=demand(is_what, WHAT_RULE))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@_what
+@click.option("--reason", required=True, metavar="TEXT", help="Why; for the operators. No caller sees it.")
+@click.option("--until", metavar="TIME", help="Its end, as 2026-11-21T09:00:00Z. Default: until it is lifted.")
+@_options
+def stop(
+    what: str, reason: str, until: str | None, config: Path | None, folder: Path | None, wait: bool, patience: float,
+    urls: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Stop WHAT from getting tokens: everything, provider:ID, account:PROVIDER/ACCOUNT, integration:ID or
+    identity:INTEGRATION/ID.
+
+    Every worker takes it within two seconds, also while policies, keys, audit or store are broken.
+    """
+    now = int(time.time())
+    end = read_time(until, "--until") if until else None
+    if end is not None and end <= now:
+        raise click.BadParameter("it has passed", param_hint="--until")
+    asked = _places(config, folder, urls, wait=wait)
+    file = _folder(config, folder) / STOPS_FILE
+    one = msgspec.convert(
+        {"what": what, "reason": reason, "since": show_time(now)} | ({"until": show_time(end)} if end else {}), Stop
+    )
+    _edit(file, lambda raw: add_stop(raw, str(file), one))
+    say(f"{what} is stopped{f' until {show_time(end)}' if end else ''}: {file}")
+    _warn_of_strangers(file.parent, what)
+    _settle(file, asked, patience)
+
+
+@click.command()
+@_what
+@_options
+def resume(
+    what: str, config: Path | None, folder: Path | None, wait: bool, urls: tuple[str, ...], patience: float
+) -> None:
+    """Lift every stop of WHAT. Exit code 1 where there is none."""
+    asked = _places(config, folder, urls, wait=wait)
+    file = _folder(config, folder) / STOPS_FILE
+    if not _edit(file, lambda raw: None if raw is None else remove_stops(raw, str(file), what)):
+        say(f"{what} is not stopped in {file}")
+        if what == EVERYTHING:
+            say(_BY_SIGNAL)
+        sys.exit(Exit.NO)
+    say(f"{what} is resumed: {file}")
+    _settle(file, asked, patience)
+
+
+def _read(file: Path) -> bytes | None:
+    return files.read(file, MAX_BYTES) if file.exists() else None
+
+
+def _edit(file: Path, edit: Callable[[bytes | None], bytes | None]) -> bool:
+    """Edit the file and return whether there was anything to do. Where that is not possible, say what else is."""
+    try:
+        raw = edit(_read(file))
+        if raw is not None:
+            files.replace(file, raw, mode=_mode(file), durable=True, shared=True)
+    except (OSError, IssuerError) as error:
+        why = describe_error(error) if isinstance(error, IssuerError) else f"{file}: {error.strerror}"
+        say(f"issuer: {why}\nNothing has changed. {_OTHERWISE}", err=True)
+        sys.exit(Exit.LOCAL if isinstance(error, OSError) else Exit.INPUT)
+    return raw is not None
+
+
+def _mode(file: Path) -> int | None:
+    """Let whoever may read the folder read a new file, whatever the umask: the service may be another user."""
+    return None if file.exists() else 0o600 | stat.S_IMODE(file.parent.stat().st_mode) & 0o644
+
+
+def _folder(config: Path | None, folder: Path | None) -> Path:
+    """Return the folder that the service reads. Raises SetupError and InputError."""
+    return folder or _settings(config).policies_folder
+
+
+def _settings(config: Path | None) -> Settings:
+    try:
+        return read_settings(config)
+    except SetupError as error:
+        raise SetupError(error.code, f"{error.detail}; or give --dir, the policies, and --url to wait") from None
+
+
+def _warn_of_strangers(folder: Path, what: str) -> None:
+    """Warn of a name that the policies do not have: a stop of nobody is easily taken for one of somebody."""
+    if (why := _stranger(folder, what)) is not None:
+        say(f"warning: there is no {why} in {folder}: nobody is stopped by that name. Is it right?", err=True)
+
+
+def _stranger(folder: Path, what: str) -> str | None:
+    """Say what is not there, None where all is. Of a file that does not read, nothing is known but its name."""
+    kind, _, name = what.partition(":")
+    first, _, last = name.partition("/")
+    try:
+        policies = read_each(folder) or {}
+        providers = _providers(folder)
+    except InputError:
+        return None
+    if kind in {"integration", "identity"} and not (folder / f"{first}.yaml").exists():
+        return f"{first}.yaml"
+    if kind in {"provider", "account"} and providers is not None and first not in providers:
+        return f"provider {printable(first)}"
+    policy = policies.get(first)
+    if kind == "identity" and policy is not None and last not in {one.id for one in policy.identities}:
+        return f"identity {last} of {first}"
+    if kind == "account" and policies and None not in policies.values() and not _is_pinned(policies, first, last):
+        return f"identity of {first} that pins {printable(last)}"
+    return None
+
+
+def _is_pinned(policies: Mapping[str, Policy | None], provider: str, account: str) -> bool:
+    identities = (one for policy in policies.values() if policy for one in policy.identities)
+    return any(one.provider == provider and account in one.pins.values() for one in identities)
+
+
+def _providers(folder: Path) -> Collection[str] | None:
+    """Return the ids of the providers, None where their file does not read."""
+    file = folder / PROVIDERS_FILE
+    try:
+        document = load(files.read(file, MAX_BYTES), str(file)).value
+    except InputError:
+        return None
+    listed = document.get("providers") if isinstance(document, dict) else None
+    return listed if isinstance(listed, dict) else None
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def _places(config: Path | None, folder: Path | None, urls: tuple[str, ...], *, wait: bool) -> tuple[str, ...]:
+    """Return the URLs to ask: this host's by its settings, unless others are given."""
+    if urls or not wait:
+        return tuple(check_url(url) for url in urls)
+    if folder is not None and config is None:
+        raise click.UsageError("--wait with --dir needs --url, or --config in place of --dir")
+    settings = _settings(config)
+    listen = settings.listen
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 (to ask, not to listen)
+    return (check_url(f"http://{f'[{host}]' if ':' in host else host}:{listen.port}"),)
+
+
+def _settle(file: Path, urls: tuple[str, ...], patience_s: float) -> None:
+    """Wait until each worker of each host has what the file says. Exit code 4 where one has not."""
+    if not urls:
+        return
+    stops, _ = read_stops(files.read(file, MAX_BYTES), str(file))
+    until, late = time.monotonic() + patience_s, dict.fromkeys(urls, "")
+    while late and time.monotonic() < until:
+        late = {url: why for url in late if (why := _late(url, stops.digest))}
+        time.sleep(_PAUSE_S if late else 0)
+    for url in urls:
+        say(f"{url}: {late.get(url) or 'each worker has it'}", err=url in late)
+    if late:
+        say(_OTHERWISE, err=True)
+        sys.exit(Exit.UNDECIDED)
+
+
+def _late(url: str, digest: str) -> str:
+    """Say why a host does not have these stops yet, "" where each of its workers has."""
+    try:
+        answer = send(HttpRequest("GET", f"{url}{STOPS_PATH}"), deadline_s=_ASK_S)
+        status = msgspec.json.decode(answer.body, type=StopsStatus)
+    except (IssuerError, msgspec.MsgspecError) as error:
+        return f"no answer: {error}"
+    if status.digest != digest:
+        refused = ": it refuses its stops.yaml as it is now, see `stops refused` in its log, and `issuer stops`"
+        return f"a worker has other stops in force{refused if status.stale else ''}"
+    if status.agreeing < status.workers:
+        return f"{status.agreeing} of {status.workers} workers have it"
+    return ""
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@config_option
+@_folder_option
+@json_option
+def stops(config: Path | None, folder: Path | None, as_json: bool) -> None:
+    """List the stops. Exit code 3 where one of them is malformed: the service goes on with what it had."""
+    file, now = _folder(config, folder) / STOPS_FILE, int(time.time())
+    raw = _read(file)
+    found, errors = ((), ()) if raw is None else _read_listed(raw, file)
+    rows = [_row(one, now) for one in found]
+    if as_json:
+        say_document({"version": 1, "stops": rows})
+    elif rows:
+        say(render_rows(rows))
+    elif not errors:
+        say(f"{file} stops nothing", err=True)
+    for one in errors:
+        say_error(InputError(one.code, one.detail, one.place, one.pointer))
+    if errors:
+        say("Until it is mended, the service lifts none of the stops that it has in force.", err=True)
+    sys.exit(Exit.INPUT if errors else Exit.GOOD)
+
+
+def _read_listed(raw: bytes, file: Path) -> tuple[tuple[Stop, ...], tuple[Finding, ...]]:
+    """Return the stops of the file, and why a service would refuse it."""
+    found, errors = read_stops(raw, str(file))
+    try:
+        files.demand_guarded(file, group=True)
+    except InputError as error:
+        errors = (*errors, error.finding)
+    return found.all, errors
+
+
+def _row(one: Stop, now: int) -> dict[str, str | None]:
+    """Describe a stop as JSON does: null where it has no end."""
+    until = None if one.until is UNSET else one.until
+    state = "in force" if one.is_in_force(now) else "to come" if one.since > show_time(now) else "over"
+    return {"what": one.what, "state": state, "since": one.since, "until": until, "reason": printable(one.reason)}

@@ -1,0 +1,342 @@
+"""`issuer results build`, `fmt`, `digest`, `export` and `schema`: commands that make result files, and read them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+from msgspec import Struct
+
+from issuer.adapters.plain_json import schema as run_schema
+from issuer.cli.exits import Exit
+from issuer.cli.options import A_FILE, json_option
+from issuer.cli.results.compare import diff
+from issuer.cli.results.lint import lint
+from issuer.cli.results.options import (
+    Failure,
+    RunCommand,
+    RunOptions,
+    benchmark_for,
+    benchmark_option,
+    check_repo,
+    failures_of,
+    find_result_files,
+    paths_argument,
+    read_benchmark_file,
+    read_bytes,
+    read_entries_of,
+    repo_option,
+    reproduces_option,
+    run_options,
+    say_failures,
+    say_note,
+)
+from issuer.cli.results.options import show_origin as show_origins
+from issuer.cli.terminal import printable, render_json, say, say_document, shorten
+from issuer.client.build import Result, build_each, write_results
+from issuer.client.files import write_text
+from issuer.codes import Code
+from issuer.errors import FormatError, InputError, Refused
+from issuer.io import files
+from issuer.results import edit
+from issuer.results.entry import PROFILES, Entry, Profile, claims_of, content_digest, entries_of, open_results
+from issuer.results.every_eval_ever import (
+    Relationship,
+    SourceType,
+    Statement,
+    Verification,
+    record_of,
+    record_path,
+    unheld,
+)
+
+if TYPE_CHECKING:
+    from issuer.formats.strict_yaml import Document
+    from issuer.results.benchmark import Benchmark
+    from issuer.results.claims import RunClaims
+
+
+@click.group()
+def results() -> None:
+    """Make, check, compare and export result files."""
+
+
+results.add_command(diff)
+results.add_command(lint)
+
+
+# -- build ------------------------------------------------------------------------------------------------------------
+
+
+@results.command(cls=RunCommand)
+@click.option(
+    "-o", "--out", required=True, type=A_FILE, metavar="OUT",
+    help="A result file (*.yaml), or a folder for MODEL/.eval_results/BENCHMARK.yaml.",
+)  # fmt: skip
+@click.option(
+    "--profile", type=click.Choice(PROFILES), default="target", show_default=True,
+    help="Write entries in this form: both and hub are for today's readers, and need --benchmark.",
+)  # fmt: skip
+@benchmark_option
+@run_options
+@reproduces_option
+@click.option("--skip-failed", is_flag=True, help="Leave out runs of which no result can be built.")
+@click.option("--update", is_flag=True, help="Add what is new to files that are there; nothing in them changes.")
+@click.option("--show-origin", is_flag=True, help="List where each value comes from: the run, or supplied.")
+def build(
+    given_runs: RunOptions, out: Path, profile: Profile, benchmark_path: Path | None, reproduces: str,
+    skip_failed: bool, update: bool, show_origin: bool,
+) -> None:  # fmt: skip
+    """Build result files of finished runs, and the claims to request tokens with.
+
+    Nothing is invented: what a run does not say is supplied by flag, by environment or by the mapping file, and must
+    not contradict it. Entries are written without a token; each one's claims go, as JSON for `issuer token request
+    --claims`, to the folder `claims` in OUT, or beside the file. Every run is looked at; nothing is written unless all
+    are good, or bad ones are left out with --skip-failed.
+    """
+    options = given_runs.build_options(profile, benchmark_for(benchmark_path, profile), reproduces)
+    runs, failures = given_runs.read()
+    results, unbuilt = build_each(runs, out, options, tasks=given_runs.tasks)
+    _end_failed([*failures, *failures_of(unbuilt)], len(results), skip=skip_failed)
+    new = write_results(results, update=update)
+    for each in results:
+        _say_result(each, new)
+        say_note(each.built)
+        if show_origin:
+            show_origins(each.built)
+
+
+def _end_failed(failures: list[Failure], built: int, *, skip: bool) -> None:
+    """Say what was found; end the command where something was, unless the others are wanted."""
+    say_failures(failures)
+    if failures and not (skip and built):
+        rest = f"; --skip-failed builds the other {built}" if built else ""
+        say(f"issuer: nothing is written: {len(failures)} of {len(failures) + built} runs failed{rest}", err=True)
+        sys.exit(Exit.INPUT)
+
+
+def _say_result(result: Result, new: Sequence[Result]) -> None:
+    run = f"{shorten(result.run.task)} of {shorten(result.run.name)}"
+    written = next((each for each in new if each.run is result.run), None)
+    claims = f"claims in {printable(str(written.claims_file))}" if written else "it has this entry, unchanged"
+    say(f"{printable(str(result.file))}: {run}, {claims}")
+
+
+# -- fmt --------------------------------------------------------------------------------------------------------------
+
+
+@results.command()
+@paths_argument
+@click.option("--check", is_flag=True, help="Write nothing; say which files would change, and exit with 1.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Write entries in this profile, not their own shape.")
+@benchmark_option
+@click.option("--drop-comments", is_flag=True, help="Rewrite files with comments, too; they are lost.")
+def fmt(
+    paths: tuple[Path, ...], check: bool, profile: Profile | None, benchmark_path: Path | None, drop_comments: bool
+) -> None:
+    """Rewrite result files canonically: members in order, text in double quotes, numbers as every reader reads them.
+
+    What entries say stays the same, and so do their digests, except under `--profile hub`, which has no token and no
+    metrics. All files are read before one is written.
+    """
+    benchmark = benchmark_for(benchmark_path, profile)
+    primary = benchmark.primary if benchmark else None
+    changed: dict[Path, str] = {}
+    for file in find_result_files(paths):
+        after = _rewrite(file, profile, primary, drop_comments=drop_comments)
+        if after.encode() != read_bytes(file):
+            changed[file] = after
+    for file, after in changed.items():
+        if not check:
+            write_text(file, after)
+        say(f"{printable(str(file))}: {'would be' if check else 'is'} rewritten")
+    sys.exit(Exit.NO if check and changed else Exit.GOOD)
+
+
+def _rewrite(file: Path, profile: Profile | None, primary: str | None, *, drop_comments: bool) -> str:
+    raw, name = read_bytes(file), str(file)
+    document = open_results(raw, name)
+    text = raw.decode()
+    if not drop_comments and (place := document.first_comment(text)):
+        rule = "a comment, which rewriting would lose: edit by hand, or give --drop-comments"
+        raise InputError(Code.FILE_RULE, rule, place)
+    return edit.rewrite(text, name, profile=profile, primary=primary)
+
+
+# -- digest -----------------------------------------------------------------------------------------------------------
+
+
+@results.command()
+@paths_argument
+@repo_option
+@json_option
+def digest(paths: tuple[Path, ...], repo: str | None, as_json: bool) -> None:
+    """Print each entry's content_digest and, with --repo, its claims_digest: what a verify token binds."""
+    rows = [_digests(file, entry, repo) for file in find_result_files(paths) for entry in read_entries_of(file)]
+    if as_json:
+        say_document({"version": 1, "entries": rows})
+        return
+    for row in rows:
+        say(f"{printable(row['file'])}, entry {row['pointer'][1:]}:")
+        say(f"  claims_digest   {printable(row['claims_digest'] or '- ' + row['reason'])}")
+        say(f"  content_digest  {row['content_digest']}")
+
+
+def _digests(file: Path, entry: Entry, repo: str | None) -> dict[str, str]:
+    claims, reason = "", "(the run claims name the model repository: give --repo)"
+    if repo is not None:
+        try:
+            claims, reason = claims_of(entry, repo).digest, ""
+        except Refused as refusal:
+            reason = f"(no run claims: {refusal.detail})"
+    return {
+        "file": str(file), "pointer": entry.pointer, "claims_digest": claims, "reason": reason,
+        "content_digest": content_digest(entry.form),
+    }  # fmt: skip
+
+
+@results.command()
+def schema() -> None:
+    """Print the JSON Schema of the runs that `issuer results build --from json` takes.
+
+    It helps while writing; `issuer results build` is the judge.
+    """
+    say(run_schema().decode(), end="")
+
+
+# -- export -----------------------------------------------------------------------------------------------------------
+
+
+@results.command()
+@click.argument("file", type=A_FILE, metavar="FILE")
+@click.option("--to", expose_value=False, type=click.Choice(["eee"]), required=True, help="eee: Every Eval Ever 0.3.0.")
+@click.option(
+    "--repo", required=True, metavar="OWNER/NAME", callback=check_repo, help="The model repository that FILE sits in."
+)
+@benchmark_option
+@click.option(
+    "-o", "--out", required=True, type=A_FILE, metavar="DIR",
+    help="The folder for BENCHMARK/OWNER/MODEL/UUID.json.",
+)  # fmt: skip
+@click.option(
+    "--source-type", required=True, type=click.Choice(get_args(SourceType)), help="What the scores are, as you know it."
+)
+@click.option("--organization", required=True, metavar="NAME", help="Who provides the scores.")
+@click.option("--organization-url", metavar="URL", help="Their page.")
+@click.option(
+    "--evaluator", "relationship", required=True, type=click.Choice(get_args(Relationship)),
+    help="What whoever evaluated is to the model.",
+)  # fmt: skip
+@click.option("--trust", type=A_FILE, metavar="FILE", help="Verify by this trust file, and say so.")
+@click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust.")
+@click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it.")
+@click.option("--received-now", is_flag=True, help="It is being received now: a token that has ended is a no.")
+@click.option("--offline", is_flag=True, help="Verify with what was fetched before, and fetch nothing.")
+def export(
+    file: Path, repo: str, benchmark_path: Path | None, out: Path, source_type: SourceType,
+    organization: str, organization_url: str | None, relationship: Relationship, trust: Path | None,
+    issuer: str | None, audience: str | None, received_now: bool, offline: bool,
+) -> None:  # fmt: skip
+    """Write one record an entry, for a collection of results that takes them from anyone.
+
+    The source and the evaluator are yours to state; the direction of each metric is that of --benchmark. With --trust,
+    or --issuer and --audience, the file is verified, and each record says what came of it, by which issuer and of which
+    token. All records are made before one is written; an entry that was written before keeps its place.
+    """
+    benchmark = read_benchmark_file(benchmark_path)
+    if benchmark is None:
+        raise click.UsageError("the direction of a metric is its benchmark's to say: give --benchmark eval.yaml")
+    now, raw = int(time.time()), read_bytes(file)
+    document = open_results(raw, str(file))
+    entries = entries_of(document)
+    trusted = _Trusted(trust, issuer, audience, received_now, offline)
+    verified = trusted.verify(raw, file, repo, benchmark, now) if trusted.asked else {}
+    stated = Statement(
+        source_type=source_type, organization=organization, relationship=relationship,
+        organization_url=organization_url,
+    )  # fmt: skip
+    records = {}
+    for entry in entries:
+        claims = _claims(document, entry, repo)
+        _demand_defined(document, entry, claims, benchmark)
+        record = _record(document, entry, claims, benchmark, stated, verified.get(entry.pointer), now)
+        records[out / record_path(entry, claims)] = render_json(record)
+        for pointer in unheld(claims):
+            say(f"warning: {printable(entry.pointer + pointer)}: this format has no member for it", err=True)
+    for path, written in records.items():
+        files.make_folder(path.parent, mode=0o777, follow=False)
+        files.replace(path, f"{written}\n".encode(), mode=None, durable=False, follow=False)
+        say(printable(str(path)))
+
+
+class _Trusted(Struct, frozen=True):
+    """What to verify by, as `issuer verify` is given it."""
+
+    file: Path | None
+    issuer: str | None
+    audience: str | None
+    received_now: bool
+    offline: bool
+
+    @property
+    def asked(self) -> bool:
+        """Whether the file is to be verified."""
+        return (self.file, self.issuer, self.audience) != (None, None, None)
+
+    def verify(self, raw: bytes, file: Path, repo: str, benchmark: Benchmark, now: int) -> dict[str, Verification]:
+        """Return what came of each entry, by its pointer; the benchmark is vouched for."""
+        from issuer.relying.documents import Documents, default_folder
+        from issuer.relying.folders import OneBenchmark
+        from issuer.relying.logs.proof import AskedLogs  # opens connections, which nothing else here does
+        from issuer.relying.trusted import SeenLists, Trusted, default_state
+        from issuer.relying.verifier import Verifier, path_in_repo
+        from issuer.verify import Context
+
+        state = default_state()
+        seen = None if state is None else SeenLists(state)
+        documents = Documents(default_folder(), now, offline=self.offline)
+        if self.file is not None and (self.issuer, self.audience) == (None, None):
+            trusted = Trusted.by_file(self.file, documents, seen)
+        elif self.file is None and self.issuer and self.audience:
+            trusted = Trusted.in_issuer(self.issuer, self.audience, documents, seen)
+        else:
+            raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
+        asked = {} if self.offline else AskedLogs(trusted.trust, now)
+        context = Context(now, witnessed=self.received_now, benchmarks=OneBenchmark(benchmark), asked=asked)
+        verifier = Verifier(trusted.trust, now if self.received_now else None, context, renew=trusted.renew)
+        reports = verifier.verify(raw, str(file), repo, path_in_repo(os.path.abspath(file)))
+        return {
+            report.pointer: Verification(report.verdict, report.issuer, report.token_digest, report.at)
+            for report in reports
+        }
+
+
+def _claims(document: Document, entry: Entry, repo: str) -> RunClaims:
+    try:
+        return claims_of(entry, repo)
+    except Refused as refusal:
+        fault = refusal.faults[0]
+        rule = "this entry names no run: " + f"{fault.pointer} {fault.detail}".strip()
+        raise document.error(Code.RESULT_UNBOUND, entry.pointer, rule) from None
+
+
+def _demand_defined(document: Document, entry: Entry, claims: RunClaims, benchmark: Benchmark) -> None:
+    """Raise InputError where the benchmark is not the one of this entry: its directions would be another's."""
+    for fault in benchmark.undefined(claims.task_id, [metric.metric_id for metric in claims.metrics]):
+        place = "/dataset/task_id" if fault.pointer == "/task_id" else fault.pointer
+        raise document.error(fault.code, f"{entry.pointer}{place}", fault.detail)
+
+
+def _record(
+    document: Document, entry: Entry, claims: RunClaims, benchmark: Benchmark, stated: Statement,
+    verification: Verification | None, now: int,
+) -> dict[str, object]:  # fmt: skip
+    try:
+        return dict(record_of(entry, claims, benchmark, stated, verification, now))
+    except FormatError as error:
+        raise document.locate(error, entry.pointer) from None

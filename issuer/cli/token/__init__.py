@@ -1,0 +1,1 @@
+"""Commands for callers: check, request, submit, inspect."""

@@ -1,0 +1,1 @@
+"""Commands for relying parties: judge files and folders, rank them, compare runs."""

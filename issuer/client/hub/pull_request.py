@@ -1,0 +1,271 @@
+"""A pull request of the Hub: its files with merged entries, and the text that a model's owner reads. Pure.
+
+The description says what was run, how to check it in one command, what that proves and what it does not. Texts of a run
+are in code only, so that none of them is Markdown, a mention or a marker.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from msgspec import UNSET, Struct
+
+from issuer.codes import Code
+from issuer.errors import InputError, Place, Refused
+from issuer.formats import jose
+from issuer.formats.display import code_span, fenced_code, markdown_table
+from issuer.formats.strict_yaml import number_text
+from issuer.formats.times import show_time
+from issuer.results import edit
+from issuer.results.entry import Entry, read_entries
+from issuer.token.verify_token import TokenClaims, read_unverified
+from issuer.verify.provenance import describe_caller, run_url
+
+ENDPOINT = "https://huggingface.co"
+
+
+class FileAt(Struct, frozen=True):
+    """A file of a repository at a commit, whose full hash is `commit`."""
+
+    repo: str
+    path: str
+    commit: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The file's name for people."""
+        return f"{self.repo}/{self.path}@{self.commit[:7]}"
+
+
+class PullRequest(Struct, frozen=True):
+    """An open pull request; `existed`: it was there already, and nothing was made. `ref` is its branch."""
+
+    url: str
+    number: int
+    existed: bool
+
+    @property
+    def ref(self) -> str:
+        """The git reference of its branch."""
+        return f"refs/pr/{self.number}"
+
+
+class Proposal(Struct, frozen=True):
+    """What a pull request is to hold: files by path, and the content digests of their new results."""
+
+    repo: str
+    files: dict[str, bytes]
+    title: str
+    description: str
+    content_digests: frozenset[str]
+
+
+class Moved(Refused):
+    """A file has changed on main since it was read: read it again, merge again, and propose that. `paths` are the
+    files; no pull request stays open."""
+
+    def __init__(self, paths: tuple[str, ...], detail: str) -> None:
+        super().__init__(Code.HUB_MOVED, detail)
+        self.paths = paths
+
+
+def merge_entries(before: FileAt | None, path: str, entries: Sequence[str]) -> bytes:
+    """Return the file with these entries, each as `IssuedToken.entry` or `client.files.shaped` has it. An entry takes
+    the place of the one with the same (dataset id, task id, slices); else it is appended. Comments, order and every
+    other entry stay. Raises InputError: for a file on main that is no result file, in which several entries have its
+    place, and `result.repeated` for two of `entries` with one place."""
+    name = path if before is None else before.name
+    text = "" if before is None else before.text
+    there = {edit.subject(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
+    places: set[tuple[object, ...]] = set()
+    new = []
+    for entry in entries:
+        subject = edit.subject(*read_entries(entry.encode(), path))
+        if subject in places:
+            said = f"two results are for {subject[0]}, task {subject[1]}, and the same slices: propose one of them"
+            raise InputError(Code.RESULT_REPEATED, said, Place(path))
+        places.add(subject)
+        if subject in there:
+            text = edit.merge(text, entry, name)
+        else:  # all of them in one step: each step reads the file anew
+            new.append(entry)
+    return (edit.extend(text, "".join(new), name) if new else text).encode()
+
+
+MAX_SHOWN = 20  # results in full; a description of the Hub's has 64 Ki characters at most
+
+
+class PullRequestText(Struct, frozen=True):
+    """A title in one line, and a description in Markdown."""
+
+    title: str
+    description: str
+
+
+class _Signed(Struct, frozen=True):
+    path: str
+    entry: Entry
+    token: TokenClaims
+
+
+def pull_request_text(repo: str, entries: Mapping[str, Sequence[str]], endpoint: str = ENDPOINT) -> PullRequestText:
+    """Describe signed entries for the model repository, in the form of `IssuedToken.entry`, by the path of their file.
+    `endpoint` is the Hub's URL, where their benchmarks are. The caller has verified them. Raises FormatError or Refused
+    for a token that cannot be read."""
+    signed = [
+        _signed(path, entry)
+        for path, texts in entries.items()
+        for text in texts
+        for entry in read_entries(text.encode(), path)
+    ]
+    parts = [
+        _opening(signed),
+        _table(signed),
+        *(_block(one) for one in signed[:MAX_SHOWN]),
+        _more(signed),
+        _check(repo, signed, endpoint),
+        _MEANING,
+    ]
+    return PullRequestText(_title(signed), "\n\n".join(part for part in parts if part) + "\n")
+
+
+def _signed(path: str, entry: Entry) -> _Signed:
+    jws = jose.parse_compact(entry.token or "")
+    return _Signed(path, entry, read_unverified(jws.unverified_payload)[0])
+
+
+def _title(signed: Sequence[_Signed]) -> str:
+    benchmarks = list(dict.fromkeys(one.token.benchmark_repo for one in signed))
+    named = ", ".join(benchmarks) if len(benchmarks) <= 2 else f"{len(benchmarks)} benchmarks"
+    return f"Add {_count(signed)}: {named}"
+
+
+def _count(signed: Sequence[_Signed]) -> str:
+    return "a signed evaluation result" if len(signed) == 1 else f"{len(signed)} signed evaluation results"
+
+
+def _opening(signed: Sequence[_Signed]) -> str:
+    issuers = sorted({one.token.iss for one in signed})
+    files = sorted({one.path for one in signed})
+    return (
+        f"This adds {_count(signed)} to {_list(files)}. The job that ran the evaluation proved who it is to a token "
+        f"issuer, {_list(issuers)}, which signed what it reported. The signature, the verify token, stands beside each "
+        "score; it is public."
+    )
+
+
+def _list(texts: Iterable[str]) -> str:
+    return ", ".join(map(code_span, texts))
+
+
+def _table(signed: Sequence[_Signed]) -> str:
+    rows = (cells for one in signed[:MAX_SHOWN] for cells in _rows(one))
+    return markdown_table(("benchmark", "task", "metric", "value", "framework"), rows)
+
+
+def _rows(one: _Signed) -> Iterator[tuple[str, ...]]:
+    token = one.token
+    framework = code_span(f"{token.framework.get('name')} {token.framework.get('version')}")
+    for metric in one.entry.metrics or ():
+        name = code_span(metric.metric_id) + ("" if metric.slice is UNSET else f" of {code_span(metric.slice)}")
+        yield (
+            code_span(token.benchmark_repo),
+            code_span(token.task_id),
+            name,
+            code_span(number_text(metric.value)),
+            framework,
+        )
+
+
+def _block(one: _Signed) -> str:
+    """Say of one result what was run, and its digests."""
+    token = one.token
+    link = run_url(token.caller)
+    lines = [
+        f"**{code_span(token.benchmark_repo)}, task {code_span(token.task_id)}**",
+        "",
+        f"- model commit {code_span(token.model_revision)}, benchmark commit {code_span(token.benchmark_revision)}",
+        f"- signed for {code_span(token.sub)} on {show_time(token.iat)}; "
+        f"asked for by {code_span(describe_caller(token.caller))}" + (f", [the run]({link})" if link else ""),
+        f"- claims digest {code_span(token.claims_digest)}",
+        f"- content digest {code_span(token.content_digest)}",
+        f"- token id {code_span(token.jti)}",
+    ]
+    if token.attempt is not UNSET and token.attempt.number > 1:
+        lines.append(f"- attempt {token.attempt.number}: other values were signed before, for the same model and task")
+    if command := token.framework.get("command"):
+        lines += ["- command:", "", fenced_code(str(command))]
+    return "\n".join(lines)
+
+
+def _more(signed: Sequence[_Signed]) -> str:
+    left = len(signed) - MAX_SHOWN
+    return f"And {left} more: the files have the same of each." if left > 0 else ""
+
+
+def _check(repo: str, signed: Sequence[_Signed], endpoint: str) -> str:
+    given = dict[tuple[str, str, str], dict[tuple[str, str], None]]()
+    for one in signed:
+        definitions = given.setdefault((one.path, one.token.iss, one.token.aud), {})
+        if one.entry.value is not UNSET:  # in the profile `both`, whose value the benchmark's definition explains
+            definitions[one.token.benchmark_repo, one.token.benchmark_revision] = None
+    commands = [_command(repo, place, tuple(definitions), endpoint) for place, definitions in given.items()]
+    hosts = _list(sorted({urlsplit(one.token.iss).netloc for one in signed}))
+    return "\n\n".join(
+        [
+            "### Check it",
+            "In a checkout of this pull request's branch:",
+            fenced_code("\n".join(commands), "sh"),
+            f"It fetches the public keys of {hosts}, and compares every field. A token lives for a short time: once "
+            "it has ended, say with `--at` when this pull request was opened.",
+        ]
+    )
+
+
+def _command(repo: str, place: tuple[str, str, str], definitions: Sequence[tuple[str, str]], endpoint: str) -> str:
+    """Write what verifies one file; before it, what fetches the definitions that it needs."""
+    path, issuer, audience = place
+    verify = ["issuer", "verify", path, "--repo", repo, "--issuer", issuer, "--audience", audience]
+    fetches = [
+        ["curl", "-sfL", "--create-dirs", "-o", f"benchmarks/{benchmark}/{commit}/eval.yaml",
+         f"{endpoint}/datasets/{benchmark}/resolve/{commit}/eval.yaml"]
+        for benchmark, commit in definitions
+    ]  # fmt: skip
+    known = ["--benchmarks", "benchmarks"] if definitions else []
+    return " && \\\n".join(map(shlex.join, [*fetches, [*verify, *known]]))
+
+
+_MEANING = """### What that proves, and what it does not
+
+If it says `verified`, then these scores were reported by that job, for this commit of the model and this commit of the
+benchmark, and not a character of the result has been changed since.
+
+It does not prove that the run was honest (who controls the job controls what it reports), that the benchmark is sound,
+or that the score is good. The issuer did not run anything itself."""
+
+
+# A comment of Markdown, which people do not see, says which results a pull request is of, each by 128 bits of its
+# content digest: enough among the pull requests of one account, and a thousand of them still fit into a description.
+
+_CHARS = 32
+_MARKER = re.compile(r"^<!-- eval-results((?: [0-9a-f]{32})+) -->$", re.MULTILINE)
+
+
+def short(content_digest: str) -> str:
+    """Return what stands in a marker for a digest, `sha256:` and 64 hex digits."""
+    return content_digest.removeprefix("sha256:")[:_CHARS]
+
+
+def marked(description: str, content_digests: Iterable[str]) -> str:
+    """Return a description with the marker of these results, which it must not have yet, as its last line."""
+    return f"{description.rstrip()}\n\n<!-- eval-results {' '.join(sorted(set(map(short, content_digests))))} -->\n"
+
+
+def marker_in(text: str) -> frozenset[str]:
+    """Return the results, each as `short` names it, that a description says that it is of; the last marker counts."""
+    found = _MARKER.findall(text.replace("\r\n", "\n"))
+    return frozenset(found[-1].split()) if found else frozenset()

@@ -1,0 +1,1 @@
+"""Logs as their readers see them: files, checkpoint, tree, proofs, monitor."""

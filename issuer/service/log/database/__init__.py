@@ -1,0 +1,1 @@
+"""The log's database, in SQLite or PostgreSQL, and its readers."""

@@ -1,0 +1,1 @@
+"""Policies while the service runs: followed on the disk, exchanged as one, archived; and emergency stops."""

@@ -1,0 +1,1 @@
+"""Who runs the service: the supervisor, its workers and helpers, and the folder that it starts from."""

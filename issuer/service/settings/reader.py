@@ -1,0 +1,199 @@
+"""Reading the settings: a YAML file, and the environment over it. The only reader of os.environ.
+
+What is wrong is told all at once: each in the file at its place, with the nearest name of what is not known.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from issuer.codes import Code
+from issuer.errors import FormatError, InputError, Place, SetupError
+from issuer.formats import strict_yaml
+from issuer.formats.strict_json import convert, pointer_along
+from issuer.formats.strict_yaml import Document
+from issuer.formats.url import UrlError, split_url
+from issuer.io import files
+from issuer.service.settings.model import MEMBERS, PREFIX, ROOMS, VARIABLES, Settings, about, put
+
+# Variables of the other commands (`issuer help environment`): the service leaves them alone.
+OTHERS = frozenset({
+    "ISSUER_ACCESS_TOKEN", "ISSUER_CLIENT_SECRET", "ISSUER_COMMIT", "ISSUER_ID_TOKEN", "ISSUER_SOURCE",
+    "ISSUER_VERIEVALS_KEY", "ISSUER_VERIEVALS_ROOT",
+})  # fmt: skip
+OF_RUNS = "ISSUER_RUN_"
+_NEAR = 0.7
+# A room is no variable: its first setting is meant.
+_ROOMS_AS_VARIABLES = [
+    (room, next(variable for variable, name in VARIABLES.items() if name.startswith(f"{room}."))) for room in ROOMS
+]
+
+
+def read_settings(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings. Raises InputError where the file is at fault, SetupError where only the environment is, or
+    something is missing: with everything that is wrong."""
+    return find_settings(file, environ)[0]
+
+
+def find_settings(
+    file: Path | None = None, environ: Mapping[str, str] | None = None
+) -> tuple[Settings, Mapping[str, str]]:
+    """Do the same, and return where each setting comes from: `FILE:LINE`, `$VARIABLE`, or "" for its default."""
+    reading = _Reading()
+    if file:
+        files.demand_guarded(file, group=False)  # it names the keys, and the policies
+        reading.take_file(strict_yaml.load(files.read(file, strict_yaml.MAX_BYTES), str(file)))
+    reading.take_environment(os.environ if environ is None else environ)
+    reading.demand_rules()
+    reading.demand_all(file)
+    reading.end()
+    return msgspec.convert(reading.values, Settings), reading.origins
+
+
+class _Reading:
+    """What has been read so far, and what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
+        self._in_file: list[InputError] = []
+        self._elsewhere: list[str] = []
+
+    def take_file(self, document: Document) -> None:
+        if not isinstance(document.value, dict):
+            raise document.error(Code.FILE_SCHEMA, "", "a settings file is a map")
+        if "version" not in document.value:
+            self._in_file.append(document.error(Code.FILE_SCHEMA, "", "it begins with `version: 1`, its form"))
+        for name, value in document.value.items():
+            if name not in ROOMS:
+                self._take(document, (None, name), name, value)
+            elif isinstance(value, dict):
+                for inner, one in value.items():
+                    self._take(document, ((None, name), inner), f"{name}.{inner}", one)
+            else:
+                where, names = pointer_along((None, name)), ", ".join(_inside(name))
+                self._in_file.append(document.error(Code.FILE_SCHEMA, where, f"a room of settings is a map of {names}"))
+
+    def _take(self, document: Document, path: Any, name: str, value: object) -> None:
+        pointer = pointer_along(path)
+        # A key with a dot in it is not the way into a room.
+        if name not in MEMBERS or name.count(".") != pointer.count("/") - 1:
+            known = [*_spellings({each: each for each in MEMBERS}), *((room, room) for room in ROOMS)]
+            detail = f"this setting is not known{_meant(name.rpartition('.')[2], known)}"
+            self._in_file.append(document.error(Code.FILE_UNKNOWN_MEMBER, pointer, detail))
+            return
+        self._places[name] = document.place(pointer)
+        self.origins[name] = f"{self._places[name].file}:{self._places[name].line}"
+        try:
+            put(self.values, name, convert(value, MEMBERS[name].type))  # type: ignore[arg-type]  # of a strict reader
+        except FormatError as error:
+            put(self.values, name, None)
+            self._in_file.append(document.locate(error, pointer))
+
+    def take_environment(self, environ: Mapping[str, str]) -> None:
+        for variable, value in environ.items():
+            if not variable.startswith(PREFIX) or variable in OTHERS or variable.startswith(OF_RUNS):
+                continue
+            if variable not in VARIABLES:
+                others = ((each.removeprefix(PREFIX).lower(), each) for each in sorted(OTHERS))
+                known = [*_spellings({name: each for each, name in VARIABLES.items()}), *others, *_ROOMS_AS_VARIABLES]
+                meant = _meant(variable.removeprefix(PREFIX), known)
+                self._elsewhere.append(f"{variable} is no setting, and no command reads it{meant}")
+                continue
+            name = VARIABLES[variable]
+            self._places.pop(name, None)
+            self.origins[name] = f"${variable}"
+            try:
+                put(self.values, name, msgspec.convert(value, MEMBERS[name].type, strict=False))
+            except msgspec.ValidationError as error:
+                put(self.values, name, None)
+                why = str(error).partition(" '")[0]  # of a choice msgspec quotes the value
+                self._elsewhere.append(f"{variable}, which is `{name}`: {why}. It is {about(name)}")
+
+    def demand_rules(self) -> None:
+        """Demand what types do not say, of the values that are there."""
+        if url := self.values.get("url"):
+            self._demand("url", fault_of_url(url, development=self.values.get("development") is True))
+        if proxies := (self.values.get("listen") or {}).get("trusted_proxies"):
+            self._demand("listen.trusted_proxies", _fault_of_proxies(proxies))
+
+    def _demand(self, name: str, fault: str) -> None:
+        if fault and name in self._places:
+            self._in_file.append(InputError(Code.SETTINGS_INVALID, fault, self._places[name]))
+        elif fault:
+            self._elsewhere.append(fault)
+
+    def demand_all(self, file: Path | None) -> None:
+        """Demand every setting that has no default: all that are missing are told together."""
+        missing = [
+            f"`{name}` ({variable})"
+            for variable, name in VARIABLES.items()
+            if MEMBERS[name].required and name not in self.origins
+        ]
+        if missing:
+            where = f"in {file}" if file else "in a settings file (--config; `issuer init DIR` writes one)"
+            self._elsewhere.append(f"not set: {', '.join(missing)}. Set each {where}, or as the variable beside it")
+
+    def end(self) -> None:
+        """Raise one error of all that is wrong."""
+        if self._in_file:
+            others = (InputError(Code.SETTINGS_INVALID, detail, Place("environment")) for detail in self._elsewhere)
+            raise InputError.of([*self._in_file, *others])
+        if self._elsewhere:
+            raise SetupError(Code.SETTINGS_INVALID, "\n".join(self._elsewhere))
+
+
+def _inside(room: str) -> list[str]:
+    return [name.removeprefix(f"{room}.") for name in MEMBERS if name.startswith(f"{room}.")]
+
+
+def fault_of_url(url: str, *, development: bool) -> str:
+    """Say what keeps a URL from being an issuer's name; "" where nothing does."""
+    plain = "url must be scheme, host and path, without a trailing slash"
+    try:
+        split_url(url, http="loopback" if development else "nowhere")
+    except UrlError as error:
+        https = "url must be https (http in development only, at a loopback address)"
+        return https if error.fault == "scheme" else plain
+    return plain if url.endswith("/") else ""
+
+
+def _fault_of_proxies(proxies: str) -> str:
+    """Demand addresses or networks: anything else would look trusted, and never match."""
+    try:
+        for proxy in proxies.split(","):
+            ipaddress.ip_network(proxy.strip())
+    except ValueError:
+        return (
+            "listen.trusted_proxies: name addresses or small networks (192.0.2.10, 192.0.2.16/28), separated by commas"
+        )
+    return ""
+
+
+# -- what may have been meant --------------------------------------------------------------------------------------
+
+
+def _meant(name: str, known: Iterable[tuple[str, str]]) -> str:
+    """Ask for the nearest of the known names: pairs of a spelling, and what is to be written."""
+    spelled: dict[str, str] = {}
+    for spelling, written in known:
+        spelled.setdefault(spelling, written)
+    near = get_close_matches(name.lower(), spelled, 1, _NEAR)
+    return f" (did you mean `{spelled[near[0]]}`?)" if near else ""
+
+
+def _spellings(write: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield how a setting may be spelled by who has forgotten its room, beside how it is written."""
+    for name, written in write.items():
+        yield name.replace(".", "_"), written
+        yield name, written
+    for name, written in write.items():
+        yield name.rpartition(".")[2], written

@@ -1,0 +1,1 @@
+"""The verify token, and everything that goes over the wire, for both ends. Pure."""

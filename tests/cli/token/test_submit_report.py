@@ -1,0 +1,121 @@
+"""The summary in Markdown of `issuer submit`, as a renderer of GitHub's Markdown reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from issuer.adapters import Supplied, read_each
+from issuer.cli.token.submit import MAX_BYTES, Summed, Telling, render_summary
+from issuer.client.build import BuildOptions, build_each
+from issuer.client.proposal import InFolder, items_of
+from issuer.client.submit import SubmissionPlan
+from issuer.token.wire import ShownCheck
+from tests.support.submitting import plain_runs
+
+ISSUER = "https://issuer.example"
+HOSTILE = r"""a|b\|c`d``e<script>x</script>![i](https://evil.example/p)</details>@acme&amp;"""
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+
+
+def summed(folder: Path, *tasks: str, name: str = "") -> Summed:
+    path = plain_runs(folder, *tasks)
+    if name:
+        path = path.rename(folder / name)
+    (runs,) = read_each(path)
+    assert isinstance(runs, list | tuple)
+    results, failed = build_each(runs, Path(), BuildOptions(Supplied()))
+    assert not failed
+    items = items_of(results, InFolder(folder / "hub"))
+    return Summed(
+        ISSUER, items, {item.key: {"fate": "proposed", "pull_request": f"{ISSUER}/discussions/1"} for item in items}
+    )
+
+
+def text_of(cell: str) -> str:
+    return html.unescape(re.sub(r"</?code>", "", cell))
+
+
+def test_nothing_of_a_run_a_policy_or_an_answer_is_markdown(tmp_path: Path) -> None:
+    one = summed(tmp_path, HOSTILE, name="x\n| y |\n\n# z <b>.json")
+    (item,) = one.items
+    check = ShownCheck("policy.task", "/claims/task_id", "rule\n|", False, HOSTILE, "\n\n# w", f"Do {HOSTILE}\n")
+    one.checks[item.key] = (check, ShownCheck(HOSTILE, "", "", True, HOSTILE, "", ""))
+    written = render_summary(one)
+    for row in (line for line in written.splitlines() if line.startswith("|")):
+        ends = re.findall(r"(?<!\\)\|", row)
+        assert re.findall(r"(?<!\\)((?:\\\\)*)\|", row) == [""] * len(ends), "also where two backslashes are one"
+    shown = MARKDOWN.render(written)
+    assert set(re.findall(r"<(\w+)", shown)) == {
+        "h3", "h4", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "a"
+    }  # fmt: skip
+    assert set(re.findall(r'href="([^"]*)"', shown)) == {f"{ISSUER}/discussions/1"}
+    tables = [
+        re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL) for body in re.findall(r"<table>(.*?)</table>", shown, re.DOTALL)
+    ]
+    widths = [{len(re.findall(r"<t[hd]", row)) for row in rows} for rows in tables]
+    assert widths == [{6}, {3}, {5}, {2}], "no cell ends early"
+    cells = [text_of(cell) for cell in re.findall(r"<td>(.*?)</td>", shown, re.DOTALL)]
+    assert cells.count(HOSTILE.replace("\\", "\\\\")) == 5, "and each says what was there"
+    assert r"x\n| y |\n\n# z <b>.json" in text_of("".join(re.findall(r"<h4>(.*?)</h4>", shown)))
+
+
+def test_an_address_that_is_none_is_no_link(tmp_path: Path) -> None:
+    one = summed(tmp_path, "task-1")
+    one.fates = {item.key: {"fate": "proposed", "pull_request": "javascript:alert(1)"} for item in one.items}
+    assert "<a" not in MARKDOWN.render(render_summary(one))
+
+
+def test_it_says_what_was_claimed_where_from_and_both_digests(tmp_path: Path) -> None:
+    one = summed(tmp_path, "task-1")
+    (item,) = one.items
+    written = render_summary(one)
+    assert written.startswith("### Submitted\n")
+    assert (
+        "| `acme/open-model` | `acme/math` | `task-1` | `acc 0.75` | [proposed](https://issuer.example/discussions/1) |"
+        in written
+    )
+    assert "| model_repo | `acme/open-model` | run |" in written
+    assert f"| claims digest | `{item.said.claims_digest}` |" in written
+    assert f"| content digest | `{item.said.content_digest}` |" in written
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Have standard output be a pipe that nobody reads."""
+    heard, said = os.pipe()
+    os.close(heard)
+    raw = os.fdopen(said, "wb", buffering=0)
+    with io.TextIOWrapper(raw, "utf-8", write_through=True) as stream, contextlib.redirect_stdout(stream):
+        yield
+
+
+def test_where_nobody_hears_the_lines_the_files_are_written_all_the_same(tmp_path: Path) -> None:
+    telling = Telling(ISSUER, as_json=False, verbose=True)
+    with unheard(), pytest.raises(BrokenPipeError):
+        telling.plan(SubmissionPlan(summed(tmp_path, "task-1", "task-2").items, ()))  # type: ignore[arg-type]
+    telling.end(tmp_path / "report.json", tmp_path / "summary.md")
+    assert (tmp_path / "report.json").read_text().count('"not sent"') == 2
+    assert (tmp_path / "summary.md").read_text().count("not sent") == 2
+
+
+def test_the_heading_says_no_more_than_was_done(tmp_path: Path) -> None:
+    one = summed(tmp_path, "task-1", "task-2")
+    one.fates[one.items[1].key]["fate"] = "refused"
+    assert render_summary(one).startswith("### Not everything was submitted\n")
+    assert render_summary(Summed(ISSUER)).startswith("### Not everything was submitted\n")
+
+
+def test_a_thousand_results_fit_into_a_step_s_summary(tmp_path: Path) -> None:
+    one = summed(tmp_path, *(f"task-{number}-{'|' * 100}" for number in range(1000)))
+    written = render_summary(one)
+    assert len(written.encode()) < MAX_BYTES + 1024
+    assert "the log of the job has more" in written

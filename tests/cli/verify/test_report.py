@@ -1,0 +1,121 @@
+"""Reports for people: every check with its evidence, differing values side by side, and what the answer means."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from issuer.cli.terminal import columns
+from issuer.cli.verify.report import show
+from issuer.results.entry import read_entries, write_entry
+from issuer.verify import Context, verify_entries
+from issuer.verify.report import NAMES, Report, Status
+from issuer.verify.trust import Trust
+from tests.support import make
+
+SAID = make.submission()
+FILE = make.file_for(SAID)
+
+
+def judge(
+    text: str = FILE, trust: Trust | None = None, at: int = make.NOW, *, witnessed: bool = True
+) -> tuple[Report, ...]:
+    entries = read_entries(text.encode(), make.PATH)
+    return verify_entries(entries, make.REPO, make.PATH, trust or make.trust(), at, Context(at, witnessed=witnessed))
+
+
+def shown(capsys: pytest.CaptureFixture[str], reports: tuple[Report, ...], name: str = "gsm8k.yaml") -> str:
+    show(reports, name, make.NOW + 7200)
+    return capsys.readouterr().out
+
+
+def test_every_check_is_shown_with_its_status_and_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    reports = (*judge(), *judge(FILE.replace("20.9", "21")), *judge(trust=make.trust(keys=None)))
+    text = shown(capsys, reports)
+    for report in reports:
+        for check in report.checks:
+            word = "FAIL" if check.status is Status.FAIL else check.status.value
+            assert f"  {check.number:>2}  {word:<8}{check.name:<26}{check.evidence}\n" in text
+    assert all(name in text for name in NAMES.values())
+
+
+def test_values_that_differ_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, judge(FILE.replace("value: 20.9", "value: 21")))
+    assert "              token: 20.9\n              here:  21\n" in text
+    missing = shown(capsys, judge(FILE.replace('    command: "inspect eval gsm8k"\n', "")))
+    assert "token: inspect eval gsm8k\n              here:  absent\n" in missing
+
+
+def test_each_answer_says_in_two_lines_what_it_proves_and_what_not(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = {
+        "verified": judge(),
+        "not verified: check 8, 9 failed": judge(FILE.replace("20.9", "21")),
+        "undecided": judge(trust=make.trust(keys=None)),
+        "unverified: no token": judge(write_entry(SAID.form)),
+    }
+    for headline, reports in cases.items():
+        lines = shown(capsys, reports).splitlines()
+        assert lines[-3] == f"  {headline}"
+        assert lines[-2].startswith("  This proves: ")
+        assert lines[-1].startswith("  It does not: ")
+
+
+def test_it_says_when_the_file_counts_as_received_and_by_whose_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "judged as received at 2026-11-18T11:06:40Z:\n" in shown(capsys, judge(at=make.NOW))
+    assert "2026-11-18T11:06:40Z, as stated:\n" in shown(capsys, judge(at=make.NOW, witnessed=False))
+    assert "Unix second" in shown(capsys, judge(at=2**60))
+
+
+def test_a_file_without_entries_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, ()) == "gsm8k.yaml: no entries\n"
+
+
+def test_nothing_of_a_file_moves_the_cursor_or_colours_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    said = make.submission({"notes": "x"})
+    text = make.file_for(said).replace('task_id: "gsm8k"', 'task_id: "\\e[31mverified"')
+    out = shown(capsys, judge(text), name="\x1b[2Jgsm8k.yaml")
+    assert "\x1b" not in out
+    assert "verified" in out
+
+
+def test_a_token_that_is_only_too_old_is_not_said_to_contradict_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, judge(at=make.NOW + make.YEAR)).splitlines()
+    assert lines[-3] == "  not verified: check 5 failed"
+    assert lines[-2].startswith("  This proves: the file says what the token says, but")
+    assert "--receipts" in lines[-1]
+    undecided_value = FILE.replace("  metrics:", "  value: 20.9\n  metrics:", 1)
+    assert "the file says" not in shown(capsys, judge(undecided_value, at=make.NOW + make.YEAR))
+
+
+def test_on_a_terminal_lines_are_broken_between_words_and_nothing_is_lost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = (*judge(), *judge(FILE.replace("20.9", "21")), *judge(write_entry(SAID.form)))
+    whole = shown(capsys, reports)
+    monkeypatch.setattr("issuer.cli.render.is_read", lambda: True)
+    laid = shown(capsys, reports)
+    assert laid.split() == whole.split()
+    assert max(map(len, whole.splitlines())) > columns()
+    wide = [line for line in laid.splitlines() if len(line) > columns()]
+    assert all(len(line.split()) == 1 for line in wide), "a value that is wider stands alone, to be copied"
+    assert all(line.startswith(("  ", "verified", "not verified", "unverified")) for line in laid.splitlines())
+
+
+def test_colours_are_on_the_verdict_and_the_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("issuer.cli.render.is_read", lambda: True)
+    command = click.command()(lambda: show(judge(), "gsm8k.yaml", make.NOW))
+    out = CliRunner(env={"NO_COLOR": None}).invoke(command, color=True).stdout
+    assert out.startswith("\x1b[32m\x1b[1mverified\x1b[0m: acme/open-model@")
+    assert out.count("\x1b[32mpass    \x1b[0m") == 9
+    assert out.count("\x1b[32m\x1b[1mverified\x1b[0m") == 2
+
+
+def test_what_an_issuer_says_of_a_caller_stays_one_line_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    long = make.file_for(
+        SAID, caller={"provider": "p" * 5000, "run_id": "1\n  vouched for by somebody else"}, sub="s" * 2000
+    )
+    lines = shown(capsys, judge(long)).splitlines()
+    assert (lines[1][:11], lines[2][:19]) == ("  run with ", "  vouched for by ht")
+    assert max(map(len, lines[:3])) < 450
+    assert "(2 h ago)" in lines[2]

@@ -1,0 +1,203 @@
+"""The one rule for URLs: what each fault is, what a caller may allow, and that each caller asks for what it says."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from urllib3.exceptions import LocationParseError
+from urllib3.util import parse_url
+
+from issuer.errors import SetupError
+from issuer.formats.url import Http, UrlError, is_loopback, split_url
+from issuer.io.fetch import FetchRefused, split_fetched
+from issuer.io.http_client import check_url
+from issuer.results.details import is_public_url
+from issuer.service.settings.reader import read_settings
+
+
+def fault(url: str, *, http: Http = "nowhere", query: bool = False, fragment: bool = False) -> str:
+    """Return what is wrong with a URL, "" for nothing."""
+    try:
+        split_url(url, http=http, query=query, fragment=fragment)
+    except UrlError as error:
+        return error.fault
+    return ""
+
+
+# -- the rule ---------------------------------------------------------------------------------------------------------
+
+GOOD = [
+    "https://a.example", "https://a.example/", "https://a.example:8443", "https://a.example:1/b/c", "https://192.0.2.1",
+    "https://[2001:db8::1]:8443/x", "HTTPS://A.example", "https://a.example/%20b(c)'*@d", "https://a.example:/x",
+]  # fmt: skip
+BAD = {
+    "credentials": [
+        "https://user@a.example", "https://user:pw@a.example", "http://user@127.0.0.1", "https://@a.example", "u@a.example",
+        "https://user@[", "https://user@a.example:0", "https://user@a.example:x", "https:///@a", "https://u@a\n",
+    ],
+    "characters": [
+        "https://a.example\n", " https://a.example", "https://a.example ", "https://a.exa mple", "https://a.exa\tmple",
+        "https://a.example\\b", "https://\u0430.example", "https://a.example/\xe9", "https://a\x1b2J", "https://a\x00",
+        "https://a.example/\u2028", "https://a.example/{b}", "https://a.example/<b>", 'https://a.example/"', "",
+    ],
+    "form": [
+        "https://", "https:///path", "https:a.example", "a.example", "//", "/x", "file:///etc/keys", "x", "https://[::1",
+        "https://::1]", "https://a.example:70000", "https://a.example:x", "https://a.example:0", "https://a.example:-1",
+        "https://:443", "https://127%2e0.0.1", "https://a%2eexample", "https://[fe80::1%25eth0]",
+    ],
+    "query": ["https://a.example?x=1", "https://a.example?", "https://a.example#x", "https://a.example#", "http://a?x"],
+    "scheme": [
+        "http://a.example", "http://127.0.0.1", "ftp://a.example", "file://a.example/x", "//a.example", "httpss://a.example",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_https_host_and_path_keep_the_rule(url: str) -> None:
+    assert fault(url) == ""
+    assert split_url(url) == urlsplit(url)
+
+
+@pytest.mark.parametrize(("kind", "url"), [(kind, url) for kind, urls in BAD.items() for url in urls])
+def test_what_breaks_the_rule_is_named_and_not_quoted(kind: str, url: str) -> None:
+    with pytest.raises(UrlError) as caught:
+        split_url(url)
+    assert caught.value.fault == str(caught.value) == kind
+
+
+def test_a_query_and_a_fragment_are_allowed_each_by_itself() -> None:
+    assert fault("https://a.example/x?y=z", query=True) == ""
+    assert fault("https://a.example/x#w", fragment=True) == ""
+    assert fault("https://a.example/x?y=z", fragment=True) == fault("https://a.example/x#w", query=True) == "query"
+    assert fault("https://a.example/x?y=z#w", query=True, fragment=True) == ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]"])
+def test_plain_http_may_be_allowed_at_a_loopback_address(host: str) -> None:
+    assert is_loopback(host.strip("[]"))
+    for url in (f"http://{host}", f"http://{host}:8000/x"):
+        assert [fault(url, http=http) for http in ("nowhere", "loopback", "anywhere")] == ["scheme", "", ""]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "127.0.0.1.evil.example", "10.0.0.1", "192.168.0.1", "169.254.169.254", "0.0.0.0", "[::]", "[::2]",
+     "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "a.example", "[::ffff:10.0.0.1]"],
+)  # fmt: skip
+def test_a_name_and_any_other_address_are_not_loopback(host: str) -> None:
+    assert not is_loopback(host.strip("[]"))
+    assert [fault(f"http://{host}", http=http) for http in ("loopback", "anywhere")] == ["scheme", ""]
+
+
+def test_no_other_scheme_is_ever_allowed() -> None:
+    for url in ("ftp://127.0.0.1", "file://127.0.0.1/etc/passwd", "ws://127.0.0.1", "//127.0.0.1"):
+        assert fault(url, http="anywhere", query=True, fragment=True) == "scheme"
+
+
+@given(st.text() | st.text(alphabet="htps:/@[]?#%.:0aA1-\\\n \t").map("https://{}".format))
+def test_what_keeps_the_rule_has_one_host_whoever_reads_it(url: str) -> None:
+    """The host that is checked must be the one that is asked: urllib3 takes URLs apart by itself."""
+    if fault(url, query=True):
+        return
+    try:
+        theirs = parse_url(url).host
+    except LocationParseError:
+        return
+    assert (theirs or "").strip("[]").lower() == split_url(url, query=True).hostname
+
+
+# -- who asks for what ------------------------------------------------------------------------------------------------
+
+HOME = {"ISSUER_POLICIES": "p", "ISSUER_KEYS_FOLDER": "k", "ISSUER_DATA": "d", "ISSUER_STORE_URL": "embedded"}
+
+
+def own(url: str, development: str) -> bool:
+    try:
+        read_settings(None, {**HOME, "ISSUER_URL": url, "ISSUER_DEVELOPMENT": development})
+    except SetupError:
+        return False
+    return True
+
+
+def asked(url: str, *, query: bool) -> bool:
+    try:
+        check_url(url, query=query)
+    except SetupError:
+        return False
+    return True
+
+
+def fetched(url: str, *, development: bool) -> bool:
+    try:
+        split_fetched(url, development=development)
+    except FetchRefused:
+        return False
+    return True
+
+
+CALLERS = {
+    "the service's own": lambda url: own(url, "false"),
+    "the service's own in development": lambda url: own(url, "true"),
+    "a provider's": lambda url: fetched(url, development=False),
+    "a provider's in development": lambda url: fetched(url, development=True),
+    "an issuer's, to a client": lambda url: asked(url, query=False),
+    "a document's or an endpoint's, to a client": lambda url: asked(url, query=True),
+    "a source": is_public_url,
+}
+ALLOWED = {
+    "the service's own": "",
+    "the service's own in development": "http at 127.0.0.1",
+    "a provider's": "query",
+    "a provider's in development": "http at 127.0.0.1, query",
+    "an issuer's, to a client": "http at 127.0.0.1, slash",
+    "a document's or an endpoint's, to a client": "http at 127.0.0.1, query, slash",
+    "a source": "http, http at localhost, http at 127.0.0.1, query, fragment, slash",
+}
+KINDS = {
+    "http": "http://a.example/x",
+    "http at localhost": "http://localhost:8000",
+    "http at 127.0.0.1": "http://127.0.0.1:8000",
+    "query": "https://a.example/x?y=z",
+    "fragment": "https://a.example/x#y",
+    "slash": "https://a.example/",
+    "credentials": "https://u@a.example",
+    "characters": "https://a.example\\x",
+    "port 0": "https://a.example:0",
+    "ftp": "ftp://a.example",
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_each_caller_allows_what_it_says_and_no_more(caller: str) -> None:
+    """A provider's slash is its own affair: `iss` is compared byte for byte. Its table is tested with its places."""
+    assert CALLERS[caller]("https://a.example/x")
+    kinds = {kind for kind, url in KINDS.items() if CALLERS[caller](url)} - (
+        {"slash"} if "provider" in caller else set()
+    )
+    assert kinds == set(filter(None, ALLOWED[caller].split(", ")))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://id:hush@host", "http://id:hush@host", "hush@host", "https://hush@[", "https://hush@host:0",
+     "https://host?token=hush", "https://host#hush", "http://host/path?token=hush"],
+)  # fmt: skip
+def test_a_client_quotes_no_credentials_and_no_query(url: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        check_url(url)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_client_names_the_host_of_a_url_that_is_not_https() -> None:
+    with pytest.raises(SetupError, match="http://host must be https"):
+        check_url("http://host/path?token=hush", query=True)
+
+
+@pytest.mark.parametrize("url", ["http://[", "https://x:99999", "https://a\x1b[2J", "x"])
+def test_a_client_refuses_what_is_not_a_url_and_writes_nothing_on_the_terminal(url: str) -> None:
+    with pytest.raises(SetupError, match="is no URL") as caught:
+        check_url(url)
+    assert str(caught.value).isprintable()

@@ -1,0 +1,391 @@
+"""Both homes of an issuer's history and revocations keep one contract; and what moves from one to the other moves once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from issuer.codes import Code
+from issuer.errors import InputError, SetupError
+from issuer.formats import jose
+from issuer.io import keyfile
+from issuer.io.common_documents import HISTORY, KEYS, LIST, MOVED, RECORD, FolderHome
+from issuer.service.log.database.engines import home_of, settle_home
+from issuer.service.log.database.postgres import PostgresHome
+from issuer.service.log.database.store import Store
+from issuer.service.revocation.bounds import LIST_GOOD_S
+from issuer.service.revocation.ledger import NOTHING, Ledger, Signing
+from issuer.service.signing.history import KeyHistory, LiveHistory
+from issuer.service.signing.lifecycle import KeyEvent
+from tests.support.homes import HOMES, Open, beside_log
+from tests.support.log_store import ORIGIN, Place, append, created, postgres_place, token
+from tests.support.make import ISSUER, NOW, REVOCATION_KEY
+from tests.support.postgresql import shared
+from tests.support.revoking import JTIS, act
+
+MOST = 1_000_000
+
+
+@pytest.fixture(params=sorted(HOMES))
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    with HOMES[request.param](tmp_path) as connect:
+        yield connect
+
+
+def event(number: int = 0, who: str = "somebody") -> KeyEvent:
+    jwk = jose.public_jwk(keyfile.generate().public_key())
+    return KeyEvent(NOW + number, "next", str(jwk["kid"]), str(jwk["x"]), who)
+
+
+def add(home: Open, *events: KeyEvent) -> None:
+    KeyHistory(home()).record(lambda _: events)
+
+
+# -- the contract -----------------------------------------------------------------------------------------------------
+
+
+def test_what_one_has_written_every_other_one_reads_byte_for_byte(home: Open) -> None:
+    one, other = home(), home()
+    assert not one.read(HISTORY, MOST)
+    assert one.read(LIST, MOST) is None
+    with one.turn(HISTORY) as turn:
+        turn.append(HISTORY, b"a\n")
+        turn.append(HISTORY, b"\xff\x00\n")
+        assert turn.read(HISTORY, MOST) == b"a\n\xff\x00\n"
+    with other.turn(RECORD) as turn:
+        for raw in (b"first", b"", b"\x00second"):
+            turn.replace(LIST, raw)
+    assert (other.read(HISTORY, MOST), one.read(LIST, MOST)) == (b"a\n\xff\x00\n", b"\x00second")
+    assert HISTORY in one.place(HISTORY)
+
+
+def test_a_look_is_another_one_where_something_was_written_and_only_there(home: Open) -> None:
+    one, other = home(), home()
+    before = one.look(HISTORY, LIST)
+    assert before == one.look(HISTORY, LIST)
+    with other.turn(RECORD) as turn:
+        turn.replace(KEYS, b"x")
+    assert one.look(HISTORY, LIST) == before
+    for _ in range(3):
+        with other.turn(RECORD) as turn:
+            turn.replace(LIST, b"the same")
+        assert one.look(HISTORY, LIST) != before
+        before = one.look(HISTORY, LIST)
+
+
+def test_a_document_that_is_too_large_is_not_read(home: Open) -> None:
+    with home().turn(HISTORY) as turn:
+        turn.append(HISTORY, b"x" * 11)
+    assert home().read(HISTORY, 11) == b"x" * 11
+    with pytest.raises(InputError) as refused:
+        home().read(HISTORY, 10)
+    assert (refused.value.code, refused.value.place.file) == (Code.FILE_TOO_LARGE, home().place(HISTORY))
+
+
+def test_one_has_the_turn_and_who_waits_says_for_what(home: Open) -> None:
+    with home().turn(HISTORY):
+        with pytest.raises(BlockingIOError) as refused, home().turn(HISTORY, 0.1):
+            pass
+        assert refused.value.filename in {home().place(HISTORY), home().place("key-history.lock")}
+        with home().turn(RECORD, 0.1):
+            pass
+        got = threading.Event()
+
+        def wait() -> None:
+            with home().turn(HISTORY, 60):
+                got.set()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert not got.wait(0.2)
+    assert got.wait(60)
+    waiting.join()
+
+
+def test_who_dies_in_its_turn_has_it_no_longer_and_has_written_nothing(home: Open) -> None:
+    add(home, event(1))
+    before = home().read(HISTORY, MOST)
+    if not (child := os.fork()):
+        try:
+            with home().turn(HISTORY):
+                os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    with home().turn(HISTORY, 10) as turn:
+        assert turn.read(HISTORY, MOST) == before
+
+
+def test_of_many_hosts_that_record_at_once_nothing_is_lost(home: Open) -> None:
+    def record(host: int) -> None:
+        for number in range(5):
+            add(home, event(number, f"host {host}"))
+
+    with ThreadPoolExecutor(6) as hosts:
+        list(hosts.map(record, range(6)))
+    lives = KeyHistory(home()).read()
+    assert len(lives) == 30
+    raw = home().read(HISTORY, MOST)
+    assert raw is not None
+    assert [raw.count(b'"host %d"' % host) for host in range(6)] == [5] * 6
+
+
+def test_where_who_decides_fails_nothing_is_recorded(home: Open) -> None:
+    add(home, event(1))
+    before = home().read(HISTORY, MOST)
+    with pytest.raises(KeyError):
+        KeyHistory(home()).record(lambda lives: [event(2), lives["nobody"]])  # type: ignore[list-item]  # raises
+    assert home().read(HISTORY, MOST) == before
+
+
+def test_a_history_that_was_damaged_is_named_and_nothing_is_added(home: Open) -> None:
+    add(home, event(1))
+    with home().turn(HISTORY) as turn:
+        turn.append(HISTORY, b"{\n")
+    for act_on in (lambda: KeyHistory(home()).read(), lambda: add(home, event(2)), lambda: LiveHistory(home())):
+        with pytest.raises(SetupError) as refused:
+            act_on()
+        assert refused.value.code is Code.KEY_HISTORY
+        assert refused.value.detail.startswith(f"{home().place(HISTORY)}:2: ")
+
+
+def test_what_one_host_has_told_another_one_follows(home: Open) -> None:
+    one, other = LiveHistory(home()), LiveHistory(home())
+    new = event(1)
+    add(home, new)
+    for live in (one, other):
+        live.follow()
+        assert set(live.lives) == {new.kid}
+
+
+def test_the_list_is_one_and_its_number_only_grows_whoever_signs_it(home: Open) -> None:
+    first = Ledger(home(), ISSUER).renew(Signing(REVOCATION_KEY), NOW)
+    assert first.listed.number == 1
+    due = NOW + LIST_GOOD_S // 2
+
+    def keep(_: int) -> None:
+        Ledger(home(), ISSUER).keep(Signing(REVOCATION_KEY), due, NOTHING, first)
+
+    with ThreadPoolExecutor(6) as hosts:
+        list(hosts.map(keep, range(6)))
+        list(hosts.map(lambda jti: Ledger(home(), ISSUER).add(act(jti)), JTIS))
+    found = Ledger(home(), ISSUER).read()
+    assert found.error is None
+    assert found.published is not None
+    assert (found.published.listed.number, found.items.jtis) == (2, frozenset(JTIS))
+    renewed = Ledger(home(), ISSUER).renew(Signing(REVOCATION_KEY), NOW)
+    assert (renewed.listed.number, renewed.listed.iat, renewed.listed.jtis) == (3, due, frozenset(JTIS))
+    assert home().read(LIST, MOST) == renewed.raw
+
+
+# -- a database that fails --------------------------------------------------------------------------------------------
+
+
+def fail(home: Open) -> None:
+    """End every connection of this test's process to the log's database."""
+    shared().execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuer-log'")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Open]:
+    with beside_log(tmp_path) as connect:
+        settle(connect, FolderHome(tmp_path / "data"))
+        yield connect
+
+
+def settle(connect: Open, folder: FolderHome) -> None:
+    home = connect()
+    assert isinstance(home, PostgresHome)
+    home.settle(folder)
+
+
+def test_a_connection_that_was_lost_in_a_turn_has_written_nothing_and_says_so(database: Open) -> None:
+    add(database, event(1))
+    before = database().read(HISTORY, MOST)
+
+    def decide(_lives: object) -> list[KeyEvent]:
+        fail(database)
+        return [event(2)]
+
+    with pytest.raises(OSError, match=r"AdminShutdown|terminat|closed") as refused:
+        KeyHistory(database()).record(decide)
+    assert refused.value.filename == database().place(HISTORY)
+    assert database().read(HISTORY, MOST) == before
+
+
+def test_a_connection_that_was_idle_for_too_long_is_made_anew_unnoticed(database: Open) -> None:
+    home = database()
+    before = home.look(HISTORY)
+    for _ in range(2):
+        fail(database)
+        assert home.look(HISTORY) == before
+        assert home.read(HISTORY, MOST) == b""
+
+
+def test_what_is_written_in_one_turn_is_there_as_a_whole_or_not_at_all(database: Open) -> None:
+    def write() -> None:
+        with database().turn(RECORD) as turn:
+            turn.replace(KEYS, b"new")
+            turn.replace(LIST, b"new")
+            turn.append(RECORD, b"new")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write()
+    assert [database().read(name, MOST) for name in (KEYS, LIST, RECORD)] == [None, None, b""]
+
+
+def test_a_row_that_is_gone_is_no_empty_history(database: Open, tmp_path: Path) -> None:
+    add(database, event(1))
+    folder, live = FolderHome(tmp_path / "data"), LiveHistory(database())
+    settle(database, folder)
+    with database().turn(HISTORY) as turn:
+        turn.replace(HISTORY, b"")
+    with pytest.raises(SetupError, match="does not know the key"):
+        live.follow()
+    assert len(live.lives) == 1
+    with pytest.raises(SetupError) as refused:
+        settle(database, folder)
+    assert refused.value.code is Code.KEY_HISTORY
+    assert f"{database().place(HISTORY)} is lost" in refused.value.detail
+
+
+# -- moving -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with postgres_place(tmp_path) as fresh:
+        created(fresh.connect()).database.close()
+        yield fresh
+
+
+def used(folder: Path) -> FolderHome:
+    """Return a folder with a history, a record, and a list."""
+    home = FolderHome(folder)
+    KeyHistory(home).record(lambda _: [event(1)])
+    Ledger(home, ISSUER).add(act(JTIS[0]))
+    Ledger(home, ISSUER).renew(Signing(REVOCATION_KEY), NOW)
+    return home
+
+
+def everything(home: FolderHome | PostgresHome) -> list[bytes | None]:
+    return [home.read(name, MOST) for name in (HISTORY, RECORD, LIST, KEYS)]
+
+
+def test_what_lies_in_the_folder_moves_once_and_is_said(tmp_path: Path, place: Place) -> None:
+    folder, data = used(tmp_path / "data"), tmp_path / "data"
+    before = everything(folder)
+    assert isinstance(home_of(data, ORIGIN, place.setting), FolderHome), "until it has moved"
+    with capture_logs() as told:
+        settle_home(data, ORIGIN, place.setting)
+    assert [(line["event"], line["files"]) for line in told] == [
+        ("history moved to log", [HISTORY, RECORD, LIST, KEYS])
+    ]
+    home = home_of(data, ORIGIN, place.setting)
+    assert isinstance(home, PostgresHome)
+    assert everything(home) == before
+    KeyHistory(home).record(lambda _: [event(2)])
+    with capture_logs() as told:
+        settle_home(data, ORIGIN, place.setting)
+        settle_home(tmp_path / "another-host", ORIGIN, place.setting)
+    assert [line["files"] for line in told] == [[]], "that of the other host"
+    assert len(KeyHistory(home).read()) == 2
+    home.close()
+
+
+def test_what_has_moved_is_not_found_in_the_folder_any_more(tmp_path: Path, place: Place) -> None:
+    folder = used(tmp_path / "data")
+    live, looked = LiveHistory(folder), Ledger(folder, ISSUER).look()
+    settle_home(folder.folder, ORIGIN, place.setting)
+    assert Ledger(folder, ISSUER).look() != looked
+    for act_on in (live.follow, lambda: KeyHistory(folder).record(lambda _: [event(2)])):
+        with pytest.raises(OSError, match=f"moved into the log's database, as {MOVED} beside it says"):
+            act_on()
+    with pytest.raises(SetupError, match="has moved"):
+        LiveHistory(home_of(folder.folder, "", ""))
+    assert len(live.lives) == 1
+    error = Ledger(folder, ISSUER).read().error
+    assert error is not None
+    assert error.code is Code.FILE_UNREADABLE
+
+
+def test_a_move_that_was_interrupted_is_ended(tmp_path: Path, place: Place) -> None:
+    folder = used(tmp_path / "data")
+    settle_home(folder.folder, ORIGIN, place.setting)
+    (folder.folder / MOVED).unlink()
+    home = PostgresHome(place.setting, ORIGIN)
+    KeyHistory(home).record(lambda _: [event(2)])
+    before = everything(home)
+    settle_home(folder.folder, ORIGIN, place.setting)
+    assert everything(home) == before
+    assert folder.has_moved
+    home.close()
+
+
+@pytest.mark.parametrize("name", [HISTORY, RECORD])
+def test_two_histories_are_not_made_one(tmp_path: Path, place: Place, name: str) -> None:
+    settle_home(used(tmp_path / "one").folder, ORIGIN, place.setting)
+    other = used(tmp_path / "other")
+    (tmp_path / "other" / {HISTORY: RECORD, RECORD: HISTORY}[name]).unlink()
+    Ledger(other, ISSUER).add(act(JTIS[1])) if name == RECORD else None
+    if name == RECORD:
+        raw = (other.folder / RECORD).read_bytes()
+        (other.folder / RECORD).write_bytes(raw.splitlines(keepends=True)[-1])
+    with pytest.raises(SetupError, match="is another one than that in PostgreSQL") as refused:
+        settle_home(other.folder, ORIGIN, place.setting)
+    assert refused.value.code is Code.KEY_HISTORY
+    assert not other.has_moved
+
+
+def test_a_log_with_leaves_whose_history_is_lost_is_not_that_of_a_new_issuer(tmp_path: Path, place: Place) -> None:
+    """A new issuer's first key signs at once."""
+    settle_home(tmp_path / "new", ORIGIN, place.setting)
+    assert not (tmp_path / "new" / MOVED).exists(), "there is nothing yet"
+    store = Store(place.connect())
+    store.database.open()
+    append(store, [token(1)])
+    store.database.close()
+    with pytest.raises(SetupError, match=f"{HISTORY} is lost") as refused:
+        settle_home(tmp_path / "new", ORIGIN, place.setting)
+    assert refused.value.code is Code.KEY_HISTORY
+    settle_home(used(tmp_path / "backup").folder, ORIGIN, place.setting)
+    settle_home(tmp_path / "new", ORIGIN, place.setting)
+
+
+@pytest.mark.parametrize(
+    ("origin", "code"), [("issuer.example/log/another", Code.LOG_ABSENT), (ORIGIN, Code.LOG_ABSENT)]
+)
+def test_a_database_that_has_no_such_log_takes_nothing(tmp_path: Path, place: Place, origin: str, code: Code) -> None:
+    folder, setting = used(tmp_path / "data"), place.setting
+    if origin == ORIGIN:
+        schema = f"empty_{os.urandom(4).hex()}"
+        shared().execute(f"CREATE SCHEMA {schema}")
+        setting = shared().url(options=f"-csearch_path={schema}")
+    with pytest.raises(SetupError) as refused:
+        settle_home(folder.folder, origin, setting)
+    assert refused.value.code is code
+    assert not folder.has_moved
+    home = PostgresHome(setting, origin)
+    with pytest.raises(OSError, match="log"):
+        home.read(HISTORY, MOST)
+    home.close()
+
+
+def test_a_database_that_does_not_answer_is_told_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="PostgreSQL at /nowhere") as refused:
+        settle_home(tmp_path, ORIGIN, "postgresql://postgres@/postgres?host=/nowhere")
+    assert refused.value.code is Code.STATE_UNREACHABLE
+
+
+def test_files_stay_the_home_of_one_host_with_a_log_in_a_file(tmp_path: Path) -> None:
+    used(tmp_path)
+    settle_home(tmp_path, ORIGIN, str(tmp_path / "log.sqlite"))
+    assert isinstance(home_of(tmp_path, ORIGIN, str(tmp_path / "log.sqlite")), FolderHome)
+    assert not FolderHome(tmp_path).has_moved

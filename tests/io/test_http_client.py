@@ -1,0 +1,256 @@
+"""What a request is repeated for, when, how often, and for how long, against a real server that misbehaves."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from issuer.dev.sandbox import free_port
+from issuer.errors import Undecided
+from issuer.io.http_client import ATTEMPTS, RETRIED, HttpAnswer, HttpRequest, NoAnswer, send, send_until_decided
+from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
+
+GOOD = reply(200, {"good": True})
+AT_ONCE = {"Retry_After": "0"}
+
+
+def ask(server: Scripted, *, patience_s: float = 60, max_bytes: int = 10_000) -> HttpAnswer:
+    request = HttpRequest("POST", f"{server.url}/path", {"X-Test": "1"}, b"body", max_bytes)
+    return send_until_decided(request, patience_s=patience_s)
+
+
+# -- what is repeated ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", sorted(RETRIED))
+def test_429_and_502_to_504_are_repeated_with_the_same_bytes(status: int) -> None:
+    with Scripted([reply(status, **AT_ONCE), reply(status, **AT_ONCE), GOOD]) as server:
+        assert ask(server).status == 200
+    assert len(server.seen) == 3
+    assert server.seen[0].raw == server.seen[1].raw == server.seen[2].raw
+
+
+def test_no_other_status_is_repeated() -> None:
+    assert sorted(RETRIED) == [429, 502, 503, 504]
+    for status in (
+        200,
+        201,
+        204,
+        301,
+        302,
+        307,
+        308,
+        400,
+        401,
+        403,
+        404,
+        408,
+        409,
+        413,
+        422,
+        425,
+        500,
+        501,
+        505,
+        507,
+        599,
+    ):
+        with Scripted([reply(status, **AT_ONCE, Location="/other")]) as server:
+            assert ask(server).status == status
+        assert len(server.seen) == 1, status
+
+
+CUT_OFF = reply(200, b"0123456789").replace(b"Content-Length: 10", b"Content-Length: 20")
+LONG_LINE = b"HTTP/1.1 200 " + b"x" * 70_000 + b"\r\n\r\n"
+MANY_HEADERS = b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n"
+CUT_CHUNK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc"
+
+
+FAULTS: dict[str, Action] = {
+    "hung up": hang_up, "reset": reset, "cut off": CUT_OFF, "cut chunk": CUT_CHUNK, "long line": LONG_LINE,
+    "many headers": MANY_HEADERS, "nothing": b"", "half": b"HTTP/1.1 20", "not HTTP": b"SSH-2.0-x\r\n\r\n",
+}  # fmt: skip
+
+
+def test_a_lost_connection_is_repeated_with_the_same_bytes() -> None:
+    """All at once: each waits a second for its second attempt."""
+
+    def asked(fault: Action) -> tuple[int, int, bool]:
+        with Scripted([fault, GOOD]) as server:
+            status = ask(server).status
+        return status, len(server.seen), server.seen[0].raw == server.seen[-1].raw
+
+    with ThreadPoolExecutor(len(FAULTS)) as at_once:
+        assert dict(zip(FAULTS, at_once.map(asked, FAULTS.values()), strict=True)) == dict.fromkeys(
+            FAULTS, (200, 2, True)
+        )
+
+
+def test_a_server_that_is_not_there_is_asked_again_within_the_time() -> None:
+    url, began = f"http://127.0.0.1:{free_port()}", time.monotonic()
+    with pytest.raises(NoAnswer):
+        send_until_decided(HttpRequest("GET", url), patience_s=1.5)
+    assert time.monotonic() - began >= 1, "it has waited for its second attempt"
+
+
+def test_an_answer_that_is_too_large_is_not_asked_for_again() -> None:
+    with Scripted([reply(200, b"x" * 10_001), GOOD]) as server, pytest.raises(Undecided) as caught:
+        ask(server)
+    assert not isinstance(caught.value, NoAnswer)
+    assert len(server.seen) == 1
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with Scripted([GOOD]) as elsewhere:
+        for status in (301, 302, 303, 307, 308):
+            with Scripted([reply(status, Location=elsewhere.url)]) as server:
+                assert ask(server).status == status
+    assert elsewhere.seen == []
+
+
+# -- how often, and for how long ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [reply(503, **AT_ONCE), reply(429, **AT_ONCE)])
+def test_attempts_are_bounded_in_number(fault: Action) -> None:
+    with Scripted([fault]) as server:
+        assert ask(server).status in RETRIED
+    assert len(server.seen) == ATTEMPTS
+
+
+@pytest.mark.long
+def test_lost_connections_are_bounded_in_number() -> None:
+    with Scripted([hang_up]) as server, pytest.raises(NoAnswer):
+        ask(server, patience_s=60)
+    assert len(server.seen) == ATTEMPTS
+
+
+def time_that_was_left(server: Scripted, patience_s: float) -> float:
+    with server, pytest.raises(NoAnswer) as caught:
+        ask(server, patience_s=patience_s)
+    (within,) = re.findall(r"no whole answer from .* within (\S+) s", str(caught.value))
+    return float(within)
+
+
+@pytest.mark.parametrize("fault", [stall, drip])
+def test_all_attempts_together_are_bounded_in_time(fault: Action) -> None:
+    began, server = time.monotonic(), Scripted([fault])
+    assert 0 < time_that_was_left(server, patience_s=1) <= 1
+    assert time.monotonic() - began > 0.9
+    assert len(server.seen) <= 1
+
+
+def test_the_last_attempts_have_what_is_left_of_the_time() -> None:
+    server = Scripted([reply(503, Retry_After="1"), stall])
+    assert 0 < time_that_was_left(server, patience_s=4) <= 3
+    assert len(server.seen) == 2
+
+
+# -- Retry-After ----------------------------------------------------------------------------------------------------------
+
+
+def in_seconds(seconds: float) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+
+
+def asked_to_wait(text: str) -> int | None:
+    return HttpAnswer(503, {"retry-after": text}, b"").retry_after_s
+
+
+def test_retry_after_is_waited_for() -> None:
+    with Scripted([reply(503, Retry_After="2"), GOOD]) as server:
+        assert ask(server).status == 200
+    assert server.gaps[0] >= 2
+
+
+def test_retry_after_may_be_a_date() -> None:
+    assert 500 < (asked_to_wait(in_seconds(1000)) or 0) <= 1000
+
+
+def test_retry_after_now_is_not_waited_for() -> None:
+    with Scripted([*[reply(503, Retry_After="0")] * (ATTEMPTS - 1), GOOD]) as server:
+        ask(server)
+    assert sum(server.gaps) < 1 + 2 + 3, "as long as it waits where it is told nothing"
+
+
+@pytest.mark.parametrize(
+    "past", ["0", "00", in_seconds(-60), "Thu, 01 Jan 1970 00:00:00 GMT"], ids=["0", "00", "a minute ago", "1970"]
+)
+def test_a_time_that_has_come_is_now(past: str) -> None:
+    assert asked_to_wait(past) == 0
+
+
+@pytest.mark.parametrize("text", ["", "-1", "soon", "1.5", "\xb2", "1, 2", "Thu, 99 Jan 2027 00:00:00 GMT"])
+def test_what_is_no_retry_after_counts_as_none(text: str) -> None:
+    assert asked_to_wait(text) is None
+
+
+@pytest.mark.parametrize("text", ["61", "3600", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_it_gives_up_at_once_where_retry_after_is_later_than_it_may_wait(text: str) -> None:
+    """To come back earlier than Retry-After says would ignore it."""
+    began = time.monotonic()
+    with Scripted([reply(503, Retry_After=text), GOOD]) as server:
+        assert ask(server, patience_s=60).status == 503
+    assert time.monotonic() - began < 60
+    assert len(server.seen) == 1
+
+
+def test_without_retry_after_each_wait_is_longer() -> None:
+    with Scripted([reply(502), hang_up, GOOD]) as server:
+        ask(server)
+    assert server.gaps[0] >= 1
+    assert server.gaps[1] >= 2
+
+
+@given(
+    st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d{1,3} [A-Z][a-z]{2} \d{1,5} \d{1,3}:\d{1,3}:\d{1,3} [-+A-Z0-9]{1,6}")
+)
+def test_no_retry_after_raises_or_is_negative(text: str) -> None:
+    assert (asked_to_wait(text) or 0) >= 0
+
+
+# -- processes ----------------------------------------------------------------------------------------------------------
+
+
+class Keeping(BaseHTTPRequestHandler):
+    """Keeps its connections open, and answers with the client's port: a connection's name."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = str(self.client_address[1]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    """Two that read from one connection would read each other's answers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Keeping) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            request = HttpRequest("GET", f"http://127.0.0.1:{server.server_port}/", {}, max_bytes=100)
+            ours = send(request).body
+            assert send(request).body == ours, "it is used again"
+            with get_context("fork").Pool(1) as pool:
+                theirs = pool.apply(send, (request,)).body
+            assert theirs != ours
+            assert send(request).body == ours
+        finally:
+            server.shutdown()
+            thread.join()

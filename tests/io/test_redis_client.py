@@ -1,0 +1,95 @@
+"""What becomes of the store's URL: which servers are asked, with what patience, and what of it may be shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.asyncio.connection import SSLConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from issuer.codes import Code
+from issuer.errors import SetupError
+from issuer.io.bounds import SENTINEL_S, STORE_CONNECT_S
+from issuer.io.redis_client import connect, place_of
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://user:secret@store.example:6380/0", "store.example:6380"),
+        ("rediss://:secret@store.example", "store.example"),
+        ("redis://", "localhost"),
+        ("unix:///run/valkey.sock", "/run/valkey.sock"),
+        ("redis+sentinel://:secret@one:26379,two:26380/mymaster/1", "one:26379,two:26380/mymaster/1"),
+    ],
+)
+def test_the_place_of_the_store_has_no_credentials(url: str, place: str) -> None:
+    assert place_of(url) == place
+
+
+def test_a_place_that_cannot_be_read_is_a_setting_to_correct() -> None:
+    with pytest.raises(SetupError) as refused:
+        place_of("redis://store:port")
+    assert refused.value.code is Code.SETTINGS_INVALID
+
+
+def patience(options: dict[str, Any]) -> tuple[float | None, float, int, int]:
+    retry = options["retry"]
+    assert isinstance(retry, Retry)
+    return options["socket_timeout"], options["socket_connect_timeout"], options["protocol"], retry.get_retries()
+
+
+def test_one_server_gets_one_more_try_over_a_lost_connection_and_no_timeout_of_its_own() -> None:
+    pool = connect("redis://:secret@store.example:6380/2", 7).connection_pool
+    assert pool.max_connections == 7
+    assert patience(pool.connection_kwargs) == (None, STORE_CONNECT_S, 2, 1)
+    assert {name: pool.connection_kwargs[name] for name in ("host", "port", "db", "password")} == {
+        "host": "store.example", "port": 6380, "db": 2, "password": "secret",
+    }  # fmt: skip
+
+
+def test_sentinels_name_the_master_and_get_none_of_its_credentials() -> None:
+    secret = "redis+sentinel"  # as the scheme is called
+    pool = connect(f"redis+sentinel://:{secret}@one:26379,two:26380/mymaster/3", 7).connection_pool
+    assert isinstance(pool, SentinelConnectionPool)
+    assert (pool.service_name, pool.max_connections) == ("mymaster", 28)  # the master may change under all of them
+    options = pool.connection_kwargs
+    assert patience(options) == (None, STORE_CONNECT_S, 2, 1)
+    assert {name: options.get(name) for name in ("host", "db", "password")} == {
+        "host": None, "db": 3, "password": secret,
+    }  # fmt: skip
+    sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
+    assert [(each["host"], each["port"], each.get("password")) for each in sentinels] == [
+        ("one", 26379, None), ("two", 26380, None),
+    ]  # fmt: skip
+    assert {patience(each) for each in sentinels} == {(SENTINEL_S, SENTINEL_S, 2, 0)}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "query", "encrypted"),
+    [("redis+sentinel", "", False), ("rediss+sentinel", "?ssl_ca_certs=/etc/store.pem&ssl_min_version=771", True)],
+)
+def test_sentinels_and_the_master_are_both_reached_over_tls_or_neither_is(
+    scheme: str, query: str, encrypted: bool
+) -> None:
+    master = connect(f"{scheme}://:secret@one:26379/mymaster{query}", 1).connection_pool
+    assert isinstance(master, SentinelConnectionPool)
+    (asked,) = (each.connection_pool for each in master.sentinel_manager.sentinels)
+    for pool in (master, asked):
+        assert issubclass(pool.connection_class, SSLConnection) is encrypted
+        assert pool.connection_kwargs.get("ssl_ca_certs") == ("/etc/store.pem" if encrypted else None)
+
+
+def test_a_url_with_no_database_is_that_of_the_first_one() -> None:
+    assert connect("redis+sentinel://one:26379/mymaster", 1).connection_pool.connection_kwargs["db"] == 0
+
+
+@pytest.mark.parametrize(
+    "rest", ["one:26379/", "/mymaster", ":26379/mymaster", "one:26379,:26380/mymaster", "one/mymaster"]
+)
+def test_sentinels_without_a_host_a_port_or_a_master_are_a_setting_to_correct(rest: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        connect(f"redis+sentinel://{rest}", 1)
+    assert refused.value.code is Code.SETTINGS_INVALID

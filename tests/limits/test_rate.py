@@ -1,0 +1,76 @@
+"""The rate arithmetic, and the bounded table of sources."""
+
+import random
+
+import pytest
+
+from issuer.limits.rate import Exceeded, Rate, Spent, spend
+from issuer.limits.sources import Sources
+
+NOW_US = 1_800_000_000_000_000
+
+
+def test_a_burst_passes_at_once_and_the_next_request_waits_one_interval() -> None:
+    rate, arrival = Rate(count=10, per_s=1, burst=3), 0
+    for _ in range(3):
+        outcome = spend(rate, arrival, NOW_US)
+        assert isinstance(outcome, Spent)
+        arrival = outcome.arrival_us
+    assert spend(rate, arrival, NOW_US) == Exceeded(100_000)
+    assert isinstance(spend(rate, arrival, NOW_US + 100_000), Spent)
+
+
+def test_a_request_that_is_exceeded_fits_exactly_when_it_is_told_to_return() -> None:
+    dice = random.Random(1)
+    for _ in range(2000):
+        rate = Rate(count=dice.randint(1, 500), per_s=dice.randint(1, 3600), burst=dice.randint(1, 50))
+        cost = dice.randint(1, rate.burst)
+        arrival = NOW_US + dice.randint(0, rate.tolerance_us)
+        outcome = spend(rate, arrival, NOW_US, cost)
+        if isinstance(outcome, Exceeded):
+            assert isinstance(spend(rate, arrival, NOW_US + outcome.retry_us, cost), Spent)
+            assert isinstance(spend(rate, arrival, NOW_US + outcome.retry_us - 1, cost), Exceeded)
+
+
+def test_a_batch_costs_as_much_as_its_requests_one_by_one() -> None:
+    rate = Rate(count=60, per_s=60, burst=10)
+    one_by_one = 0
+    for _ in range(4):
+        outcome = spend(rate, one_by_one, NOW_US)
+        assert isinstance(outcome, Spent)
+        one_by_one = outcome.arrival_us
+    assert spend(rate, 0, NOW_US, cost=4) == Spent(one_by_one)
+
+
+def test_a_batch_larger_than_the_burst_never_fits() -> None:
+    assert isinstance(spend(Rate(count=60, per_s=60, burst=10), 0, NOW_US, cost=11), Exceeded)
+
+
+def test_a_long_silence_earns_no_more_than_the_burst() -> None:
+    rate = Rate(count=1, per_s=1, burst=2)
+    assert spend(rate, 1, NOW_US) == spend(rate, NOW_US, NOW_US) == Spent(NOW_US + 1_000_000)
+
+
+@pytest.mark.parametrize(("count", "per_s", "interval_us"), [(600, 3600, 6_000_000), (7, 60, 8_571_428), (10**6, 1, 1)])
+def test_the_interval_is_whole_microseconds(count: int, per_s: int, interval_us: int) -> None:
+    assert Rate(count=count, per_s=per_s, burst=1).interval_us == interval_us
+
+
+def test_a_source_that_is_refused_too_often_waits_and_another_does_not() -> None:
+    sources = Sources(Rate(count=60, per_s=60, burst=2))
+    for _ in range(5):
+        sources.refuse("192.0.2.1", NOW_US)
+    assert sources.retry_us("192.0.2.1", NOW_US) == 1_000_000
+    assert sources.retry_us("192.0.2.1", NOW_US + 1_000_000) == 0
+    assert sources.retry_us("192.0.2.2", NOW_US) == 0
+
+
+def test_a_flood_of_sources_never_grows_the_table_and_the_least_recent_is_forgotten() -> None:
+    sources = Sources(Rate(count=1, per_s=60, burst=1), capacity=100)
+    for number in range(100):
+        sources.refuse(str(number), NOW_US)
+    sources.refuse("0", NOW_US)  # refused again, though over its limit: recent, so kept
+    sources.refuse("one more", NOW_US)
+    assert len(sources) == 100
+    assert sources.retry_us("0", NOW_US) > 0
+    assert sources.retry_us("1", NOW_US) == 0

@@ -1,0 +1,133 @@
+"""A folder that does not load takes away what its files take away, and gives nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from issuer.codes import Code
+from issuer.errors import InputError, Refused
+from issuer.policy.authoring.load import load_policies, read_each
+from issuer.policy.decide import Denial, decide
+from issuer.policy.match import PolicySet, resolve
+from issuer.policy.restriction import narrow, narrowed_names
+from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, runs_of, submission, write
+
+OTHER = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
+BROKEN = OTHER.replace("mode: active", "mode: actve")
+
+
+def narrowed_by(folder: Path, *changes: tuple[str, str], gone: bool = False) -> tuple[PolicySet, PolicySet]:
+    """Load two good files; then break one, change the other, and return what decided before and decides now."""
+    before = load_policies(write(folder, inspect_ai=POLICY, other=OTHER), ISSUER_URL)
+    text = POLICY
+    for old, new in changes:
+        text = changed(text, old, new)
+    write(folder, inspect_ai=text, other=BROKEN)
+    if gone:
+        (folder / "inspect-ai.yaml").unlink()
+    with pytest.raises(InputError):
+        load_policies(folder, ISSUER_URL)
+    found = read_each(folder)
+    assert found is not None
+    return before, narrow(before, found)
+
+
+def verdict(policies: PolicySet, repository_id: str = "7") -> str:
+    try:
+        registration = resolve(policies, who := caller(policies, repository_id=repository_id))
+    except Refused as error:
+        return str(error.code)
+    decision = decide(registration, who, runs_of(submission()), NOW)
+    return str(decision.code) if isinstance(decision, Denial) else "granted"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("mode: active", "mode: suspended", Code.INTEGRATION_SUSPENDED),
+        ("mode: active", "mode: staged", Code.INTEGRATION_STAGED),
+        ("  - id: main", "  - id: somebody-else", Code.INTEGRATION_UNKNOWN),
+        ('"7"', '"70"', Code.INTEGRATION_UNKNOWN),
+        ("    names:", '    expires: "2026-11-21"\n    names:', Code.IDENTITY_REGISTRATION_EXPIRED),
+    ],
+)
+def test_what_a_file_takes_away_is_taken_although_another_one_is_broken(
+    tmp_path: Path, old: str, new: str, code: Code
+) -> None:
+    before, after = narrowed_by(tmp_path, (old, new))
+    assert verdict(before) == "granted"
+    assert verdict(after) == str(code)
+    assert verdict(after, "8") == "granted", "the broken file goes on as it was"
+    assert narrowed_names(before, after) == ["inspect-ai"]
+
+
+def test_a_file_that_is_gone_takes_its_integration_away(tmp_path: Path) -> None:
+    _, after = narrowed_by(tmp_path, gone=True)
+    assert verdict(after) == "integration.unknown"
+    assert after.policies.keys() == {"other"}
+    assert verdict(after, "8") == "granted"
+
+
+def test_a_narrowed_policy_keeps_the_digest_of_the_one_that_grants(tmp_path: Path) -> None:
+    before, after = narrowed_by(tmp_path, ("    names:", '    expires: "2027-01-01"\n    names:'))
+    assert verdict(after) == "granted"
+    digests = [resolve(policies, caller(policies)).digest for policies in (before, after)]
+    assert digests[0] == digests[1]
+    assert (before.digest, before.digests) == (after.digest, after.digests)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('benchmarks: ["openai/gsm8k", "cais/*"]', 'benchmarks: ["*/*"]'),
+        ("ttl_s: 3600", "ttl_s: 86400"),
+        ('ref: "refs/heads/main"', 'ref: "refs/heads/other"'),
+        ("count: 600", "count: 6000"),
+    ],
+)
+def test_nothing_else_of_such_a_folder_counts(tmp_path: Path, old: str, new: str) -> None:
+    before, after = narrowed_by(tmp_path, (old, new))
+    assert after is before
+
+
+def test_a_folder_that_does_not_load_never_gives_back_what_was_taken(tmp_path: Path) -> None:
+    before, after = narrowed_by(
+        tmp_path, ("mode: active", "mode: suspended"), ("    names:", '    expires: "2026-11-30"\n    names:')
+    )
+    write(tmp_path, inspect_ai=changed(POLICY, "    names:", '    expires: "2027-11-30"\n    names:'))
+    found = read_each(tmp_path)
+    assert found is not None
+    again = narrow(after, found)
+    assert again is after
+    assert verdict(again) == "integration.suspended"
+    assert resolve(again, caller(again)).identity.expires == "2026-11-30"
+    assert narrow(before, {"inspect-ai": None, "other": None}) is before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nothing good", POLICY.replace("integration: inspect-ai", "integration: other"), POLICY + "more: 1\n"]
+)
+def test_a_file_that_cannot_be_read_takes_nothing_away(tmp_path: Path, text: str) -> None:
+    before = load_policies(write(tmp_path, inspect_ai=POLICY), ISSUER_URL)
+    write(tmp_path, inspect_ai=text)
+    found = read_each(tmp_path)
+    assert found == {"inspect-ai": None}
+    assert narrow(before, found) is before
+
+
+def test_a_policy_whose_tests_fail_still_takes_away(tmp_path: Path) -> None:
+    failing = '\ntests:\n  - {name: "x", expect: granted, provider: github-actions, identity: {repository_id: "1"}}\n'
+    before, after = narrowed_by(
+        tmp_path, ("mode: active", "mode: suspended"), ("limits:", f"{failing.strip()}\nlimits:")
+    )
+    assert verdict(after) == "integration.suspended"
+    assert replace(before, registrations=after.registrations, policies=after.policies, named=after.named) == after
+
+
+def test_a_folder_that_is_not_there_as_a_whole_takes_nothing_away(tmp_path: Path) -> None:
+    """A volume that is not mounted is an empty folder."""
+    assert read_each(tmp_path / "nowhere") is None
+    assert read_each(tmp_path) is None

@@ -1,0 +1,116 @@
+"""A log over HTTP: whatever a server does, the answer comes in bounded time and memory."""
+
+from __future__ import annotations
+
+import time
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from issuer.codes import Code
+from issuer.errors import SetupError, Undecided, VerificationError
+from issuer.relying.logs.reader import HttpFiles, open_log, read_bundle, read_unverified_head
+from issuer.relying.logs.reader import Tree as Read
+from issuer.tlog.tiles import WIDTH
+from tests.support.tlog import ANNOUNCED, LogSite, Tree, token_leaf
+
+TREE = Tree([*ANNOUNCED, *map(token_leaf, range(300))])
+
+
+def test_a_log_is_read_over_http() -> None:
+    with LogSite(TREE.files()) as site:
+        log = open_log(f"{site.url}/")
+        read = Read(log, read_unverified_head(log).checkpoint)
+        assert [leaf for _, leaf in read.leaves()] == TREE.leaves
+        assert log.read("tile/0/002", 10) is None
+    assert len(site.seen) == len(set(site.seen)), "nothing is fetched twice"
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    """Send a body without end."""
+    handler.send_response(200)
+    handler.end_headers()
+    handler.close_connection = True
+    try:
+        while True:
+            handler.wfile.write(b"\0" * 65536)
+    except OSError:
+        return
+
+
+def dripping(handler: BaseHTTPRequestHandler) -> None:
+    """Send a byte every 50 ms."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "8192")
+    handler.end_headers()
+    handler.close_connection = True
+    try:
+        for _ in range(600):
+            handler.wfile.write(b"\0")
+            time.sleep(0.05)
+    except OSError:
+        return
+
+
+def silent(handler: BaseHTTPRequestHandler) -> None:
+    """Close without a word."""
+    handler.close_connection = True
+
+
+def redirecting(handler: BaseHTTPRequestHandler) -> None:
+    """Lead elsewhere."""
+    handler.send_response(302)
+    handler.send_header("Location", "/log/checkpoint")
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
+def refusing(handler: BaseHTTPRequestHandler) -> None:
+    """Be too busy for an hour."""
+    handler.send_response(429)
+    handler.send_header("Retry-After", "3600")
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
+def packed(handler: BaseHTTPRequestHandler) -> None:
+    """Send what would have to be unpacked first."""
+    handler.send_response(200)
+    handler.send_header("Content-Encoding", "gzip")
+    handler.send_header("Content-Length", "1")
+    handler.end_headers()
+    handler.wfile.write(b"x")
+
+
+@pytest.mark.parametrize("answer", [endless, dripping, silent, redirecting, refusing, packed])
+def test_what_is_no_whole_answer_ends_in_time_as_undecided(answer: object) -> None:
+    with LogSite(answers={"tile/0/000": answer}) as site:  # type: ignore[dict-item]
+        began = time.monotonic()
+        with pytest.raises(Undecided) as told:
+            HttpFiles(site.url, patience_s=0.5).read("tile/0/000", 8192)
+        assert told.value.code is Code.LOG_UNAVAILABLE
+        assert time.monotonic() - began < 5
+
+
+def test_a_huge_bundle_is_not_read() -> None:
+    def huge(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(2**40))
+        endless(handler)
+
+    with LogSite(answers={"tile/entries/000": huge}) as site, pytest.raises(Undecided, match="larger than"):
+        read_bundle(HttpFiles(site.url), 0, WIDTH)
+
+
+def test_a_bundle_of_entries_that_are_none_is_refused() -> None:
+    for raw in (b"", b"\xff\xffx", b"\0\0" * 300):
+        with LogSite({"tile/entries/000": raw}) as site, pytest.raises(VerificationError, match="tile/entries/000"):
+            read_bundle(HttpFiles(site.url), 0, WIDTH)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://log.example/log", "https://a:b@log.example", "https://log.example/?x=1", "https://"]
+)
+def test_a_url_that_may_not_be_asked_is_refused(url: str) -> None:
+    with pytest.raises(SetupError):
+        open_log(url)

@@ -1,0 +1,234 @@
+"""A monitor sees what was done to a log between two looks, and forgets nothing that it has seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issuer.errors import InputError, Undecided
+from issuer.relying.logs.monitor import Monitor, MonitorOptions, MonitorSummary, OwnTokens, read_followed
+from issuer.results.entry import write_entry
+from issuer.tlog.leaf import token_digest
+from issuer.tlog.note import parse_note
+from issuer.tlog.watch import Alarm, LeafNotice
+from issuer.tlog.witness_policy import parse_policy
+from tests.support import make
+from tests.support.tlog import ANNOUNCED, WITNESSES, InMemory, Tree, key_leaf, policy_text, token_leaf
+
+POLICY = parse_policy(policy_text().encode(), "policy")
+NO_WITNESS = parse_policy(policy_text(quorum="none").encode(), "policy")
+NOW = make.NOW + 10
+
+
+class Watching:
+    """A monitor with its state in a folder; a new process for each look."""
+
+    def __init__(self, folder: Path, tree: Tree, **wanted: Any) -> None:
+        self.state = folder / "state"
+        self.log = InMemory(tree.files())
+        self.policy = POLICY
+        self.wanted = MonitorOptions(**wanted)
+
+    def look(self, tree: Tree | None = None, now: int = NOW) -> list[LeafNotice | Alarm | MonitorSummary]:
+        if tree is not None:
+            self.log.files = tree.files()
+        return list(Monitor(self.log, self.policy, self.state, self.wanted).look(now))
+
+    def alarms(self, tree: Tree | None = None, now: int = NOW) -> list[str]:
+        return [line.alarm for line in self.look(tree, now) if isinstance(line, Alarm)]
+
+
+def grown(*leaves: bytes) -> Tree:
+    return Tree([*ANNOUNCED, *map(token_leaf, range(300)), *leaves])
+
+
+def test_a_look_begins_where_the_last_one_ended(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, Tree(), integration="inspect-ai")
+    first, second, third = watching.look(), watching.look(grown()), watching.look(grown(key_leaf(state="retiring")))
+    assert [(line.seen, line.index) for line in first if isinstance(line, LeafNotice)] == [("key", 0), ("policy", 1)]
+    assert [line.index for line in second if isinstance(line, LeafNotice)] == list(range(2, 302))
+    assert [(line.seen, line.index) for line in third if isinstance(line, LeafNotice)] == [("key", 302)]
+    assert [line.size for line in (first[-1], second[-1], third[-1]) if isinstance(line, MonitorSummary)] == [
+        2,
+        302,
+        303,
+    ]
+    assert watching.look()[:-1] == [], "nothing twice"
+
+
+def test_announcements_of_an_earlier_look_count(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown(key_leaf(state="revoked")))
+    assert watching.alarms() == []
+    assert watching.alarms(grown(key_leaf(state="revoked"), token_leaf(1000))) == ["token.kid_revoked"]
+    assert watching.alarms() == [], "it was told, and the next look goes on behind it"
+
+
+def test_the_state_is_on_the_disk_only_when_every_line_was_taken(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    lines = Monitor(watching.log, POLICY, watching.state, watching.wanted).look(NOW)
+    for _ in range(2):
+        next(lines)
+    assert not watching.state.exists()
+    del lines
+    watching.look()
+    assert watching.state.stat().st_mode & 0o777 == 0o600
+    followed = read_followed(watching.state)
+    assert followed is not None
+    assert followed.head is not None
+    assert (followed.head.checkpoint.size, followed.head.time) == (302, make.NOW + 1)
+    assert len(followed.announced.keys) == len(followed.announced.policies) == 1
+
+
+@pytest.mark.parametrize(
+    ("after", "alarm"),
+    [
+        (Tree([*ANNOUNCED, token_leaf(77), *map(token_leaf, range(1, 400))]), "checkpoint.inconsistent"),
+        (Tree([*ANNOUNCED, token_leaf(77), *map(token_leaf, range(1, 300))]), "checkpoint.inconsistent"),
+        (Tree(grown().leaves[:301]), "checkpoint.shrinks"),
+        (Tree([]), "checkpoint.shrinks"),
+    ],
+    ids=["fork", "fork of the same size", "shrinks", "empty"],
+)
+def test_a_log_that_was_rewritten_is_an_alarm_with_both_signed_checkpoints(
+    tmp_path: Path, after: Tree, alarm: str
+) -> None:
+    watching = Watching(tmp_path, grown())
+    watching.look()
+    kept = watching.state.read_bytes()
+    (line,) = watching.look(after)
+    assert isinstance(line, Alarm)
+    assert line.alarm == alarm
+    for note, tree in zip(line.notes, (grown(), after), strict=True):
+        assert POLICY.check(parse_note(note.encode()), NOW).checkpoint.root == tree.root()
+    assert watching.state.read_bytes() == kept, "what was verified stays"
+    assert watching.alarms() == [alarm], "and the alarm is raised again"
+
+
+def test_two_roots_of_one_size_are_an_alarm_whatever_else_is_served(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    watching.look()
+    watching.log.files = {"checkpoint": Tree([*grown().leaves[:-1], token_leaf(77)]).note().to_bytes()}
+    assert watching.alarms() == ["checkpoint.inconsistent"]
+
+
+def test_a_look_ends_with_how_many_alarms_there_were(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    for leaves, alarms in ([], 0), ([b"\xff", b"\xfe"], 2):
+        last = watching.look(grown(*leaves))[-1]
+        assert isinstance(last, MonitorSummary)
+        assert last.alarms == alarms
+
+
+def test_another_log_in_its_place_is_an_alarm(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    watching.look()
+    other = Tree(origin="log.example/other", key=make.STRANGER)
+    assert watching.alarms(other) == ["log.unverified"], "nobody trusts it"
+    watching.policy = parse_policy(policy_text(logs=[Tree().signer, other.signer]).encode(), "policy")
+    (alarm,) = watching.look(other)
+    assert isinstance(alarm, Alarm)
+    assert "it is the log log.example/other" in alarm.detail, "trusted, and still not the one that is followed"
+
+
+@pytest.mark.parametrize("path", ["tile/entries/000", "tile/0/000", "tile/0/001.p/46", "tile/1/000.p/1"])
+def test_a_log_whose_files_are_not_those_of_its_checkpoint_is_an_alarm(tmp_path: Path, path: str) -> None:
+    watching = Watching(tmp_path, grown())
+    raw = watching.log.files[path]
+    watching.log.files[path] = raw[:-1] + bytes([raw[-1] ^ 1])
+    assert watching.alarms() == ["log.unverified"]
+    assert not watching.state.exists()
+
+
+def test_two_views_in_one_look_do_not_fit_together(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    other = Tree([*ANNOUNCED, *map(token_leaf, range(1000, 1300))]).files()
+    watching.log.files |= {path: raw for path, raw in other.items() if path != "checkpoint"}
+    assert watching.alarms() == ["log.unverified"]
+
+
+def test_a_checkpoint_that_a_stranger_signed_is_an_alarm_and_one_without_its_quorum_is_undecided(
+    tmp_path: Path,
+) -> None:
+    watching = Watching(tmp_path, grown())
+    note = grown().note()
+    watching.log.files["checkpoint"] = note.to_bytes().replace(note.text.encode(), grown(b"").note().text.encode())
+    assert watching.alarms() == ["log.unverified"]
+    watching.log.files["checkpoint"] = grown().note(witnesses=WITNESSES[:1]).to_bytes()
+    with pytest.raises(Undecided, match="too few witnesses"):
+        watching.look()
+
+
+def test_an_iat_is_compared_with_when_the_leaf_was_witnessed(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, Tree(time=make.NOW))
+    early = token_leaf(1, iat=make.NOW + 200, exp=make.NOW + 900)
+    assert watching.alarms() == []
+    assert watching.alarms(Tree([*ANNOUNCED, early], time=make.NOW + 100), now=make.NOW + 500) == ["token.iat_ahead"]
+    late = token_leaf(2, iat=make.NOW - 90_000)
+    assert watching.alarms(Tree([*ANNOUNCED, early, late], time=make.NOW + 200), now=make.NOW + 500) == [
+        "token.iat_behind"
+    ]
+
+
+def test_without_witnesses_the_monitor_s_own_clock_is_the_latest_time(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, Tree([*ANNOUNCED, token_leaf(1, iat=NOW + 61, exp=NOW + 99)]))
+    watching.policy = NO_WITNESS
+    assert watching.alarms(now=NOW) == ["token.iat_ahead"]
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"\xff", b'{"version":2}', b"null"])
+def test_a_damaged_state_is_not_passed_over(tmp_path: Path, raw: bytes) -> None:
+    watching = Watching(tmp_path, grown())
+    watching.look()
+    watching.state.write_bytes(raw)
+    with pytest.raises(InputError, match="damaged"):
+        watching.look()
+
+
+def test_a_state_that_others_can_read_or_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown())
+    watching.look()
+    watching.state.chmod(0o644)
+    with pytest.raises(InputError, match="0644"):
+        watching.look()
+    watching.state.rename(tmp_path / "other")
+    watching.state.symlink_to("other")
+    with pytest.raises(InputError, match="symbolic link"):
+        watching.look()
+
+
+# -- the tokens of an integration -----------------------------------------------------------------------------------------
+
+
+def test_leaves_whose_tokens_the_integration_does_not_have_are_counted(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens" / ".eval_results"
+    tokens.mkdir(parents=True)
+    mine, other = (make.token_for(make.submission({"notes": notes})) for notes in ("a", "b"))
+    leaves = [token_leaf(token=token_digest(token.rpartition(".")[0].encode())) for token in (mine, other)]
+    (tokens / "gsm8k.yaml").write_text(write_entry(make.submission({"notes": "a"}).form, mine))
+    watching = Watching(
+        tmp_path, Tree([*ANNOUNCED, *leaves]), integration="inspect-ai", owned=OwnTokens(tmp_path / "tokens")
+    )
+    assert watching.alarms() == ["tokens.unmatched"]
+    (tmp_path / "tokens" / "b.jwt").write_text(other + "\n")
+    assert watching.alarms() == [], "it has turned up"
+    watching.wanted = MonitorOptions("helm", OwnTokens(tmp_path / "tokens"))
+    with pytest.raises(InputError, match=r"of inspect-ai since .* another --state"):
+        watching.look()
+
+
+def test_a_folder_of_tokens_with_a_file_that_cannot_be_read_is_not_taken_for_whole(tmp_path: Path) -> None:
+    (tmp_path / "tokens").mkdir()
+    (tmp_path / "tokens" / "x.yaml").write_text("- [")
+    with pytest.raises(InputError):
+        OwnTokens(tmp_path / "tokens")()
+
+
+def test_the_state_holds_no_token_and_no_name(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown(), integration="inspect-ai")
+    watching.look()
+    kept = json.loads(watching.state.read_bytes())
+    assert kept["compared"] == ""
+    assert watching.state.stat().st_size < 4096

@@ -1,0 +1,159 @@
+"""A log's files are believed in nothing: every wrong byte in any of them is found, and named."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from issuer.codes import Code
+from issuer.errors import InputError, VerificationError
+from issuer.relying.logs.reader import FolderFiles, open_log, parse_head
+from issuer.relying.logs.reader import Tree as Read
+from issuer.tlog.tiles import WIDTH, entries_path, tile_path, write_entries
+from tests.support.tlog import ANNOUNCED, InMemory, Tree, token_leaf
+
+SIZES = (1, 2, 254, 255, 256, 257, 258, 511, 512, 513)
+
+
+def tree_of(count: int) -> Tree:
+    return Tree([*ANNOUNCED, *map(token_leaf, range(count - 2))][:count])
+
+
+BIG = tree_of(2 * WIDTH + 3)
+FILES = BIG.files()
+
+
+def read_all(files: dict[str, bytes], start: int = 0) -> list[bytes]:
+    read = Read(InMemory(files), parse_head(files["checkpoint"]).checkpoint)
+    return [leaf for _, leaf in read.leaves(start)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_leaf_of_a_tree_is_read_from_any_index_on(size: int) -> None:
+    files = BIG.files(size)
+    read = Read(InMemory(files), parse_head(files["checkpoint"]).checkpoint)
+    for start in {0, 1, size - 1, size, min(size, 256)}:
+        assert list(read.leaves(start)) == list(enumerate(BIG.leaves[start:size], start))
+
+
+def test_all_leaves_are_read_with_no_file_read_twice() -> None:
+    log = InMemory(FILES)
+    read = Read(log, parse_head(FILES["checkpoint"]).checkpoint)
+    assert list(read.leaves()) == list(enumerate(BIG.leaves))
+    assert len(log.asked) == len(set(log.asked)) == len(FILES) - 1
+
+
+def test_a_tree_with_two_levels_of_full_tiles_is_read_and_a_wrong_byte_in_it_found() -> None:
+    tree = Tree([b"%d" % number for number in range(WIDTH * WIDTH + WIDTH + 1)])
+    files = tree.files()
+    log = InMemory(files)
+    read = Read(log, parse_head(files["checkpoint"]).checkpoint)
+    assert [leaf for _, leaf in read.leaves()] == tree.leaves
+    assert len(log.asked) == len(set(log.asked)), "no file is read twice"
+    for path in ("tile/1/000", "tile/0/256", "tile/1/001.p/1", "tile/2/000.p/1"):
+        with pytest.raises(VerificationError):
+            read_all({**files, path: files[path][:-1] + b"x"})
+
+
+def test_the_empty_tree_has_no_leaves_and_no_files() -> None:
+    assert read_all(Tree([]).files()) == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path != "checkpoint"])
+def test_a_wrong_byte_in_any_file_is_found(path: str) -> None:
+    raw, chosen = FILES[path], random.Random(path)
+    for at in {0, 1, len(raw) - 1, *(chosen.randrange(len(raw)) for _ in range(8))}:
+        damaged = raw[:at] + bytes([raw[at] ^ 1 << chosen.randrange(8)]) + raw[at + 1 :]
+        with pytest.raises(VerificationError):
+            read_all({**FILES, path: damaged})
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path != "checkpoint"])
+def test_a_file_that_is_missing_cut_short_or_too_long_is_found_and_named(path: str) -> None:
+    others = {name: raw for name, raw in FILES.items() if name != path}
+    for changed in (
+        others,
+        {**others, path: FILES[path][:-1]},
+        {**others, path: b""},
+        {**others, path: FILES[path] * 2},
+    ):
+        with pytest.raises(VerificationError) as told:
+            read_all(changed)
+        assert path.partition(".p")[0] in told.value.detail or "leaf" in told.value.detail
+
+
+def test_a_leaf_that_is_not_the_one_in_the_tree_is_named_by_its_index() -> None:
+    leaves = [*BIG.leaves[:WIDTH]]
+    leaves[77] = token_leaf(10_000)
+    with pytest.raises(VerificationError, match="leaf 77 "):
+        read_all({**FILES, entries_path(0): write_entries(leaves)})
+
+
+def test_a_bundle_whose_entries_have_changed_places_is_found() -> None:
+    leaves = [BIG.leaves[1], BIG.leaves[0], *BIG.leaves[2:WIDTH]]
+    with pytest.raises(VerificationError, match="leaf 0 "):
+        read_all({**FILES, entries_path(0): write_entries(leaves)})
+
+
+def test_entries_with_the_tile_that_fits_them_are_still_not_those_of_the_root() -> None:
+    other = Tree([token_leaf(10_000), *BIG.leaves[1:]]).files()
+    both = {path: other[path] for path in (entries_path(0), tile_path(0, 0))}
+    with pytest.raises(VerificationError, match="tile/0/000 is not the one"):
+        read_all({**FILES, **both})
+
+
+def test_the_files_of_another_tree_are_not_those_of_this_checkpoint() -> None:
+    other = Tree([token_leaf(10_000), *BIG.leaves[1:]]).files()
+    with pytest.raises(VerificationError, match="the checkpoint's root"):
+        read_all({**other, "checkpoint": FILES["checkpoint"]})
+
+
+def test_a_partial_file_that_has_become_full_is_taken_out_of_the_full_one() -> None:
+    files = {**BIG.files(300)}
+    for path in [path for path in files if "001.p" in path]:
+        del files[path]
+    files |= {path: raw for path, raw in BIG.files(512).items() if path in {entries_path(1), tile_path(0, 1)}}
+    assert read_all(files) == BIG.leaves[:300]
+
+
+def test_a_partial_bundle_has_no_more_entries_than_its_path_says() -> None:
+    with pytest.raises(VerificationError, match="has 4 entries"):
+        read_all({**FILES, entries_path(2, 3): write_entries([*BIG.leaves[2 * WIDTH :], token_leaf(9)])})
+
+
+def test_a_prefix_is_known_by_its_root() -> None:
+    read = Read(InMemory(FILES), parse_head(FILES["checkpoint"]).checkpoint)
+    for size in SIZES:
+        assert read.peaks(size).root == BIG.root(size)
+
+
+# -- where files are --------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_read_by_its_path_and_by_a_file_url(tmp_path: Path) -> None:
+    folder = BIG.write(tmp_path / "a log")
+    for source in (
+        str(folder),
+        f"file:{folder}",
+        f"file://{str(folder).replace(' ', '%20')}",
+        f"file://localhost{folder}",
+    ):
+        assert open_log(source).read("checkpoint", 10_000) == FILES["checkpoint"]
+
+
+def test_links_and_large_files_in_a_folder_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "checkpoint").symlink_to("secret")
+    with pytest.raises(InputError, match="symbolic link"):
+        FolderFiles(tmp_path).read("checkpoint", 100)
+    with pytest.raises(InputError) as told:
+        FolderFiles(tmp_path).read("secret", 0)
+    assert told.value.code is Code.FILE_TOO_LARGE
+
+
+def test_what_is_neither_a_folder_nor_a_url_is_said(tmp_path: Path) -> None:
+    for source in (str(tmp_path / "none"), "file:///none", "ftp://x"):
+        with pytest.raises(InputError, match="no folder"):
+            open_log(source)

@@ -1,0 +1,20 @@
+"""How many files a reader opens to follow one `POST /tokens`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.request_files import files_of_request
+
+# Before the rooms were named the request passed through 66 files, and through 91 with the log.
+MOST, MOST_WITH_LOG = 50, 66
+
+
+@pytest.mark.parametrize(("has_log", "most"), [(False, MOST), (True, MOST_WITH_LOG)])
+def test_one_request_passes_through_few_files(tmp_path: Path, has_log: bool, most: int) -> None:
+    files = files_of_request(tmp_path, has_log=has_log)
+    assert {"issuance/issue.py", "service/http/tokens.py"} <= set(files)
+    assert any("sequencer" in name for name in files) == has_log
+    assert len(files) <= most, files

@@ -1,0 +1,251 @@
+"""PostgreSQL killed, restarted and failed over under a running sequencer. Each time: what any client ever got still holds
+(tests/support/received.py), and the log goes on by itself or refuses loudly."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from issuer.errors import SetupError, Undecided
+from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.log.database.store import Entry, Reader, Store
+from issuer.service.log.sequencer.records import FileRecord, Records, RedisRecord
+from issuer.service.log.sequencer.sequencer import Placed, Sequencer
+from tests.support.log_store import ORIGIN, Place
+from tests.support.postgresql import PostgreSQL, postgresql
+from tests.support.postgresql_proxy import Proxy, is_cut, passes
+from tests.support.received import Received
+from tests.support.sequencing import Log, tokens
+
+pytestmark = pytest.mark.long
+WAIT_S = 60
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgreSQL]:
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(primary: PostgreSQL) -> Iterator[Proxy]:
+    with Proxy(primary) as between:
+        yield between
+
+
+@pytest.fixture
+def log(proxy: Proxy, tmp_path: Path) -> Iterator[Log]:
+    with closing(Place(proxy.url())) as place:
+        yield Log(place, tmp_path)
+
+
+@pytest.fixture
+def received(log: Log) -> Received:
+    return Received(ORIGIN, log.signer.verifier)
+
+
+def append(sequencer: Sequencer, received: Received, entries: list[Entry]) -> None:
+    """Append, as often as it takes: each time the caller is told to try again."""
+    deadline = time.monotonic() + WAIT_S
+    while (places := tried(sequencer, entries)) is None:
+        assert not sequencer.latched
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    for entry, place in zip(entries, places, strict=True):
+        assert place is not None
+        received.take(entry.leaf, place.index, place.proof)
+
+
+def tried(sequencer: Sequencer, entries: list[Entry]) -> tuple[Placed | None, ...] | None:
+    try:
+        return sequencer.append(entries)
+    except Undecided:
+        return None
+
+
+@pytest.mark.parametrize("fault", ["killed", "stopped", "cut"])
+def test_an_answer_to_a_commit_that_is_lost_is_no_answer_and_no_second_leaf(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received, fault: str
+) -> None:
+    stopping = threading.Thread(target=primary.stop)
+
+    def kills() -> bool:
+        primary.kill()
+        return False
+
+    def stops() -> bool:
+        stopping.start()
+        return False
+
+    with log.open() as sequencer:
+        append(sequencer, received, tokens(1, 2))
+        before = sequencer.published
+        proxy.at_commit = {"killed": kills, "stopped": stops, "cut": is_cut}[fault]
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(3, 4))
+        proxy.at_commit = passes
+        if fault != "cut":
+            with pytest.raises(Undecided):
+                sequencer.append(tokens(3, 4))
+            assert sequencer.published == before
+            if fault == "stopped":
+                stopping.join()
+            primary.start()
+        append(sequencer, received, tokens(4, 3, 5))
+    assert [received.indexes[entry.leaf] for entry in tokens(3, 4, 5)] == [2, 3, 4]
+    received.demand_kept(Reader(log.place.read()))
+
+
+def test_a_server_that_is_killed_again_and_again_loses_and_forks_nothing(
+    primary: PostgreSQL, log: Log, received: Received
+) -> None:
+    ended = threading.Event()
+
+    def hurt() -> None:
+        dice = random.Random(7)
+        for _ in range(8):
+            time.sleep(dice.random() * 0.5)
+            dice.choice([primary.kill, primary.stop])()
+            primary.start()
+        ended.set()
+
+    hurting = threading.Thread(target=hurt)
+    with log.open() as sequencer:
+        hurting.start()
+        number = 0
+        while not ended.is_set():
+            append(sequencer, received, tokens(*range(number, number + 7)))
+            number += 5  # two of each batch are retries
+        hurting.join()
+    assert number > 50
+    received.demand_kept(Reader(log.place.read()))
+
+
+# -- failover --------------------------------------------------------------------------------------------------------------
+
+
+def lagging(primary: PostgreSQL, more: Callable[[], object]) -> PostgreSQL:
+    """Return a replica that was promoted after the primary died, and lacks what `more` has done."""
+    replica = primary.replica("second")
+    replica.caught_up_with(primary)
+    replica.stop()
+    more()
+    primary.kill()
+    replica.start()
+    replica.promote()
+    return replica
+
+
+def test_a_failover_that_lost_commits_latches_the_log_and_nothing_is_published_any_more(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    with log.open() as sequencer:
+        append(sequencer, received, tokens(1, 2, 3))
+        leaves: list[bytes] = []
+
+        def more() -> None:
+            append(sequencer, received, tokens(4, 5))
+            leaves.extend(log.leaves())
+
+        proxy.lead_to(lagging(primary, more))
+        for _ in range(3):
+            with pytest.raises(Undecided):
+                sequencer.append(tokens(6))
+        assert "log.rollback" in sequencer.latched
+        assert sequencer.published is None
+    received.demand_one_tree(leaves)
+    assert len(log.leaves()) == 3
+
+    # A process that starts now has seen nothing; its record has.
+    with pytest.raises(SetupError, match=r"log\.rollback.*3 leaves, 2 less"), log.open():
+        pass
+
+
+def test_after_a_failover_a_host_that_has_seen_less_is_stopped_by_what_the_hosts_share(
+    primary: PostgreSQL, proxy: Proxy, log: Log, tmp_path: Path
+) -> None:
+    """Nothing is lost that it knew of. All records are asked again before it adds a leaf by the new connection."""
+    (tmp_path / "own").mkdir(mode=0o700)
+    with EmbeddedValkey() as store, log.open(RedisRecord(store, ORIGIN)) as busy:
+        records = Records(log.seal, (FileRecord(tmp_path / "own", ORIGIN), RedisRecord(store, ORIGIN)))
+        idle = Sequencer(Store(log.place.connect()), log.seal, records)
+        with closing(idle):
+            idle.start()
+            idle.append(tokens(1))
+            proxy.lead_to(lagging(primary, lambda: busy.append(tokens(2, 3))))
+            for _ in range(3):
+                with pytest.raises(Undecided):
+                    idle.append(tokens(*range(10, 20)))
+            assert "2 less than the store at" in idle.latched
+    assert len(log.leaves()) == 1, "no leaf was added to the other tree"
+
+
+def test_a_failover_to_a_replica_that_every_commit_waits_for_ends_nothing(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    with log.open() as sequencer:
+        append(sequencer, received, tokens(1, 2, 3))
+        replica = primary.replica("second")
+        primary.wait_for("second")
+        append(sequencer, received, tokens(4, 5))
+        primary.kill()
+        replica.promote()
+        proxy.lead_to(replica)
+        append(sequencer, received, tokens(5, 6, 7))
+    received.demand_kept(Reader(log.place.read()))
+    assert len(log.leaves()) == 7
+
+
+def test_a_failover_during_a_commit_that_no_replica_has_loses_nothing_that_was_answered(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    """The primary has committed, and waits for a replica that is gone: nobody has been told, so it may be lost."""
+    with log.open() as sequencer:
+        replica = primary.replica("second")
+        primary.wait_for("second")
+        append(sequencer, received, tokens(1, 2, 3))
+        replica.stop()
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(4, 5))
+        primary.kill()
+        replica.start()
+        replica.promote()
+        proxy.lead_to(replica)
+        assert len(log.leaves()) == 3
+        append(sequencer, received, tokens(6))
+        append(sequencer, received, tokens(4, 5))
+    received.demand_kept(Reader(log.place.read()))
+    assert received.indexes[tokens(6)[0].leaf] == 3
+
+
+def test_a_restart_of_the_primary_during_a_commit_that_no_replica_has_publishes_nothing_before_one_has(
+    primary: PostgreSQL, proxy: Proxy, log: Log, received: Received
+) -> None:
+    """After the restart everybody sees what was committed, though no replica has it."""
+    with log.open() as sequencer:
+        replica = primary.replica("second")
+        primary.wait_for("second")
+        append(sequencer, received, tokens(1, 2, 3))
+        replica.stop()
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(4, 5))
+        primary.kill()
+        primary.start()
+        assert len(log.leaves()) == 5
+        with pytest.raises(Undecided):
+            sequencer.append(tokens(4, 5))
+        replica.start()
+        append(sequencer, received, tokens(4, 5))
+        replica.caught_up_with(primary)
+        primary.kill()
+        replica.promote()
+        proxy.lead_to(replica)
+        append(sequencer, received, tokens(6))
+    received.demand_kept(Reader(log.place.read()))
+    assert len(log.leaves()) == 6

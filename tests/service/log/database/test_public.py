@@ -1,0 +1,303 @@
+"""What anybody may read of a log: bytes that never change, proofs that verify, and no verdict in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from issuer.codes import Code
+from issuer.errors import Refused, Undecided
+from issuer.service.log.bounds import LOG_READERS
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.database.public import PublicLog
+from issuer.service.log.database.sqlite import SqliteDatabase
+from issuer.service.log.database.store import Store
+from issuer.tlog.tiles import WIDTH, TilePath, read_entries, tiles_between
+from tests.support.log_store import ORIGIN, Place, append, token
+from tests.support.public_log import Writer, size_proved, writing
+from tests.support.running import eventually
+
+
+@pytest.fixture
+def writer(place: Place) -> Iterator[Writer]:
+    with writing(place) as begun:
+        yield begun
+
+
+@pytest.fixture
+def log(place: Place, writer: Writer) -> Iterator[PublicLog]:
+    """Of one thread: this one."""
+    public = PublicLog(ORIGIN, partial(reading_at, place.setting))
+    yield public
+    public.let_go()
+
+
+def proof_of(log: PublicLog, number: int, size: int | None = None) -> bytes:
+    key = token(number).key
+    assert key.iat is not None
+    assert key.token is not None
+    return log.proof(key.iat, key.token, size)
+
+
+def code_of(log: PublicLog, number: int, size: int | None = None) -> Code:
+    with pytest.raises((Refused, Undecided)) as caught:
+        proof_of(log, number, size)
+    return caught.value.code
+
+
+def test_every_tile_of_every_size_is_there_and_stays_as_it_was(log: PublicLog, writer: Writer) -> None:
+    kept: dict[TilePath, bytes] = {}
+    for size in (1, 2, 255, 256, 257, 600):
+        writer.grow(size - len(writer.entries))
+        for path in tiles_between(0, size):
+            raw = log.tile(path)
+            assert raw is not None
+            assert kept.setdefault(path, raw) == raw
+    for path, raw in kept.items():
+        assert log.tile(path) == raw
+        if path.level == "entries":
+            first = path.index * WIDTH
+            assert read_entries(raw) == tuple(e.leaf for e in writer.entries[first : first + path.width])
+        elif path.level == 0:
+            first = path.index * WIDTH
+            assert raw == b"".join(entry.hash for entry in writer.entries[first : first + path.width])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        TilePath(0, 1, 2),
+        TilePath("entries", 1, 2),
+        TilePath(0, 1),
+        TilePath(1, 0, 2),
+        TilePath(1, 0),
+        TilePath(2, 0, 1),
+        TilePath(63, 0, 1),
+        TilePath(0, 2**54),
+    ],
+    ids=str,
+)
+def test_beyond_what_is_committed_there_is_nothing(log: PublicLog, writer: Writer, path: TilePath) -> None:
+    writer.grow(257)
+    assert log.tile(path) is None
+
+
+def test_the_newest_cosigned_checkpoint_is_served_and_no_other(log: PublicLog, writer: Writer) -> None:
+    writer.grow(3)
+    with pytest.raises(Undecided) as caught:
+        log.checkpoint()
+    assert caught.value.code is Code.LOG_PENDING
+    first = writer.cosign()
+    writer.grow(1)
+    assert log.checkpoint() == first, "what is committed is not cosigned yet"
+    assert log.checkpoint() != writer.cosign() == log.checkpoint()
+
+
+def test_a_proof_is_under_the_first_cosigned_checkpoint_over_the_leaf_for_ever(log: PublicLog, writer: Writer) -> None:
+    for count in (3, 255, 50):
+        writer.grow(count)
+        writer.cosign()
+    sizes = [size_proved(proof_of(log, number), number) for number in range(308)]
+    assert sizes == [3] * 3 + [258] * 255 + [308] * 50
+    assert size_proved(proof_of(log, 0, 308), 0) == 308
+    assert size_proved(proof_of(log, 257, 258), 257) == 258
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 7, 2**63 - 1])
+def test_of_a_size_that_was_not_kept_or_has_not_the_leaf_there_is_no_proof(
+    log: PublicLog, writer: Writer, size: int
+) -> None:
+    for count in (2, 3):
+        writer.grow(count)
+        writer.cosign()
+    assert code_of(log, 2, size) is Code.REQUEST_QUERY
+
+
+async def test_who_reads_and_who_writes_hold_each_other_up_in_nothing(place: Place, writer: Writer) -> None:
+    """What was written ahead is put into the file as it should be, while readers look at it all the time."""
+    log, over = PublicLog(ORIGIN, partial(reading_at, place.setting)), threading.Event()
+    found = list[int]()
+    writer.grow(300)
+    writer.cosign()
+
+    def read() -> None:
+        while not over.is_set():
+            number = random.randrange(300)
+            found.append(size_proved(proof_of(log, number), number))
+            assert log.tile(TilePath("entries", 0)) is not None
+
+    reading = [asyncio.ensure_future(log.run(read)) for _ in range(LOG_READERS)]
+    await asyncio.sleep(0)  # both have begun
+    try:
+        for _ in range(40):  # in this thread, which is the writer's
+            writer.grow(50)
+            writer.cosign()
+            writer.store.database.tend()
+    finally:
+        over.set()
+    await asyncio.gather(*reading)
+    await log.aclose()
+    assert set(found) == {300}
+    assert len(found) > 10
+
+
+def test_a_leaf_that_no_cosigned_checkpoint_shows_yet_is_no_leaf_that_is_not_there(
+    log: PublicLog, writer: Writer
+) -> None:
+    writer.grow(2)
+    writer.cosign()
+    writer.grow(1)
+    assert code_of(log, 2) is Code.LOG_PENDING
+    assert code_of(log, 3) is Code.LOG_NO_LEAF
+
+
+def test_the_same_digest_at_another_time_is_another_leaf(log: PublicLog, writer: Writer) -> None:
+    writer.grow(1)
+    writer.cosign()
+    key = token(0).key
+    assert key.iat is not None
+    assert key.token is not None
+    with pytest.raises(Refused) as caught:
+        log.proof(key.iat + 1, key.token)
+    assert caught.value.code is Code.LOG_NO_LEAF
+
+
+# -- nothing is said in doubt --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "log" / "log.sqlite"
+    path.parent.mkdir()
+    return path
+
+
+@pytest.fixture
+def sqlite_log(file: Path) -> Iterator[PublicLog]:
+    public = PublicLog(ORIGIN, partial(reading_at, str(file)))
+    yield public
+    public.let_go()
+
+
+def grown(file: Path, count: int) -> None:
+    """Write a log of as many cosigned leaves, or go on with one."""
+    if not file.exists():
+        with writing(Place(str(file))) as writer:
+            writer.grow(count)
+            writer.cosign()
+        return
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        store = Store(database)
+        head = store.head()
+        assert head is not None
+        writer = Writer(store)
+        append(store, [token(number) for number in range(head.size, head.size + count)])
+        writer.cosign()
+
+
+def put_back(old: Path, file: Path) -> None:
+    """Replace a database by a copy that was made before."""
+    for name in ("-wal", "-shm"):
+        Path(f"{file}{name}").unlink(missing_ok=True)
+    os.replace(old, file)
+
+
+def test_a_log_that_is_away_or_never_was_has_no_verdict(sqlite_log: PublicLog, file: Path) -> None:
+    for _ in range(2):
+        assert code_of(sqlite_log, 0) is Code.DEPENDENCY_LOG_READ
+        with pytest.raises(Undecided):
+            sqlite_log.checkpoint()
+        with pytest.raises(Undecided):
+            sqlite_log.tile(TilePath(0, 0, 1))
+        file.write_bytes(b"")
+    file.unlink()
+    grown(file, 1)
+    with closing(SqliteDatabase(file)) as database:  # who reads alone cannot make what WAL needs
+        database.open()
+        assert size_proved(proof_of(sqlite_log, 0), 0) == 1, "it is back"
+
+
+def test_the_log_of_another_origin_is_not_this_one(file: Path) -> None:
+    grown(file, 1)
+    log = PublicLog(f"{ORIGIN}-other", partial(reading_at, str(file)))
+    assert code_of(log, 0) is Code.DEPENDENCY_LOG_READ
+    assert code_of(log, 1) is Code.DEPENDENCY_LOG_READ
+
+
+def test_an_old_copy_that_was_put_back_says_no_to_nobody(sqlite_log: PublicLog, file: Path, tmp_path: Path) -> None:
+    """What is open is still the file that is gone; a new connection sees the old tree, which is no smaller log."""
+    grown(file, 1)
+    old = tmp_path / "old.sqlite"
+    shutil.copy(file, old)
+    grown(file, 1)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        assert size_proved(proof_of(sqlite_log, 1), 1) == 2
+    put_back(old, file)
+    for number in (1, 2):
+        for _ in range(2):
+            with closing(sqlite3.connect(file)):
+                assert code_of(sqlite_log, 2) is Code.DEPENDENCY_LOG_READ, number
+
+
+def test_a_leaf_of_the_file_that_replaced_what_is_open_is_found(
+    sqlite_log: PublicLog, file: Path, tmp_path: Path
+) -> None:
+    grown(file, 1)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        assert size_proved(proof_of(sqlite_log, 0), 0) == 1
+    newer = tmp_path / "newer.sqlite"
+    shutil.copy(file, newer)
+    grown(newer, 1)
+    put_back(newer, file)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        assert size_proved(proof_of(sqlite_log, 1), 1) == 2
+
+
+def test_a_file_that_was_replaced_is_not_read_for_ever(file: Path, tmp_path: Path) -> None:
+    grown(file, 1)
+    newer = tmp_path / "newer.sqlite"
+    shutil.copy(file, newer)
+    grown(newer, 1)
+    log = PublicLog(ORIGIN, partial(reading_at, str(file)), oldest_s=0.05)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        first = log.checkpoint()
+    put_back(newer, file)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        eventually(lambda: log.checkpoint() != first)
+    log.let_go()
+
+
+def test_a_proof_that_does_not_verify_is_not_given_out(sqlite_log: PublicLog, file: Path) -> None:
+    grown(file, 3)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        database.write("UPDATE hashes SET hash = ? WHERE level = 0 AND idx = 1", [(bytes(32),)])
+        assert code_of(sqlite_log, 0) is Code.DEPENDENCY_LOG_READ
+
+
+def test_a_row_that_is_gone_is_a_failure_and_no_shorter_tile(sqlite_log: PublicLog, file: Path) -> None:
+    grown(file, 3)
+    with closing(SqliteDatabase(file)) as database:
+        database.open()
+        database.write("DELETE FROM hashes WHERE level = 0 AND idx = ?", [(1,)])
+        database.write("DELETE FROM entries WHERE idx = ?", [(1,)])
+        for path in (TilePath(0, 0, 3), TilePath("entries", 0, 3)):
+            with pytest.raises(Undecided) as caught:
+                sqlite_log.tile(path)
+            assert caught.value.code is Code.DEPENDENCY_LOG_READ

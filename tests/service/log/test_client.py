@@ -1,0 +1,275 @@
+"""A worker's side of the log: frames that are read the same wherever they are cut, and, by a real sequencer, what a token
+rests on is in the log before it, and what is in force soon after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from issuer.codes import Code
+from issuer.errors import Undecided
+from issuer.formats import jose
+from issuer.io.bounds import COUNTED_S
+from issuer.policy.match import PolicySet
+from issuer.service.log.bounds import LOG_FRAME_BYTES, LOG_NARROWED_S
+from issuer.service.log.client import (
+    Announcer,
+    AnnouncingLog,
+    Answer,
+    Append,
+    Failed,
+    Frames,
+    Look,
+    Newest,
+    NotAMessage,
+    Places,
+    Question,
+    SequencerLog,
+    Standing,
+    framed,
+    key_leaves,
+    policy_leaves,
+    read_answer,
+    read_question,
+)
+from issuer.service.log.database.sqlite import SqliteReading
+from issuer.service.log.database.store import Reader
+from issuer.service.log.sequencer.sequencer import Placed
+from issuer.service.log.sequencer.setup import LogSettings
+from issuer.service.signing.lifecycle import KeyLife, What
+from issuer.tlog.leaf import AuditLeaf, KeyLeaf, KnownLeaf, Leaf, PolicyLeaf, RevocationsLeaf, TokenLeaf, read_leaf
+from tests.support import make
+from tests.support.clock import Clock
+from tests.support.policies import POLICY as POLICY_TEXT
+from tests.support.policies import load
+from tests.support.sequencing import new_log, served_here
+
+SIGNING = KeyLife(make.KID, str(jose.public_jwk(make.KEY.public_key())["x"]), 1000, "active", 1000)
+POLICY = "sha256:" + "1" * 64
+
+
+class House:
+    """A log that is written, and what a worker has of it."""
+
+    def __init__(self, settings: LogSettings, socket: Path) -> None:
+        self.settings, self.socket = settings, socket
+        self.lives = {SIGNING.kid: SIGNING}
+        self.workers: list[AnnouncingLog] = []
+        self.log = self.worker()
+
+    def worker(self, socket: Path | None = None) -> AnnouncingLog:
+        log = SequencerLog(socket or self.socket, self.settings.origin)
+        self.workers.append(AnnouncingLog(log, make.ISSUER, lambda: self.lives))
+        return self.workers[-1]
+
+    def leaves(self) -> list[Leaf]:
+        database = SqliteReading(Path(self.settings.database))
+        try:
+            reader = Reader(database)
+            head = reader.head()
+            return [read_leaf(raw) for raw in reader.leaves(0, head.size if head else 0)]
+        finally:
+            database.close()
+
+    def kinds(self) -> list[type[Leaf]]:
+        return [type(leaf) for leaf in self.leaves()]
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    settings = new_log(tmp_path)
+    async with served_here(settings) as socket:
+        made = House(settings, socket)
+        yield made
+        for worker in made.workers:
+            await worker.aclose()
+
+
+async def test_the_key_and_the_policy_of_a_token_are_in_the_log_before_it(house: House) -> None:
+    (place,) = await house.log.append(make.template(policy=POLICY), (b"one",))
+    key, policy, token = house.leaves()
+    assert key == KeyLeaf(make.ISSUER, SIGNING.kid, SIGNING.x, "active", SIGNING.since)
+    assert policy == PolicyLeaf(make.ISSUER, make.template().terms.sub, POLICY)
+    assert isinstance(token, TokenLeaf)
+    assert (place.origin, place.index) == (house.settings.origin, 2)
+
+
+async def test_they_are_announced_once_by_however_many_workers(house: House) -> None:
+    other = house.worker()
+    await asyncio.gather(
+        *(log.append(make.template(), (b"%d" % number,)) for number, log in enumerate([house.log, other] * 4))
+    )
+    assert house.kinds().count(KeyLeaf) == house.kinds().count(PolicyLeaf) == 1
+    assert house.kinds().count(TokenLeaf) == 8
+
+
+async def test_the_leaves_of_a_batch_are_one_append_in_their_order(house: House) -> None:
+    places = await house.log.append(make.template(), (b"one", b"two", b"three"))
+    assert [place.index for place in places] == [2, 3, 4]
+    again = await house.log.append(make.template(), (b"two", b"one"))
+    assert [place.index for place in again] == [3, 2]
+
+
+async def test_another_state_of_the_key_and_another_policy_are_announced_before_the_next_token(house: House) -> None:
+    await house.log.append(make.template(), (b"one",))
+    house.lives = {SIGNING.kid: replace(SIGNING, what="retiring", since=2000)}
+    await house.log.append(make.template(policy=POLICY), (b"two",))
+    assert house.kinds() == [KeyLeaf, PolicyLeaf, TokenLeaf, KeyLeaf, PolicyLeaf, TokenLeaf]
+
+
+@pytest.mark.parametrize(
+    "what", ["revoked", *(pytest.param(each, marks=pytest.mark.long) for each in ("archived", "removed", None))]
+)
+async def test_a_key_that_is_out_of_use_gets_no_leaf(house: House, what: What | None) -> None:
+    """Between admission and log a key may be revoked. A leaf behind that would be an alarm, and have no token."""
+    house.lives = {} if what is None else {SIGNING.kid: replace(SIGNING, what=what, since=2000)}
+    with pytest.raises(Undecided) as refused:
+        await house.log.append(make.template(), (b"one",))
+    assert refused.value.code is Code.DEPENDENCY_SIGNER
+    assert house.leaves() == []
+
+
+async def test_nothing_is_appended_where_nobody_listens_and_it_is_announced_again_later(
+    house: House, tmp_path: Path
+) -> None:
+    away = AnnouncingLog(SequencerLog(tmp_path / "nobody", "x"), make.ISSUER, lambda: house.lives)
+    with pytest.raises(Undecided):
+        await away.append(make.template(), (b"one",))
+    with pytest.raises(Undecided):
+        await away.check()
+    await house.log.check()
+    assert house.leaves() == []
+
+
+def test_a_key_whose_file_is_gone_is_announced_as_out_of_use() -> None:
+    (leaf,) = key_leaves(make.ISSUER, [replace(SIGNING, what="removed", since=3000)])
+    assert (leaf.state, leaf.since) == ("archived", 3000)
+
+
+def _policies(folder: Path) -> PolicySet:
+    folder.mkdir()
+    return load(folder, inspect_ai=POLICY_TEXT)
+
+
+class InForce:
+    """What a worker has in force, and its announcer."""
+
+    def __init__(self, log: AnnouncingLog, folder: Path) -> None:
+        self.policies, self.served, self.head, self.clock = _policies(folder), b"list", "a" * 64, Clock()
+        self.announcer = Announcer(
+            log, lambda: self.policies, lambda: self.served, lambda: ("worker", self.head), self.now
+        )
+
+    def now(self) -> int:
+        return int(self.clock())
+
+
+async def test_what_is_in_force_is_announced_before_anybody_uses_it_and_once(house: House, tmp_path: Path) -> None:
+    in_force = InForce(house.log, tmp_path / "policies")
+    await in_force.announcer.turn()
+    await in_force.announcer.turn()
+    expected: list[KnownLeaf] = [
+        *key_leaves(make.ISSUER, [SIGNING]),
+        *dict.fromkeys(policy_leaves(make.ISSUER, in_force.policies)),
+    ]
+    assert house.leaves()[:-1] == expected
+    assert isinstance(house.leaves()[-1], RevocationsLeaf)
+    await house.worker().announce(expected)
+    assert len(house.leaves()) == len(expected) + 1
+
+
+async def test_a_state_of_a_key_is_known_to_be_announced_when_the_log_has_it(house: House, tmp_path: Path) -> None:
+    in_force, retired = InForce(house.log, tmp_path / "policies"), replace(SIGNING, what="retiring", since=2000)
+    assert not house.log.has_announced(SIGNING)
+    await in_force.announcer.turn()
+    assert house.log.has_announced(SIGNING)
+    assert not house.log.has_announced(retired)
+
+
+@pytest.mark.parametrize(
+    "what", ["revoked", *(pytest.param(each, marks=pytest.mark.long) for each in ("archived", "removed"))]
+)
+async def test_a_key_out_of_use_is_announced_when_no_worker_lets_a_token_of_it_through_any_more(
+    house: House, tmp_path: Path, what: What
+) -> None:
+    """Another worker hears of it a moment later: its last token is in the log by then."""
+    in_force, late = InForce(house.log, tmp_path / "policies"), house.worker()
+    late.lives = lambda: {SIGNING.kid: SIGNING}
+    house.lives = {SIGNING.kid: replace(SIGNING, what=what, since=2000)}
+    await in_force.announcer.turn()
+    in_force.clock.s += LOG_NARROWED_S - 1
+    await in_force.announcer.turn()
+    await late.append(make.template(), (b"one",))
+    assert [leaf.state for leaf in house.leaves() if isinstance(leaf, KeyLeaf)] == ["active"]
+    in_force.clock.s += 1
+    await in_force.announcer.turn()
+    assert [leaf.state for leaf in house.leaves() if isinstance(leaf, KeyLeaf)][1:] == [
+        "archived" if what == "removed" else what
+    ]
+
+
+async def test_the_head_of_the_audit_is_announced_once_a_minute_and_only_where_it_has_grown(
+    house: House, tmp_path: Path
+) -> None:
+    in_force = InForce(house.log, tmp_path / "policies")
+    for head, later in (("b", COUNTED_S - 1), ("c", 1), ("c", COUNTED_S), ("d", COUNTED_S)):
+        in_force.head = head * 64
+        in_force.clock.s += later
+        await in_force.announcer.turn()
+    assert [leaf.head[0] for leaf in house.leaves() if isinstance(leaf, AuditLeaf)] == ["c", "d"]
+
+
+async def test_what_the_log_does_not_take_now_is_announced_at_a_later_turn(house: House, tmp_path: Path) -> None:
+    in_force = InForce(house.worker(house.socket.with_name("nobody")), tmp_path / "policies")
+    await in_force.announcer.turn()
+    assert house.leaves() == []
+    house.socket.with_name("nobody").symlink_to(house.socket)
+    await in_force.announcer.turn()
+    assert PolicyLeaf in house.kinds()
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+QUESTIONS: list[Question] = [Append(1, (b"a leaf\n", b"")), Look(2), Append(3, ())]
+ANSWERS: list[Answer] = [
+    Places(1, (Placed(7, b"a proof", True), Placed(8, b"", False))),
+    Newest(2, b"a note"),
+    Newest(2, b"a note", Standing((5, 1), ("w1",), ("a failover",), must_wait=True)),
+    Failed(3),
+    Failed(4, latched=True),
+]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1))
+def test_where_a_stream_is_cut_makes_no_difference(cuts: list[int]) -> None:
+    stream, frames, found = b"".join(map(framed, QUESTIONS)), Frames(), []
+    while stream:
+        for size in cuts:
+            found += [read_question(raw) for raw in frames.feed(stream[:size])]
+            stream = stream[size:]
+    assert found == QUESTIONS
+
+
+def test_answers_are_read_as_they_were_written() -> None:
+    assert [read_answer(raw) for raw in Frames().feed(b"".join(map(framed, ANSWERS)))] == ANSWERS
+
+
+def test_too_long_a_frame_is_refused_by_its_length_alone() -> None:
+    with pytest.raises(NotAMessage):
+        list(Frames().feed((LOG_FRAME_BYTES + 1).to_bytes(4, "big")))
+    with pytest.raises(NotAMessage):
+        framed(Append(1, (bytes(LOG_FRAME_BYTES),)))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\xc1", b"\x90", b"\x92\xa4look\xa11", b"\x92\xa5place\x01", framed(Failed(1))[4:]]
+)
+def test_what_is_no_question_is_refused(raw: bytes) -> None:
+    with pytest.raises(NotAMessage):
+        read_question(raw)

@@ -1,0 +1,212 @@
+"""Policies of several workers: followed once, told to all; and whoever dies comes back with the newest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from issuer.dev.provider import LocalProvider
+from issuer.service.process.fd_channel import line
+from issuer.service.process.supervisor import Worker
+from tests.support.no_tls import NO_TLS
+from tests.support.processes import family
+from tests.support.running import Running, eventually, listening, numbered, rewrite, running, serve
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("kept"), provider, command=serve(2)) as live:
+        eventually(lambda: listening(live) == 2)
+        shutil.copytree(live.folder / "policies", live.folder / "as it was")
+        yield live
+
+
+@pytest.fixture
+def two(shared: Running) -> Running:
+    """Two workers, with the folder as it was at first."""
+    shutil.rmtree(shared.folder / "policies")
+    shutil.copytree(shared.folder / "as it was", shared.folder / "policies")
+    shared.process.send_signal(signal.SIGHUP)
+    eventually(
+        lambda: listening(shared) == 2 and all(not stale for _, stale in told(shared)) and len(told(shared)) == 1
+    )
+    eventually(lambda: issued(shared) == {3600})
+    return shared
+
+
+def told(live: Running) -> set[tuple[str, bool]]:
+    """Return the active policies, and whether they are stale, as many new connections see them."""
+    found = set()
+    for _ in range(20):
+        with contextlib.suppress(OSError):
+            answer = once(live, "/health/ready")["policies"]
+            found.add((str(answer["digest"]), bool(answer["stale"])))
+    return found
+
+
+def once(live: Running, path: str) -> dict[str, dict[str, object]]:
+    """Ask on a new connection, which any worker may get."""
+    with httpx.Client(base_url=live.url, timeout=60, verify=NO_TLS) as http:
+        answer: dict[str, dict[str, object]] = http.get(path).json()
+        return answer
+
+
+def issued(live: Running) -> set[object]:
+    """Return how long tokens live, or the code of a refusal, by many new connections."""
+    found: set[object] = set()
+    for number in range(12):
+        with httpx.Client(base_url=live.url, timeout=60, verify=NO_TLS) as http:
+            headers = {"Authorization": f"Bearer {live.token()}"}
+            answer = http.post("/tokens", json=numbered(number), headers=headers).json()
+            found.add(answer.get("code") or answer["expires_at"] - answer["issued_at"])
+    return found
+
+
+def workers_of(live: Running) -> list[int]:
+    return [pid for pid in family(live.process.pid)[1:] if has_loop(pid)]
+
+
+def keeper_of(live: Running) -> int:
+    (pid,) = [pid for pid in family(live.process.pid)[1:] if not has_loop(pid)]
+    return pid
+
+
+def has_loop(pid: int) -> bool:
+    for path in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(path) == "anon_inode:[eventpoll]":
+                return True
+    return False
+
+
+def file_of(live: Running) -> Path:
+    return live.folder / "policies" / "inspect-ai.yaml"
+
+
+def kill(live: Running, pid: int) -> None:
+    before = set(family(live.process.pid))
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: len(set(family(live.process.pid)) - before) == 1 and listening(live) == 2)
+
+
+def test_a_change_is_in_every_worker_and_each_audits_it_once(two: Running) -> None:
+    rewrite(two.folder, "^  ttl_s: 3600$", "  ttl_s: 1801")  # as in no other test: other changes may be audited late
+    eventually(lambda: issued(two) == {1801})
+    loads = [event for event in two.audit() if event["event"] == "policies_loaded"]
+    events = [event for event in loads if event["policies"] == loads[-1]["policies"]]
+    assert len({event["worker"] for event in events}) == len(events) == 2
+    assert [list(event["changed"]) for event in events] == [["inspect-ai"]] * 2
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_comes_back_with_the_newest_policies_although_the_folder_is_broken(two: Running) -> None:
+    """It reads nothing: it has what its parent was told; and what was taken away since stays away."""
+    rewrite(two.folder, "^  ttl_s: 3600$", "  ttl_s: 1800")
+    eventually(lambda: issued(two) == {1800})
+    (file_of(two).with_name("broken.yaml")).write_text("nothing good", "utf-8")
+    eventually(lambda: {stale for _, stale in told(two)} == {True})
+    for pid in workers_of(two):
+        kill(two, pid)
+    eventually(lambda: issued(two) == {1800})
+    assert {stale for _, stale in told(two)} == {True}
+    rewrite(two.folder, "^mode: active$", "mode: suspended")
+    eventually(lambda: issued(two) == {"integration.suspended"})
+    for pid in workers_of(two):
+        kill(two, pid)
+    eventually(lambda: issued(two) == {"integration.suspended"})
+    file_of(two).with_name("broken.yaml").unlink()
+    eventually(lambda: {stale for _, stale in told(two)} == {False})
+
+
+def test_a_keeper_that_dies_is_back_and_finds_what_changed_meanwhile(two: Running) -> None:
+    pid = keeper_of(two)
+    os.kill(pid, signal.SIGSTOP)
+    rewrite(two.folder, "^  ttl_s: 3600$", "  ttl_s: 1800")
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: issued(two) == {1800})
+    assert keeper_of(two) != pid
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["broken", "removed", "pipe"])
+def test_one_bad_file_of_many_stops_no_other(two: Running, fault: str) -> None:
+    text = file_of(two).read_text("utf-8")
+    other = text.replace("integration: inspect-ai", "integration: other").replace("700000001", "700000009")
+    bad = file_of(two).with_name("other.yaml")
+    bad.write_text(other, "utf-8")
+    eventually(lambda: len(told(two)) == 1 and knows(two, "700000009"))
+    bad.unlink()
+    if fault == "broken":
+        bad.write_text(other + "nothing good\n", "utf-8")
+    if fault == "pipe":
+        os.mkfifo(bad)
+    eventually(lambda: {stale for _, stale in told(two)} == {fault != "removed"})
+    assert issued(two) == {3600}
+    if fault == "removed":
+        eventually(lambda: not knows(two, "700000009"))
+    else:
+        assert knows(two, "700000009"), "its last good version decides"
+    bad.unlink(missing_ok=True)
+    eventually(lambda: {stale for _, stale in told(two)} == {False})
+
+
+def knows(live: Running, repository_id: str) -> bool:
+    answers = [live.post(live.token(repository_id=repository_id), numbered(number)) for number in range(6)]
+    return all(answer.status_code == 201 for answer in answers)
+
+
+def test_what_is_not_taken_ends_in_an_error_and_its_process_is_replaced() -> None:
+    """A stopped worker holds up nobody: its parent never waits, and the next one begins with everything."""
+    here, there = line()
+    with open(os.devnull, "rb") as file:
+        full = False
+        while not full:
+            try:
+                here.tell(file.fileno())
+            except BlockingIOError:
+                full = True
+        with subprocess.Popen(["sleep", "600"]) as process:
+            worker = Worker(lambda _beat, _line: None, silent_s=3)
+            worker.pid, worker._line = process.pid, here
+            worker.tell(file.fileno())
+            assert process.wait(60) == -signal.SIGKILL
+        taken = there.take()
+        assert os.path.samestat(os.fstat(next(taken)), os.fstat(file.fileno()))
+    here.close()
+    there.close()
+
+
+@pytest.mark.long
+def test_what_was_not_asked_for_is_closed(two: Running) -> None:
+    """Each change is a descriptor, in parent and workers."""
+    counts = {pid: len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (two.process.pid, keeper_of(two))}
+    for ttl_s in range(1000, 1003):
+        rewrite(two.folder, r"^  ttl_s: \d+$", f"  ttl_s: {ttl_s}")
+        eventually(lambda ttl_s=ttl_s: issued(two) == {ttl_s})  # type: ignore[misc]
+    for pid, count in counts.items():
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) == count
+
+
+@pytest.mark.long
+def test_reloads_that_fail_free_what_they_took(two: Running) -> None:
+    bad, keeper = file_of(two).with_name("bad.yaml"), keeper_of(two)
+
+    def fail(number: int) -> int:
+        bad.write_text("version: 1\n" + "".join(f"k{number}-{each}: [{each}]\n" for each in range(20_000)), "utf-8")
+        refused = two.log_text().count("policies refused")
+        two.process.send_signal(signal.SIGHUP)
+        eventually(lambda: two.log_text().count("policies refused") >= refused + 2)
+        return int(Path(f"/proc/{keeper}/statm").read_text().split()[1]) * 4096
+
+    sizes = [fail(number) for number in range(8)]
+    assert max(sizes[3:]) < sizes[2] + 8 * 2**20, sizes
+    assert keeper_of(two) == keeper
+    bad.unlink()

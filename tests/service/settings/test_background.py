@@ -1,0 +1,112 @@
+"""A worker's background tasks outlive every error of a turn; where one ends all the same, so does the process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from issuer.service.settings.background import Background, OwnThread, OwnThreads
+
+TICK_S = 0.01
+
+
+@pytest.mark.parametrize("error", [OSError(5, "the disk fails"), ZeroDivisionError(), StopIteration(), MemoryError()])
+async def test_a_turn_that_fails_is_told_and_followed_by_the_next(
+    error: Exception, capfd: pytest.CaptureFixture[str]
+) -> None:
+    turns: list[bool] = []
+    went_on = asyncio.Event()
+
+    async def turn(asked: bool) -> None:
+        turns.append(asked)
+        if len(turns) < 3:
+            raise error
+        went_on.set()
+
+    background = Background()
+    background.watch("policies", turn, TICK_S)
+    await asyncio.wait_for(went_on.wait(), 60)
+    await background.aclose()
+    assert "background turn failed" in capfd.readouterr().out
+
+
+async def test_work_in_a_thread_that_fails_in_any_way_is_heard_of() -> None:
+    async with asyncio.timeout(60):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await OwnThread().run(lambda: next(iter(())))
+        with pytest.raises(ZeroDivisionError):
+            await OwnThread().run(lambda: 1 // 0)
+
+
+async def test_the_last_work_is_done_once_in_each_thread_after_what_was_asked_for_before() -> None:
+    threads, own, closed = OwnThreads(3), threading.local(), list[str]()
+
+    def use() -> None:
+        own.name = threading.current_thread().name
+
+    used = [asyncio.create_task(threads.run(use)) for _ in range(50)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await threads.aclose(lambda: closed.append(threading.current_thread().name))
+    assert all(task.done() for task in used)
+    assert len(closed) == len(set(closed)) == 3
+    with pytest.raises(RuntimeError):
+        await threads.run(use)
+
+
+async def test_every_watch_is_woken_and_none_waits_for_another() -> None:
+    woken = asyncio.Event()
+
+    async def stuck(_: bool) -> None:
+        await asyncio.Event().wait()
+
+    async def quick(asked: bool) -> None:
+        if asked:
+            woken.set()
+
+    background = Background()
+    background.watch("stuck", stuck, TICK_S)
+    background.watch("quick", quick, every_s=600)
+    background.take_hangups()
+    await asyncio.sleep(5 * TICK_S)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await asyncio.wait_for(woken.wait(), 60)
+    await background.aclose()
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+
+@pytest.mark.parametrize("end", ["return", "raise KeyboardInterrupt", "raise asyncio.CancelledError"])
+def test_a_task_that_ends_by_itself_ends_the_process(end: str) -> None:
+    """Its parent starts another; a worker that goes on unwatched takes no emergency stop."""
+    program = f"""
+import asyncio
+from issuer.service.settings.background import Background
+
+async def work():
+    {end}
+
+async def main():
+    Background().start("beat", work())
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "KeyboardInterrupt" in end or "background task ended" in done.stdout
+
+
+async def test_tasks_that_are_closed_do_not_end_the_process() -> None:
+    left: list[int] = []
+    background = Background(leave=lambda: left.append(1))
+    background.start("beat", asyncio.sleep(60))
+    background.watch("policies", lambda _: asyncio.sleep(60), TICK_S)
+    await asyncio.sleep(5 * TICK_S)
+    await background.aclose()
+    assert left == []

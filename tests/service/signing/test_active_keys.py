@@ -1,0 +1,254 @@
+"""The keys of a running process follow their folders: what is gone is gone at once, what comes must be fit as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from issuer.codes import Code
+from issuer.errors import Undecided
+from issuer.io import files
+from issuer.service.signing.bounds import PUBLISHED_S
+from issuer.service.signing.keyring import generate
+from issuer.service.signing.lifecycle import KeyState
+from tests.support.key_hosts import KeyHost, Seconds
+
+
+@contextlib.asynccontextmanager
+async def house(folder: Path, *states: KeyState) -> AsyncIterator[KeyHost]:
+    """Run a host with these keys, which has no store and so hears of no other."""
+    host = KeyHost(folder, Seconds()).has(*states).start()
+    try:
+        yield host
+    finally:
+        await host.stop()
+
+
+def loaded(host: KeyHost) -> list[tuple[object, object]]:
+    return [(event["event"], event["keys"]) for event in host.recorded()]
+
+
+async def test_a_key_that_is_gone_is_dropped_at_the_first_look(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "retiring") as it:
+        active, retiring = it.paths
+        retiring.unlink()
+        await it.turn()
+        assert it.signer.usable_kids == (active.stem,)
+        assert it.published == {active.stem}
+        with pytest.raises(Undecided) as error:
+            await it.signer.sign(retiring.stem, (b"x",))
+        assert error.value.code is Code.DEPENDENCY_SIGNER
+
+
+async def test_without_its_active_key_a_service_begins_no_token_and_is_not_ready(tmp_path: Path) -> None:
+    """The old key was stolen; there is nothing that it could be used for."""
+    async with house(tmp_path, "active", "next") as it:
+        it.paths[0].unlink()
+        await it.turn()
+        with pytest.raises(Undecided) as error:
+            _ = it.signer.active_kid
+        assert error.value.code is Code.DEPENDENCY_SIGNER
+        with pytest.raises(Undecided) as error:
+            await it.signer.keyring.check(1_795_251_600)
+        assert error.value.code is Code.DEPENDENCY_SIGNER
+        assert it.published == {it.paths[1].stem}
+        assert it.signer.stale
+
+
+async def test_the_successor_of_a_key_that_is_gone_signs_at_once_where_it_was_published(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "next") as it:
+        stolen, successor = it.paths
+        it.write("published", successor)
+        it.clock.now += PUBLISHED_S
+        await it.turn()
+        stolen.unlink()
+        it.move(successor, "active")
+        await it.turn()
+        assert it.signer.active_kid == successor.stem
+        assert it.published == {successor.stem}
+
+
+def spoil(path: Path) -> None:
+    path.write_bytes(b"not a key")
+
+
+@pytest.mark.parametrize("spoiling", [spoil, lambda path: path.chmod(0o644), lambda path: path.rename(f"{path}.old")])
+async def test_a_key_that_is_not_fit_any_more_is_dropped(tmp_path: Path, spoiling: Callable[[Path], object]) -> None:
+    async with house(tmp_path, "active", "retiring") as it:
+        spoiling(it.paths[1])
+        await it.turn()
+        assert it.signer.usable_kids == (it.paths[0].stem,)
+
+
+@pytest.mark.parametrize("beside", ["an unfit key", "two active keys", "the same key twice", "no audit"])
+async def test_nothing_else_that_is_wrong_keeps_a_key_that_is_gone(tmp_path: Path, beside: str) -> None:
+    async with house(tmp_path, "active", "retiring") as it:
+        active, stolen = it.paths
+        if beside == "an unfit key":
+            spoil(generate(it.keys, "next"))
+        elif beside == "two active keys":
+            generate(it.keys, "active")
+        elif beside == "the same key twice":
+            (it.keys / "next").mkdir(0o700)
+            twin = it.keys / "next" / "twin.pem"
+            twin.touch(0o600)
+            twin.write_bytes(active.read_bytes())
+        else:
+            it.events.rename(it.events.with_suffix(".old"))
+            it.events.mkdir()  # where the audit should be
+        stolen.unlink()
+        await it.turn()
+        assert it.signer.usable_kids == (active.stem,)
+        assert it.signer.active_kid == active.stem
+        assert it.signer.stale is (beside != "no audit")
+
+
+async def test_a_key_that_comes_waits_until_two_looks_agree_and_the_folders_are_fit(tmp_path: Path) -> None:
+    async with house(tmp_path, "active") as it:
+        await it.signer.announce()
+        (first,) = it.paths
+        new = generate(it.keys, "next")
+        await it.turn()
+        assert it.published == {first.stem}
+        await it.turn()
+        assert it.published == {first.stem, new.stem}
+        it.write("published", new)
+        it.clock.now += PUBLISHED_S
+        it.move(new, "active")  # half of a rotation
+        for _ in range(3):
+            await it.turn()
+        assert (it.signer.active_kid, it.signer.stale) == (first.stem, True)
+        it.move(first, "retiring")
+        await it.turn(True)  # a signal asks for it: no second look
+        assert (it.signer.active_kid, it.signer.stale) == (new.stem, False)
+        assert it.published == {first.stem, new.stem}
+        assert loaded(it) == [
+            ("keys_loaded", {first.stem: "active"}),
+            ("keys_loaded", {first.stem: "active", new.stem: "next"}),
+            ("keys_refused", {first.stem: "active", new.stem: "next"}),
+            ("keys_loaded", {new.stem: "active", first.stem: "retiring"}),
+        ]
+
+
+async def test_a_key_that_moves_while_the_folders_are_read_is_not_dropped(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "retiring") as it:
+        active, retiring = it.paths
+        reads: list[int] = []
+
+        def tell() -> None:
+            """Called when the files have been listed, and before they are read."""
+            reads.append(1)
+            if len(reads) == 1:
+                it.move(retiring, "next")
+
+        it.signer._passphrase = tell
+        generate(it.keys, "next")
+        await it.turn()
+        assert len(reads) == 2
+        assert set(it.signer.usable_kids) == {active.stem, retiring.stem}
+
+
+async def test_without_its_passphrase_a_key_whose_file_is_there_stays_and_one_that_is_gone_goes(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "retiring", "next") as it:
+        active, stolen, upcoming = it.paths
+        it.passphrase = b"gone"
+        stolen.unlink()
+        await it.turn(True)
+        assert it.published == {active.stem, upcoming.stem}
+        assert it.signer.active_kid == active.stem
+        it.passphrase = None
+        await it.turn()  # nobody has to ask for it: it could not be judged before
+        assert not it.signer.stale
+        assert it.life(stolen).what == "removed"
+
+
+async def test_what_is_wrong_with_the_folders_is_told_once_and_so_is_its_end(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "retiring") as it:
+        await it.signer.announce()
+        it.passphrase = b"gone"
+        os.utime(it.paths[0])
+        with capture_logs() as told:
+            await it.turn(times=4)
+            await it.turn(True)
+            it.passphrase = None
+            await it.turn(times=3)
+        assert [line["event"] for line in told] == ["keys refused", "keys refused", "keys accepted again"]
+        assert [event for event, _ in loaded(it)] == ["keys_loaded", "keys_refused", "keys_refused"], (
+            "one was asked for"
+        )
+
+
+async def test_a_key_that_comes_is_not_taken_before_it_can_be_audited_and_is_then(tmp_path: Path) -> None:
+    async with house(tmp_path, "active") as it:
+        generate(it.keys, "next")
+        it.events.unlink()
+        it.events.mkdir()
+        for _ in range(3):
+            await it.turn()
+        assert it.published == {it.paths[0].stem}
+        it.events.rmdir()
+        await it.turn()
+        assert len(it.published) == 2
+        assert loaded(it)[-1][0] == "keys_loaded"
+
+
+async def test_folders_that_did_not_change_are_not_read_again(tmp_path: Path) -> None:
+    async with house(tmp_path, "active") as it:
+        it.signer._passphrase = lambda: pytest.fail("it was read")
+        for _ in range(3):
+            await it.turn()
+        os.utime(it.paths[0])
+        with pytest.raises(pytest.fail.Exception):
+            await it.turn()
+
+
+async def test_a_history_that_a_stopped_process_has_locked_keeps_no_key_that_is_gone(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "retiring", "next") as it:
+        active, stolen, _ = it.paths
+        with files.locked(it.data / "key-history.lock", shared=True):
+            stolen.unlink()
+            await it.signer.turn(False)  # `removed` is to be told now, and cannot
+            assert stolen.stem not in it.published
+            active.unlink()
+            await it.signer.turn(False)
+            assert it.signer.usable_kids == ()
+            assert it.life(stolen).what == "retiring"
+        await it.turn(times=2)
+        assert (it.life(stolen).what, it.life(active).what) == ("removed", "removed")
+
+
+async def test_a_history_that_a_stopped_process_has_locked_does_not_keep_a_service_from_its_start(
+    tmp_path: Path,
+) -> None:
+    host = KeyHost(tmp_path, Seconds()).has("active")
+    host.wait_s = 0.01
+    host.data.mkdir()
+    with files.locked(host.data / "key-history.lock", shared=True):
+        host.start()
+        assert (host.signer.stale, host.signs) == (True, None), "a key that never signed is not said to, yet"
+        await host.turn()
+        assert host.signer.usable_kids == ()
+    await host.turn()
+    assert (host.signer.stale, host.signs) == (False, host.paths[0].stem)
+    await host.stop()
+
+
+async def test_what_a_process_was_about_to_tell_is_not_told_of_a_key_that_is_gone_meanwhile(tmp_path: Path) -> None:
+    async with house(tmp_path, "active", "next") as it:
+        old, new = it.paths
+        it.write("published", new)
+        it.clock.now += PUBLISHED_S
+        await it.turn()
+        with files.locked(it.data / "key-history.lock", shared=True):
+            it.move(old, "retiring")
+            new = it.move(new, "active")
+            await it.signer.turn(True)  # `active` is to be told now, and cannot
+            new.unlink()
+        await it.turn(times=3)
+        assert ("active", new.stem) not in it.history()
+        assert it.life(new).what == "removed"

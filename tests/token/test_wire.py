@@ -1,0 +1,50 @@
+"""The wire, of which both ends have one declaration: answers may grow, requests may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from issuer.token import wire
+
+CHECK: dict[str, Any] = {
+    "code": "policy.model", "pointer": "", "rule": "r", "passed": False, "actual": "a", "expected": "", "hint": "",
+}  # fmt: skip
+EXPLAINED = {
+    "verdict": "refused", "integration": "i", "identity": "ci", "policy": "p", "checks": [CHECK], "warnings": [],
+    "request_id": "1", "code": "policy.model",
+}  # fmt: skip
+PROBLEM = {
+    "type": "t", "title": "t", "status": 403, "detail": "d", "instance": "u", "code": "policy.model",
+    "retryable": False, "request_id": "1", "errors": [{"pointer": "", "code": "policy.model", "detail": "d"}],
+    "checks": [CHECK],
+}  # fmt: skip
+ISSUED: dict[str, Any] = {
+    **{name: name for name in wire.IssuedToken.__struct_fields__}, "issued_at": 1, "expires_at": 2, "warnings": [],
+    "log": {"origin": "o", "index": 0, "proof": "p"},
+}  # fmt: skip
+ANSWERS: list[tuple[type[Struct], dict[str, Any]]] = [
+    (wire.Explained, EXPLAINED), (wire.Problem, PROBLEM), (wire.IssuedToken, ISSUED),
+    (wire.IssuedTokens, {"tokens": [ISSUED]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "answer"), ANSWERS)
+def test_an_answer_of_a_later_issuer_is_read_all_the_same(kind: type[Struct], answer: dict[str, Any]) -> None:
+    grown = msgspec.json.decode(msgspec.json.encode(answer).replace(b"}", b',"new":{"a":1}}'))
+    assert msgspec.convert(grown, kind) == msgspec.convert(answer, kind)
+    assert msgspec.json.decode(msgspec.json.encode(msgspec.convert(grown, kind))) == answer
+
+
+@pytest.mark.parametrize("kind", [wire.TokenRequest, wire.BatchItem])
+def test_a_request_with_a_member_that_is_not_known_is_refused(kind: type[Struct]) -> None:
+    with pytest.raises(msgspec.ValidationError, match="new"):
+        msgspec.convert({"claims": {}, "new": 1}, kind)
+
+
+def test_a_batch_with_a_member_that_is_not_known_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="new"):
+        msgspec.convert({"results": [{"claims": {}}], "new": 1}, wire.BatchRequest)
