@@ -1,11 +1,11 @@
 #!/bin/sh
-# backup.sh DATA DIR [POLICIES]: copy the files of a service's `data` that must not be lost to DIR, while the service
-# runs; and the emergency stops in the folder of policies, which are in no repository.
+# backup.sh DATA DIR [POLICIES]: copies to DIR the files of a service's `data` that must not be lost, while the service
+# runs. It also copies the emergency stops in the folder of policies, which are in no repository.
 #
-# Each file is appended to, or replaced in one step, so a copy has no half of a change; of an audit that grows the last line
-# may be torn, which `issuer audit verify` reports. The log's tree continues where the last copy stopped. Not copied: the
-# records of the log and the store of limits, which no backup may bring back (STATE.md), and keys, which have a separate
-# backup (keys/README.md).
+# The service appends to a file or replaces it in one step, so a copy never has half a change. Only the last line of a
+# growing audit file may be incomplete, which `issuer audit verify` reports. The copy of the log's tree continues from the
+# previous copy. Not copied: the records of the log and the store of limits, which must not be restored from a backup
+# (STATE.md), and keys, which have a separate backup (keys/README.md).
 set -eu
 umask 077
 data=$1 target=$2 policies=${3:-}
@@ -22,7 +22,7 @@ done
 mkdir -p "$target/audit"
 for file in "$data"/audit.jsonl*; do
     whole=${file%.gz}
-    # Each event once: while a file is gzipped it is there under both names, and only the plain one is whole.
+    # Copy each event once: while a file is being compressed, both names exist, and only the plain file is complete.
     if [ ! -e "$file" ] || { [ "$file" != "$whole" ] && [ -e "$whole" ]; }; then continue; fi
     cp -a --update "$file" "$target/audit/"
     if [ "$file" != "$whole" ]; then rm -f "$target/audit/${whole##*/}"; fi
@@ -39,11 +39,11 @@ done
 if [ -e "$data/log/log.sqlite" ]; then
     issuer log export "$target/log" --from "$data/log/log.sqlite"
 fi
-# Remove the copy before when the next is complete.
+# Remove the previous copy once the new one is complete.
 sync -f "$target/data.next"
 rm -rf "$target/data.before"
 if [ -e "$target/data" ]; then mv "$target/data" "$target/data.before"; fi
 mv "$target/data.next" "$target/data"
-# `issuer doctor --server` and the alert IssuerBackupOld judge the age of this file. Any user's next run may replace it.
+# `issuer doctor --server` and the alert IssuerBackupOld check the age of this file. The next run may replace it as any user.
 : > "$data/.backed-up.next"
 mv "$data/.backed-up.next" "$data/backed-up"

@@ -1,48 +1,22 @@
-"""A token issuer authority for AI evaluation results, and both ends of its wire.
+"""A token issuer for AI evaluation results, with its clients and verifiers.
 
     import issuer
 
     run = issuer.read("logs/run.json")
     token = issuer.Client("https://issuer.example").request(run)
 
-`api.py` has what this module offers by name, loaded when it is first used: `import issuer` alone costs nothing.
-`issuance` is the line of one request, `verify` what a relying party runs, `client` what a framework's CI runs.
-CONTRACT.md says what must hold, DECISIONS.md why it is built so.
+Python loads the names of this module from `api.py` when they are first used, so `import issuer` alone takes no time.
+`issuance` decides one request, `verify` is for relying parties, and `client` is for a framework's CI. CONTRACT.md has
+the rules, and DECISIONS.md the reasons for the design.
 """
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # `typing`, which has it, takes longer to load than all of this
+TYPE_CHECKING = False  # importing it from `typing` would take longer than the rest of this module
 if TYPE_CHECKING:
-    from issuer.api import (
-        AsyncClient,
-        Built,
-        Client,
-        Credential,
-        Denied,
-        Explained,
-        InputError,
-        IssuedToken,
-        IssuerError,
-        Outcome,
-        Refused,
-        Report,
-        Run,
-        SetupError,
-        Supplied,
-        Undecided,
-        VerificationError,
-        access_token,
-        credential_here,
-        identity_token,
-        put_entry,
-        read,
-        read_all,
-        result_file_name,
-        trust_issuer,
-        verify_file,
-    )
+    from issuer.api import *  # noqa: F403  (mypy finds a name of `__all__` that is missing there)
 
+# ruff: noqa: F405
 __all__ = [
     "AsyncClient", "Built", "Client", "Credential", "Denied", "Explained", "InputError", "IssuedToken", "IssuerError",
     "Outcome", "Refused", "Report", "Run", "SetupError", "Supplied", "Undecided", "VerificationError", "access_token",
@@ -51,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # a type checker would believe that every name is there
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept every name
 
     def __getattr__(name):
         """Load a name of the API when it is first used (PEP 562)."""
@@ -63,5 +37,5 @@ if not TYPE_CHECKING:  # a type checker would believe that every name is there
         return value
 
     def __dir__():
-        """Name what is there, loaded or not."""
+        """Return all names, also those that are not loaded yet."""
         return sorted({*globals(), *__all__})

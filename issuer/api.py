@@ -1,11 +1,11 @@
-"""What `import issuer` offers: read a run, have it signed, verify a file; a call or two of the rooms below each.
+"""The API of `import issuer`: read a run, get a verify token for it, and verify a file.
 
     run = issuer.read("logs/run.json")
     token = issuer.Client("https://issuer.example").request(run, issuer.Supplied(command="inspect eval gsm8k.py"))
     issuer.put_entry(Path(".eval_results/gsm8k.yaml"), token.entry)
     reports = issuer.verify_file(".eval_results/gsm8k.yaml", repo="acme/open-model", trust="trust.yaml")
 
-Every error is one of `issuer.errors`, and its text is the refusal. Decides nothing itself. issuer/client/README.md.
+Errors are those of `issuer.errors`. Each function is a call or two of the rooms below. issuer/client/README.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from issuer.relying.documents import Documents, default_folder
 from issuer.relying.folders import OneBenchmark
 from issuer.relying.logs.proof import AskedLogs
 from issuer.relying.trusted import SeenLists, Trusted, default_state
-from issuer.relying.verifier import Verifier, path_in_repo
+from issuer.relying.verifier import FileVerifier, path_in_repo
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import is_repo
 from issuer.results.entry import result_file_name
@@ -57,20 +57,22 @@ __all__ = [
     "verify_file",
 ]  # fmt: skip
 
-# A credential, or how to get one: an identity token lives for minutes, so it is fetched when it is used.
+# A credential, or a function that gets one when it is needed: an identity token is valid for minutes.
 Identity: TypeAlias = Credential | Callable[[], Credential]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-# -- have a run signed ------------------------------------------------------------------------------------------------
+# -- get tokens -------------------------------------------------------------------------------------------------------
 
 
 class Client:
-    """An issuer, as one caller asks it. Nothing is asked, and no identity fetched, before a method is called.
-    `identity` is a credential, or a function that gets one; without it each call finds its own (`credential_here`: the
-    environment, or the CI that this runs in). A request is repeated within `patience_s` where nobody decided. Safe to
-    share between threads. Raises SetupError for a URL that is not an issuer's."""
+    """A client for one issuer. It sends no request and fetches no credential before a method is called.
+
+    `identity` is a credential, or a function that gets one. Without it, each call looks for one in the environment or
+    in the CI job (`credential_here`). If the issuer cannot decide, the client repeats the request for up to
+    `patience_s`. Threads may share a client. Raises SetupError if the URL cannot be that of an issuer.
+    """
 
     def __init__(self, url: str, identity: Identity | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self.url = check_url(url)
@@ -78,14 +80,13 @@ class Client:
         self._patience_s = patience_s
 
     def request(self, run: Run | Built, supplied: Supplied | None = None, *, nonce: str = "") -> IssuedToken:
-        """Have the claims of a run signed. `entry` of the answer is what goes into a result file (`put_entry`).
+        """Request a token for the claims of a run. `put_entry` writes the answer's `entry` into a result file.
 
-        `supplied` is what the run does not say. A mock or partial run is taken as `run.claims(supplied,
-        allow_mock=True)` alone. A `nonce`, for reusable credentials, has a repeated job get the same token.
+        `supplied` has the values that the run lacks. Give a mock or partial run as `run.claims(supplied,
+        allow_mock=True)`. With a reusable credential, give the same `nonce` in a repeated job to get the same token.
 
-        Raises InputError (the run lacks something, or may not be used), SetupError (no credential), Refused, or Denied
-        with its checks where a policy refused, Undecided (ask the same again) and VerificationError (the answer is not
-        what was asked for, and nothing of it counts).
+        Raises InputError (the run lacks a value, or may not be used), SetupError (no credential), Refused, Denied with
+        its checks (a policy refused), Undecided (send it again) and VerificationError (the answer does not verify).
         """
         body = _with(request_of(_built(run, supplied)), nonce)
         return request_token(self.url, self._credential(), body, patience_s=self._patience_s)
@@ -93,14 +94,14 @@ class Client:
     def request_batch(
         self, runs: Sequence[Run | Built], supplied: Supplied | None = None, *, nonce: str = ""
     ) -> tuple[IssuedToken, ...]:
-        """Do the same for 1 to 100 runs with one use of the identity: all of them are signed, or none. `supplied` is
-        for every run of them. The tokens are in the order of the runs."""
+        """Request tokens for 1 to 100 runs with one use of the identity: for all of them, or for none. `supplied` is
+        for every run. The tokens are in the order of the runs."""
         body = _with({"results": [request_of(_built(run, supplied)) for run in runs]}, nonce)
         return request_batch(self.url, self._credential(), body, patience_s=self._patience_s)
 
     def explain(self, run: Run | Built, supplied: Supplied | None = None) -> Explained:
-        """Ask what `request` would be answered, and why; nothing is signed or used up. A policy's no is an answer here,
-        and not raised; other errors are those of `request`."""
+        """Ask for the decision about a request and its reasons, without a token and without using up the credential. A
+        denial by a policy is returned, not raised. Other errors are those of `request`."""
         body = request_of(_built(run, supplied))
         return explain_request(self.url, self._credential(), body, patience_s=self._patience_s)
 
@@ -112,14 +113,15 @@ class Client:
         out: Path | str | None = None,
         state: Path | str = KEPT,
     ) -> tuple[Outcome, ...]:
-        """Have runs signed, and open a pull request with the entries in each model's repository, as `issuer submit`.
+        """Request tokens for runs, and open a pull request with the entries in each model's repository, as `issuer
+        submit` does.
 
-        $HF_TOKEN opens it, at $HF_ENDPOINT; with `out` the files go below that folder instead, and no pull request is
-        opened. Tokens that were received are kept in `state`: called again, it goes on where it ended. Returns what
-        became of each repository for which something was ready or is proposed already; main has the rest.
+        It uses $HF_TOKEN at $HF_ENDPOINT. With `out` it writes the files below that folder, and opens no pull request.
+        It keeps received tokens in `state`, and continues from there when it is called again. It returns an outcome for
+        each repository with new or already proposed entries; entries that are on main have no outcome.
 
-        All or nothing until the first pull request: raises as `request` does, Denied with the checks of the first
-        result that is refused, and what the Hub does not take as InputError, Refused, SetupError or Undecided.
+        It opens no pull request before all results have tokens. Raises as `request` does: Denied has the checks of the
+        first refused result. Errors of the Hub are InputError, Refused, SetupError or Undecided.
         """
         listed = [runs] if isinstance(runs, Run) else runs
         results = build_results(listed, Path(), BuildOptions(supplied or Supplied()))
@@ -128,10 +130,10 @@ class Client:
         signed = sign(plan_of(results, place), place, asking, ResumeState(Path(state)))
         for refusal in signed.refusals.values():
             raise Denied(refusal.code, checks=refusal.checks)
-        found = {repo: request for (repo, _), request in signed.open.items()}
-        made = tuple(propose(signed, place, asking))
-        left = found.keys() - {outcome.repo for outcome in made}
-        return (*made, *(Outcome(repo, (), found[repo], 0) for repo in sorted(left)))
+        existing = {repo: request for (repo, _), request in signed.open.items()}
+        outcomes = tuple(propose(signed, place, asking))
+        others = existing.keys() - {outcome.repo for outcome in outcomes}
+        return (*outcomes, *(Outcome(repo, (), existing[repo], 0) for repo in sorted(others)))
 
     def _credential(self) -> Credential:
         if self._identity is None:
@@ -140,21 +142,21 @@ class Client:
 
 
 class AsyncClient:
-    """The same for an event loop: each call is one of `Client` in a thread (`asyncio.to_thread`). A call that is
-    cancelled returns at once, and its request goes on in its thread: asked again, the same request gets the same token
-    where the credential is an identity token that was kept, or the nonce is given."""
+    """A `Client` for an event loop, which makes each call in a thread (`asyncio.to_thread`). A cancelled call returns
+    at once, but its request continues in the thread. With the same identity token or nonce, it gets the same token
+    later."""
 
     def __init__(self, url: str, identity: Identity | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self._client = Client(url, identity, patience_s=patience_s)
 
     async def request(self, run: Run | Built, supplied: Supplied | None = None, *, nonce: str = "") -> IssuedToken:
-        """Have the claims of a run signed, as `Client.request` does."""
+        """Request a token for the claims of a run, as `Client.request` does."""
         return await _in_thread(self._client.request, run, supplied, nonce=nonce)
 
     async def request_batch(
         self, runs: Sequence[Run | Built], supplied: Supplied | None = None, *, nonce: str = ""
     ) -> tuple[IssuedToken, ...]:
-        """Have the claims of 1 to 100 runs signed, as `Client.request_batch` does."""
+        """Request tokens for the claims of 1 to 100 runs, as `Client.request_batch` does."""
         return await _in_thread(self._client.request_batch, runs, supplied, nonce=nonce)
 
     async def submit(
@@ -165,16 +167,16 @@ class AsyncClient:
         out: Path | str | None = None,
         state: Path | str = KEPT,
     ) -> tuple[Outcome, ...]:
-        """Have runs signed and propose them, as `Client.submit` does."""
+        """Request tokens for runs and propose the entries, as `Client.submit` does."""
         return await _in_thread(self._client.submit, runs, supplied, out=out, state=state)
 
     async def explain(self, run: Run | Built, supplied: Supplied | None = None) -> Explained:
-        """Ask what would be answered, as `Client.explain` does."""
+        """Ask for the decision about a request, as `Client.explain` does."""
         return await _in_thread(self._client.explain, run, supplied)
 
 
 async def _in_thread(call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    import asyncio  # who has no event loop does not load one
+    import asyncio  # imported late: `Client` does not need it
 
     return await asyncio.to_thread(call, *arguments, **named)
 
@@ -183,7 +185,7 @@ def _built(run: Run | Built, supplied: Supplied | None) -> Built:
     if isinstance(run, Run):
         return run.claims(supplied or Supplied())
     if supplied is not None:
-        raise ValueError("`supplied` goes into run.claims(supplied), and these claims are made already")
+        raise ValueError("these claims are complete: give `supplied` to run.claims(supplied)")
     return run
 
 
@@ -203,32 +205,32 @@ def verify_file(
     in_repo: str = "",
     benchmark: Benchmark | None = None,
 ) -> tuple[Report, ...]:
-    """Judge every entry of a result file in the model repository `repo` (OWNER/NAME), as `issuer verify` does.
+    """Verify every entry of a result file in the model repository `repo` (OWNER/NAME), as `issuer verify` does.
 
-    `trust` is a trust file, or `trust_issuer(...)`. `received` is when the file came, for who received it: "now", or
-    Unix seconds that you state; None is a reader's question, who cannot know. `in_repo` is the file's place in the
-    repository where `path` is a copy elsewhere; `benchmark` the definition that you vouch for. A verdict is in
-    `report.verdict`, and never in a member of the file.
+    `trust` is a trust file, or the result of `trust_issuer`. `received` is the time when the file was received: "now",
+    or Unix seconds that you vouch for. None means that you do not know it. `in_repo` is the file's path in the
+    repository, if `path` is a copy elsewhere. `benchmark` is a definition that you vouch for. The verdict is
+    `report.verdict`; members of the file cannot contain it.
 
-    Key sets and revocations are fetched and kept as by the command; no receipt is written (`issuer.relying.verifier`).
-    Raises InputError where the file or the trust file cannot be read as one, SetupError for local state, and ValueError
-    where `repo` is not OWNER/NAME. What a server does not answer makes checks `unknown` and raises nothing.
+    Key sets and revocations are fetched and kept as the command does, but no receipt is written
+    (`issuer.relying.verifier`). Raises InputError if the file or the trust file cannot be read, SetupError for local
+    state, and ValueError if `repo` is not OWNER/NAME. If a server does not answer, checks are `unknown`.
     """
     if not is_repo(repo):
-        raise ValueError("repo is OWNER/NAME")
+        raise ValueError("repo must be OWNER/NAME")
     now, file = int(time.time()), Path(path)
     trusted = trust if isinstance(trust, Trusted) else Trusted.by_file(Path(trust), _documents(now), _seen())
     benchmarks = {} if benchmark is None else OneBenchmark(benchmark)
     context = Context(now, witnessed=received == "now", benchmarks=benchmarks, asked=AskedLogs(trusted.trust, now))
     at = now if received == "now" else received
-    verifier = Verifier(trusted.trust, at, context, renew=trusted.renew, lines=True)
+    verifier = FileVerifier(trusted.trust, at, context, renew=trusted.renew, lines=True)
     place = in_repo or path_in_repo(os.path.abspath(file))
     return verifier.verify(files.read(file, strict_yaml.MAX_BYTES), str(file), repo, place)
 
 
 def trust_issuer(url: str, audience: str) -> Trusted:
-    """Trust one issuer, by what it publishes now; `audience` is who you are, as tokens must name you. Raises SetupError
-    for a URL that is not an issuer's."""
+    """Return trust in one issuer, with its currently published keys. `audience` is your name, which tokens must have as
+    `aud`. Raises SetupError if the URL cannot be that of an issuer."""
     return Trusted.in_issuer(url, audience, _documents(int(time.time())), _seen())
 
 

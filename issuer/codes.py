@@ -1,4 +1,4 @@
-"""The append-only registry of codes. Codes are never renamed, removed or given another meaning (contract section 5)."""
+"""The registry of error codes. Codes are never renamed, removed or given another meaning (contract section 5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means: its HTTP status (0: never an HTTP answer), one line of what happened, and what to do next."""
+    """The meaning of a code: its HTTP status (0: never in an HTTP answer), what happened, and the reader's next
+    step."""
 
     status: int
     title: str
@@ -16,12 +17,12 @@ class Meaning:
 
 
 class Code(enum.StrEnum):
-    """The registry. `Code.meaning` says what each member means; `/errors/{code}` shows it to people."""
+    """The registry. Each code has a `meaning`, which the page `/errors/{code}` shows to people."""
 
     meaning: Meaning
 
     def __new__(cls, value: str, status: int, title: str, remedy: str) -> Code:
-        """Make a member that is its text, and carries its meaning."""
+        """Make a member that is text and has its meaning."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = Meaning(status, title, remedy)
@@ -30,12 +31,13 @@ class Code(enum.StrEnum):
     @classmethod
     def named(cls, text: str) -> Code | None:
         """Return the code with this text, or None."""
-        found = cls._value2member_map_.get(text)
-        return found if isinstance(found, cls) else None
+        code = cls._value2member_map_.get(text)
+        return code if isinstance(code, cls) else None
 
     @property
     def retryable(self) -> bool:
-        """408, 429 and 5xx mean that nothing was decided and the same request may be sent again."""
+        """Whether the caller may send the same request again. After 408, 429 and 5xx, the service has decided
+        nothing."""
         return self.meaning.status in {408, 429, 500, 503}
 
     # fmt: off
@@ -46,32 +48,31 @@ class Code(enum.StrEnum):
     )
     REQUEST_DUPLICATE_MEMBER = (
         "request.duplicate_member", 400, "A JSON object names the same member twice.",
-        "Keep one of the two; readers disagree about which one counts.",
+        "Keep one of the two members: readers disagree about which one counts.",
     )
     REQUEST_UNKNOWN_MEMBER = (
         "request.unknown_member", 400, "The request has a member that this endpoint does not know.",
-        "Remove the member or correct its spelling; nothing unknown is ever ignored or signed.",
+        "Remove the member or correct its spelling. The service never ignores or signs unknown members.",
     )
     REQUEST_QUERY = (
-        "request.query", 400,
-        "The query of this URL has a parameter that this endpoint does not read, or a wrong value.",
-        "See the endpoint in /openapi.json: send only its parameters, each once, spelled as there.",
+        "request.query", 400, "The URL's query has an unknown parameter, or a wrong value.",
+        "See the endpoint in /openapi.json. Send only its parameters, each once, with the same spelling.",
     )
     REQUEST_NOT_FOUND = (
-        "request.not_found", 404, "There is nothing at this path.",
+        "request.not_found", 404, "This service has no page at this path.",
         "See /.well-known/eval-token-issuer for the endpoints of this service.",
     )
     REQUEST_METHOD = (
-        "request.method", 405, "This path does not take that HTTP method.",
-        "Use one of the methods in the Allow header.",
+        "request.method", 405, "This path does not allow that HTTP method.",
+        "Use one of the methods in the `Allow` header.",
     )
     REQUEST_TIMEOUT = (
         "request.timeout", 408, "The request body did not arrive in time.",
         "Send the whole body within 10 seconds.",
     )
     REQUEST_TOO_LARGE = (
-        "request.too_large", 413, "The request body is larger than this endpoint takes.",
-        "Send at most 64 KiB to /tokens and 1 MiB to /tokens/batch; put large evidence behind a URL in `artifacts`.",
+        "request.too_large", 413, "The request body is larger than this endpoint allows.",
+        "Send at most 64 KiB to /tokens and 1 MiB to /tokens/batch. For large evidence, put a URL into `artifacts`.",
     )
     REQUEST_MEDIA_TYPE = (
         "request.media_type", 415, "The request body is not application/json.",
@@ -79,116 +80,115 @@ class Code(enum.StrEnum):
     )
     REQUEST_FRAMING = (
         "request.framing", 400,
-        "The HTTP message is malformed, ambiguous, or has too many bytes of headers or trailers.",
+        "The HTTP message is malformed or ambiguous, or its headers or trailers are too large.",
         "Send one Host, and one Content-Length or `Transfer-Encoding: chunked`; at most 64 KiB of headers, chunk "
         "sizes and trailers; no body with `Connection: Upgrade`.",
     )
     NONCE_REQUIRED = (
-        "nonce.required", 400, "A reusable identity must send a nonce with every request.",
-        "Send `nonce`: at least 22 base64url characters of fresh randomness, the same one on a retry.",
+        "nonce.required", 400, "A reusable credential needs a nonce in every request.",
+        "Send `nonce`: at least 22 base64url characters of fresh randomness. Send the same nonce on a retry.",
     )
     NONCE_INVALID = (
-        "nonce.invalid", 400, "The nonce is malformed, or was sent with an identity that must not send one.",
-        "Send 22 to 128 base64url characters; with an OIDC identity token, which is its own use record, send none.",
+        "nonce.invalid", 400, "The nonce is malformed, or the credential does not allow one.",
+        "Send 22 to 128 base64url characters. With an OIDC identity token, which needs no nonce, send none.",
     )
 
     LOG_NO_LEAF = (
         "log.no_leaf", 404, "The transparency log has no such leaf.",
-        "Check `iat` and the token's digest. Refuse a token of this issuer that its log does not have.",
+        "Check `iat` and the token's digest. If both are right, refuse the token: its issuer's log does not have it.",
     )
 
     # -- the identity -----------------------------------------------------------------------------------------------
     IDENTITY_MISSING = (
-        "identity.missing", 401, "The request carries no usable identity.",
+        "identity.missing", 401, "The request has no usable identity.",
         "Send exactly one header `Authorization: Bearer <identity token>`.",
     )
     IDENTITY_MALFORMED = (
-        "identity.malformed", 401, "The credential has no form that an identity provider of this issuer uses.",
-        "Send it exactly as its provider gave it: no quotes, no line break, not cut. The issuer's providers are "
-        "listed in /.well-known/eval-token-issuer.",
+        "identity.malformed", 401, "The credential does not have the form of any identity provider of this issuer.",
+        "Send the credential exactly as its provider gave it: complete, without quotes or line breaks. "
+        "/.well-known/eval-token-issuer lists the issuer's providers.",
     )
     IDENTITY_ISSUER_UNKNOWN = (
         "identity.issuer_unknown", 401, "The token comes from a provider that this issuer does not know.",
-        "Compare its `iss` with `identity_providers` in /.well-known/eval-token-issuer, byte for byte; the "
-        "operator may add a provider.",
+        "Compare `iss` byte for byte with /.well-known/eval-token-issuer, or ask the operator to add the provider.",
     )
     IDENTITY_ALGORITHM_REFUSED = (
-        "identity.algorithm_refused", 401, "The token's algorithm is not one that its provider is registered with.",
-        "Have the provider sign with a registered asymmetric algorithm; `none` and HMAC never are.",
+        "identity.algorithm_refused", 401, "The token's algorithm is not registered for its provider.",
+        "Configure the provider to sign with a registered asymmetric algorithm. `none` and HMAC are never allowed.",
     )
     IDENTITY_KEY_UNKNOWN = (
         "identity.key_unknown", 401, "The provider publishes no usable key with the token's `kid`.",
-        "Fetch a fresh identity token and send it again; if that fails too, the provider's key set is wrong.",
+        "Send a fresh identity token. If that also fails, tell the operator: the provider's key set is wrong.",
     )
     IDENTITY_SIGNATURE_INVALID = (
-        "identity.signature_invalid", 401, "The token's signature does not verify under the provider's key.",
-        "Send the token exactly as the provider gave it: one changed character is enough.",
+        "identity.signature_invalid", 401, "The token's signature does not verify with the provider's key.",
+        "Send the token exactly as the provider gave it: one changed character makes the signature invalid.",
     )
     IDENTITY_EXPIRED = (
         "identity.expired", 401, "The identity token has expired.",
-        "Fetch a fresh identity token immediately before the request; for an access token, get another one.",
+        "Fetch a fresh identity token, or access token, immediately before the request.",
     )
     IDENTITY_NOT_YET_VALID = (
         "identity.not_yet_valid", 401, "The identity token is not valid yet, or was issued in the future.",
-        "Check the clocks of the provider and of this service; 30 seconds of difference are allowed.",
+        "Check the clocks of the provider and of this service: they may differ by 30 seconds.",
     )
     IDENTITY_TOO_OLD = (
         "identity.too_old", 401, "The identity token was issued too long ago.",
         "Fetch a fresh identity token immediately before the request, in the step that sends it.",
     )
     IDENTITY_LIFETIME_TOO_LONG = (
-        "identity.lifetime_too_long", 401, "The identity token lives longer than this issuer allows for its provider.",
-        "Ask the provider for a shorter life, or the operator to raise `max_lifetime_s` for this provider.",
+        "identity.lifetime_too_long", 401, "The identity token's lifetime exceeds its provider's `max_lifetime_s`.",
+        "Configure the provider for a shorter lifetime, or ask the operator to raise its `max_lifetime_s`.",
     )
     IDENTITY_AUDIENCE_MISMATCH = (
-        "identity.audience_mismatch", 401, "The identity token is meant for another audience.",
-        "Request the token for exactly the provider's `audience` in /.well-known/eval-token-issuer, and for it alone.",
+        "identity.audience_mismatch", 401, "The identity token is for another audience.",
+        "Request a token with exactly one audience: the provider's `audience` in /.well-known/eval-token-issuer.",
     )
     IDENTITY_TYPE_REFUSED = (
         "identity.type_refused", 401, "The token's `typ` is not that of an identity token.",
         "Send the identity token of the CI provider, not an access token, a logout token or a verify token.",
     )
     IDENTITY_INACTIVE = (
-        "identity.inactive", 401, "This token is not active: revoked, expired, or not known to its provider.",
-        "Fetch a fresh token; for a personal access token, ask the operator for another one.",
+        "identity.inactive", 401, "This token is not active: it is revoked, expired, or unknown to its provider.",
+        "Fetch a fresh token. If it is a personal access token, ask the operator for another one.",
     )
     IDENTITY_CREDENTIAL_UNKNOWN = (
-        "identity.credential_unknown", 401, "No such credential is registered.",
+        "identity.credential_unknown", 401, "This credential is not registered.",
         "Check the credential for typing errors, or ask the operator for a new one.",
     )
 
     # -- what a registered identity may do --------------------------------------------------------------------------
     INTEGRATION_UNKNOWN = (
-        "integration.unknown", 403, "The token is genuine, but no integration is registered for this identity.",
-        "Ask the operator to register the ids that are shown here. If you named an `integration`, check its spelling.",
+        "integration.unknown", 403, "The token is genuine, but this identity is not registered for any integration.",
+        "Ask the operator to register the ids in the answer. If you named an `integration`, check its spelling.",
     )
     INTEGRATION_AMBIGUOUS = (
         "integration.ambiguous", 403, "More than one registered identity matches this token.",
-        "Ask the operator to tell the registered identities apart by a pin or an exact requirement.",
+        "Ask the operator to add a pin or an exact requirement that only one of these identities has.",
     )
     INTEGRATION_SUSPENDED = (
         "integration.suspended", 403, "The integration is suspended.",
-        "Ask the contacts of the integration or the operator of this service.",
+        "Ask the contacts of the integration, or the operator of this service.",
     )
     INTEGRATION_STOPPED = (
-        "integration.stopped", 403, "The operator has stopped this caller, or everybody, for the time being.",
-        "Wait until the operator lifts the stop; the same request, with a fresh identity, may then pass.",
+        "integration.stopped", 403, "The operator has stopped this caller, or all callers, for now.",
+        "Wait until the operator lifts the stop. Then send the same request again, with a fresh identity.",
     )
     INTEGRATION_STAGED = (
-        "integration.staged", 403, "The integration is staged: judged and audited, never issued.",
+        "integration.staged", 403, "The integration is staged: its requests are decided and audited, but get no token.",
         "Ask the operator to activate the integration.",
     )
     IDENTITY_CLAIM_MISSING = (
         "identity.claim_missing", 403, "The identity token lacks a claim that the integration's policy requires.",
-        "Run the job so that the provider sets the claim, for example in the required environment.",
+        "Run the job in a way that makes the provider set the claim, for example in the required environment.",
     )
     IDENTITY_CLAIM_MISMATCH = (
         "identity.claim_mismatch", 403, "A claim of the identity token is not what the integration's policy requires.",
-        "Use the workflow, branch, environment or scope that is registered, or ask the operator to change the policy.",
+        "Use the registered workflow, branch, environment or scope, or ask the operator to change the policy.",
     )
     IDENTITY_EVENT_FORBIDDEN = (
-        "identity.event_forbidden", 403, "The job was started by an event that is not allowed.",
-        "Start the job by a push, a schedule, a release or by hand; events that strangers can cause are refused.",
+        "identity.event_forbidden", 403, "An event that is not allowed started the job.",
+        "Start the job by a push, a schedule, a release or by hand. Events that strangers can cause are refused.",
     )
     IDENTITY_REGISTRATION_EXPIRED = (
         "identity.registration_expired", 403, "The registration of this identity has expired.",
@@ -196,11 +196,11 @@ class Code(enum.StrEnum):
     )
     POLICY_FRAMEWORK = (
         "policy.framework", 403, "The integration may not speak for this framework.",
-        "Send the framework name that the integration is registered for.",
+        "Send the name of a framework for which the integration is registered.",
     )
     POLICY_VERSION = (
         "policy.version", 403, "The integration may not speak for this version of the framework.",
-        "Run a registered version, or ask the operator to extend the range.",
+        "Run a registered version, or ask the operator to extend the range of versions.",
     )
     POLICY_BENCHMARK = (
         "policy.benchmark", 403, "The integration may not have results of this benchmark signed.",
@@ -223,43 +223,43 @@ class Code(enum.StrEnum):
         "Leave `audience` out, or send one for which the integration is registered.",
     )
     POLICY_COMMAND = (
-        "policy.command", 403, "This integration's policy wants the command of the run, and there is none.",
+        "policy.command", 403, "This integration's policy requires the command of the run, and the request has none.",
         "Send `framework.command`: the command line that ran the evaluation, without secrets.",
     )
     ABUSE_QUARANTINED = (
-        "abuse.quarantined", 403, "This identity is quarantined for a while.",
-        "The answer says why, and when it ends by itself: mend the cause before, or ask the operator of this service.",
+        "abuse.quarantined", 403, "This identity is quarantined for some time.",
+        "The answer has the reason and the end. Remove the cause before the end, or ask the operator of this service.",
     )
     IDENTITY_NETWORK_FORBIDDEN = (
         "identity.network_forbidden", 403, "This credential may not be used from this address.",
-        "Send the request from a network that the token was created for, or ask the operator for another token.",
+        "Send the request from a network that this credential allows, or ask the operator for another one.",
     )
     IDENTITY_REPLAYED = (
         "identity.replayed", 409,
         "This identity token is spent: by another request, or by this one, whose token has expired or lost its key.",
-        "Fetch a fresh identity token; only the identical request may repeat one, while its token is good.",
+        "Fetch a fresh identity token. Only the identical request may reuse one, while its token is good.",
     )
     NONCE_REUSED = (
         "nonce.reused", 409,
         "This nonce is spent: by another request, or by this one, whose token has expired or lost its key.",
-        "Use a fresh nonce; only the identical request may repeat one, while its token is good.",
+        "Use a fresh nonce. Only the identical request may reuse one, while its token is good.",
     )
     TOKEN_REVOKED = (
-        "token.revoked", 409, "The issuer has revoked this token, or what this integration has signed at this time.",
-        "Publish nothing of it. Ask the operator why; what is then found good is a new request, with a fresh identity.",
+        "token.revoked", 409, "The issuer has revoked this token, or this integration's tokens from this time.",
+        "Do not publish it. Ask the operator for the reason. Results that prove good need a new request and identity.",
     )
 
     # -- what a run says --------------------------------------------------------------------------------------------
     CLAIMS_INVALID = (
         "claims.invalid", 422, "The run claims break a rule of the data contract.",
-        "Correct the members that are named here; /schemas has the schema of the claims.",
+        "Correct the members that the answer names. /schemas has the schema of the claims.",
     )
     CLAIMS_NUMBER = (
-        "claims.number", 422, "A number cannot be carried exactly.",
-        "Send a finite number of at most 17 significant digits; integers up to 2^53 - 1.",
+        "claims.number", 422, "A double cannot represent a number exactly.",
+        "Send finite numbers with at most 17 significant digits, and integers up to 2^53 - 1.",
     )
     CLAIMS_DUPLICATE_METRIC = (
-        "claims.duplicate_metric", 422, "The same metric and slice, or the same result, is sent twice.",
+        "claims.duplicate_metric", 422, "The request has the same metric and slice, or the same result, twice.",
         "Send each pair of `metric_id` and `slice` once per result, and each result once per batch.",
     )
     CLAIMS_REVISION = (
@@ -268,204 +268,203 @@ class Code(enum.StrEnum):
     )
     CLAIMS_SECRET = (
         "claims.secret", 422, "The command, or another text of the result, seems to contain a secret.",
-        "Take it out, or name an environment variable instead ($HF_TOKEN); rotate the secret, it was sent.",
+        "Remove it, or name an environment variable ($HF_TOKEN). Replace the secret, because it has been sent.",
     )
     CLAIMS_DIGEST_MISMATCH = (
-        "claims.digest_mismatch", 422, "A digest that was sent is not the digest of what was sent.",
-        "Compare what your client hashes with RFC 8785 (JCS), or send no digest; `issuer results digest` computes "
-        "both.",
+        "claims.digest_mismatch", 422, "A digest in the request does not match the content of the request.",
+        "Compare your hash's input with RFC 8785 (JCS), or send no digest. `issuer results digest` computes both.",
     )
     CLAIMS_TOO_LARGE = (
-        "claims.too_large", 422, "The token for this run would be larger than 16 KiB, or than the signing key takes.",
-        "Send fewer metrics, or shorter identifiers and command.",
+        "claims.too_large", 422, "The token would be larger than 16 KiB, or than the signing key can sign.",
+        "Send fewer metrics, shorter identifiers or a shorter command.",
     )
     DETAILS_INVALID = (
         "details.invalid", 422, "The details of the run break a rule of the data contract.",
-        "Correct the members that are named here; /schemas has the schema of the details.",
+        "Correct the members that the answer names. /schemas has the schema of the details.",
     )
 
     # -- not now ----------------------------------------------------------------------------------------------------
     RATE_SOURCE = (
         "rate.source", 429, "Too many refused requests came from this address.",
-        "Wait as long as Retry-After says; genuine tokens from this address are still served.",
+        "Wait as long as `Retry-After` says. Genuine tokens from this address are still served.",
     )
     RATE_IDENTITY = (
         "rate.identity", 429, "This identity has reached its rate limit.",
-        "Wait as long as Retry-After says and send the same request again.",
+        "Wait as long as `Retry-After` says, and send the same request again.",
     )
     RATE_INTEGRATION = (
         "rate.integration", 429, "This integration has reached its rate limit.",
-        "Wait as long as Retry-After says and send the same request again.",
+        "Wait as long as `Retry-After` says, and send the same request again.",
     )
     INTERNAL = (
-        "internal", 500, "The service failed in a way that it did not foresee.",
-        "Send the same request again; report `request_id` to the operator if it fails again.",
+        "internal", 500, "The service failed unexpectedly.",
+        "Send the same request again. If it fails again, report `request_id` to the operator.",
     )
     SERVICE_BUSY = (
-        "service.busy", 503, "This service has as many requests under way as it takes.",
-        "Send the same request again, with the same identity token, when Retry-After has passed.",
+        "service.busy", 503, "This service has as many requests in progress as it allows.",
+        "Wait as long as `Retry-After` says, and send the same request again, with the same identity token.",
     )
     DEPENDENCY_STATE = (
-        "dependency.state", 503, "The issuer's store of limits and uses cannot be reached.",
+        "dependency.state", 503, "The service cannot reach its store of limits and uses.",
         "Send the same request again, with the same identity token.",
     )
     DEPENDENCY_STATE_RESET = (
-        "dependency.state_reset", 503, "The issuer's store has lost its memory since this identity token was issued.",
-        "Fetch a fresh identity token and send the request again.",
+        "dependency.state_reset", 503, "The service's store has lost its records since this identity token was issued.",
+        "Fetch a fresh identity token, and send the request again.",
     )
     DEPENDENCY_ISSUER_KEYS = (
-        "dependency.issuer_keys", 503, "The identity provider's keys cannot be had right now.",
+        "dependency.issuer_keys", 503, "The service cannot get the identity provider's keys right now.",
         "Send the same request again.",
     )
     DEPENDENCY_INTROSPECTION = (
-        "dependency.introspection", 503, "The identity provider cannot be asked about this token right now.",
+        "dependency.introspection", 503, "The service cannot ask the identity provider about this token right now.",
         "Send the same request again, with the same nonce.",
     )
     DEPENDENCY_CREDENTIALS = (
-        "dependency.credentials", 503, "The registered personal access tokens cannot be read right now.",
+        "dependency.credentials", 503, "The service cannot read its registered personal access tokens right now.",
         "Send the same request again, with the same nonce.",
     )
     DEPENDENCY_SIGNER = (
-        "dependency.signer", 503, "The signing key cannot be used right now.",
+        "dependency.signer", 503, "The service cannot use its signing key right now.",
         "Send the same request again, with the same identity token.",
     )
     DEPENDENCY_LOG = (
-        "dependency.log", 503, "The transparency log cannot be written right now.",
+        "dependency.log", 503, "The service cannot write to the transparency log right now.",
         "Send the same request again, with the same identity token.",
     )
     DEPENDENCY_LOG_READ = (
-        "dependency.log_read", 503, "The transparency log cannot be read right now.",
-        "Ask again when Retry-After has passed; this says nothing of what is in the log.",
+        "dependency.log_read", 503, "The service cannot read the transparency log right now.",
+        "Wait as long as `Retry-After` says, and ask again. This answer does not say that the log lacks anything.",
     )
     LOG_PENDING = (
-        "log.pending", 503, "No checkpoint that shows this has reached the quorum of witnesses yet.",
-        "Ask again when Retry-After has passed; what is asked for is in the log, and stays there.",
+        "log.pending", 503, "No checkpoint that includes this leaf has reached the quorum of witnesses yet.",
+        "Wait as long as `Retry-After` says, and ask again. The leaf is in the log, and stays there.",
     )
     DEPENDENCY_AUDIT = (
-        "dependency.audit", 503, "The audit record cannot be written right now: no audit, no token.",
+        "dependency.audit", 503, "The service cannot write its audit file right now, and signs nothing without it.",
         "Send the same request again, with the same identity token.",
     )
 
     # -- files ------------------------------------------------------------------------------------------------------
     FILE_UNREADABLE = (
-        "file.unreadable", 0, "There is no such file, or it cannot be read.",
-        "Check the path, and with `ls -l` who may read the file.",
+        "file.unreadable", 0, "The file does not exist, or cannot be read.",
+        "Check the path, and the file's owner and mode with `ls -l`.",
     )
     FILE_TOO_LARGE = (
-        "file.too_large", 0, "The file has more bytes, levels or values than its kind may have.",
-        "Make it smaller, or make several of it; the limit is named.",
+        "file.too_large", 0, "The file has more bytes, levels or values than this kind of file may have.",
+        "Make the file smaller, or split it. The message names the limit.",
     )
     FILE_ENCODING = (
-        "file.encoding", 0, "The file is not plain UTF-8, or holds characters that readers disagree about.",
-        "Save it as UTF-8 without a byte order mark.",
+        "file.encoding", 0, "The file is not plain UTF-8, or has characters that readers disagree about.",
+        "Save the file as UTF-8 without a byte order mark. If the message names a character, remove it.",
     )
     FILE_SYNTAX = (
         "file.syntax", 0, "The file is not well-formed YAML or JSON.",
-        "Correct the text at the line and column that are named.",
+        "Correct the text at the line and column that the message names.",
     )
     FILE_DUPLICATE_KEY = (
-        "file.duplicate_key", 0, "A map names the same key twice.",
-        "Keep one of the two; readers disagree about which one counts.",
+        "file.duplicate_key", 0, "A map has the same key twice.",
+        "Keep one of the two keys: readers disagree about which one counts.",
     )
     FILE_FEATURE = (
-        "file.feature", 0, "The file uses a YAML feature that is refused here.",
-        "Write the value out, without anchors, aliases, tags, merge keys or several documents.",
+        "file.feature", 0, "The file uses a YAML feature that is not allowed here.",
+        "Write the value itself, without anchors, aliases, tags, merge keys or several documents.",
     )
     FILE_SCALAR = (
-        "file.scalar", 0, "YAML readers disagree about what this plain value is.",
-        "Quote it if it is text; write a plain decimal number if it is a number.",
+        "file.scalar", 0, "YAML readers disagree about the meaning of this plain value.",
+        "Put text in double quotes. Write a number as a plain decimal number.",
     )
     FILE_NUMBER = (
-        "file.number", 0, "A number cannot be carried exactly.",
-        "Write a finite number of at most 17 significant digits; integers up to 2^53 - 1.",
+        "file.number", 0, "A double cannot represent a number exactly.",
+        "Write finite numbers with at most 17 significant digits, and integers up to 2^53 - 1.",
     )
     FILE_UNSAFE = (
-        "file.unsafe", 0, "Others may write to a file or folder that decides what is signed.",
-        "Run the `chmod` that is named, after a look at what is there.",
+        "file.unsafe", 0, "Other users may write to a file or folder that decides what is signed.",
+        "Check the content, then run the `chmod` command in the message.",
     )
     FILE_SCHEMA = (
-        "file.schema", 0, "The file has a member that is missing or of the wrong type.",
-        "Correct the member that is named; the README of this kind of file shows an example of each.",
+        "file.schema", 0, "The file lacks a member, or has one of the wrong type.",
+        "Correct the member that the message names. The README for this kind of file has an example of each member.",
     )
     FILE_UNKNOWN_MEMBER = (
-        "file.unknown_member", 0, "The file has a member that its kind does not have.",
-        "Correct the spelling of the member, or leave it out; nothing unknown is ever ignored.",
+        "file.unknown_member", 0, "The file has an unknown member.",
+        "Correct the spelling of the member, or remove it. Unknown members are never ignored.",
     )
     FILE_RULE = (
-        "file.rule", 0, "The file breaks a rule of its kind.",
-        "Change what stands at the place that is named; the message says what is allowed.",
+        "file.rule", 0, "The file breaks a rule for this kind of file.",
+        "Change the value at the place that the message names. The message says what is allowed.",
     )
     POLICY_TEST_FAILED = (
-        "policy.test_failed", 0, "A policy does not decide one of its own tests as the test expects.",
-        "Correct the policy if the test says what you want, the test if it does not; `issuer policy test` shows why.",
+        "policy.test_failed", 0, "A policy decides one of its tests differently from what the test expects.",
+        "Run `issuer policy test` for the reason. Correct the test if it is wrong, otherwise the policy.",
     )
     LINT_UNTESTED = (
         "lint.untested", 0, "A policy has no test, or none that expects a refusal.",
-        "Add `tests` to the file: a run that is to be signed, and the nearest one that is not.",
+        "Add `tests` to the file: a run that must get a token, and the most similar run that must not.",
     )
     LINT_SHADOWED = (
         "lint.shadowed", 0, "A rule of a policy has no effect, because another one already grants more.",
-        "Remove the wider grant, or this one.",
+        "Remove the wider grant or this one.",
     )
     LINT_PATTERN_ANY = (
-        "lint.pattern_any", 0, "A requirement is met by nearly every value.",
-        "Name the values that are meant, or leave the requirement out.",
+        "lint.pattern_any", 0, "Nearly every value meets a requirement.",
+        "Name the values that you mean, or remove the requirement.",
     )
     LINT_PATTERN_EMPTY = (
-        "lint.pattern_empty", 0, "A pattern is met by the empty text.",
-        "Have it demand at least one character.",
+        "lint.pattern_empty", 0, "The empty text meets a pattern.",
+        "Change the pattern to require at least one character.",
     )
     LINT_NAME_UNPINNED = (
-        "lint.name_unpinned", 0, "A readable name is required without the id that it belongs to.",
-        "Pin the id: names can be taken over by others, so a name only warns.",
+        "lint.name_unpinned", 0, "A policy requires a readable name without the id that it belongs to.",
+        "Pin the id. Another party can take over a name, so a wrong name only causes a warning.",
     )
     LINT_PIN_UNNAMED = (
-        "lint.pin_unnamed", 0, "An id is pinned without the name that people know it by.",
-        "Give the name under `names`; a renaming then shows as a warning.",
+        "lint.pin_unnamed", 0, "A policy pins an id without its readable name.",
+        "Give the name under `names`. If it changes later, you get a warning.",
     )
     LINT_IDENTITY_EXPIRED = (
         "lint.identity_expired", 0, "An identity has expired.",
-        "Renew it or take it out of the policy.",
+        "Set a later `expires` for the identity, or remove it from the policy.",
     )
     LINT_CASE = (
-        "lint.case", 0, "A value differs in upper and lower case from what tokens say.",
-        "Spell it exactly as the provider does: values are compared byte for byte.",
+        "lint.case", 0, "A value has upper and lower case letters that tokens do not have.",
+        "Spell the value exactly as the provider does: values are compared byte for byte.",
     )
     LINT_FRAMEWORK_SHARED = (
         "lint.framework_shared", 0, "Two integrations may speak for one framework.",
-        "Give it to the integration whose framework it is; who else runs it becomes an identity of that integration.",
+        "Grant it only to the integration that owns it. Add the other callers as identities of that integration.",
     )
     LINT_NO_EFFECT = (
-        "lint.no_effect", 0, "A rule of a policy about abuse can have no effect.",
-        "Give it a value that can have one, or leave it out: then its default counts.",
+        "lint.no_effect", 0, "An abuse rule of a policy cannot have an effect.",
+        "Give the rule a value that has an effect, or remove it, so that its default applies.",
     )
     RESULT_FILE_NAME = (
-        "result.file_name", 0, "A result file is not named after its benchmark.",
-        "Rename the file as the message says; in `.eval_results/` each benchmark has a file of its own.",
+        "result.file_name", 0, "The name of a result file does not match its benchmark.",
+        "Rename the file as the message says. In `.eval_results/`, each benchmark has a separate file.",
     )
     RESULT_UNBOUND = (
-        "result.unbound", 0, "An entry lacks what a verify token binds.",
-        "Add the member; without it no token can be issued for this entry, and none verifies.",
+        "result.unbound", 0, "An entry lacks a member that a verify token binds.",
+        "Add the member. Without it, this entry cannot get a token, and no token for it verifies.",
     )
     RESULT_PROFILE = (
-        "result.profile", 0, "An entry does not have the form that readers of the profile need.",
-        "Write it with `issuer results fmt --profile PROFILE --benchmark eval.yaml`, or lint it as what it is.",
+        "result.profile", 0, "An entry does not have the form that readers of this profile need.",
+        "Run `issuer results fmt --profile PROFILE --benchmark eval.yaml`, or lint it with another `--profile`.",
     )
     RESULT_UNKNOWN_MEMBER = (
-        "result.unknown_member", 0, "An entry has a member that no reader knows.",
-        "Correct its spelling, or move it under `run`; as it stands it is kept, and bound by the content digest.",
+        "result.unknown_member", 0, "An entry has an unknown member.",
+        "Correct its spelling, or move it under `run`. The content digest also binds unknown members.",
     )
     RESULT_TOKEN = (
-        "result.token", 0, "What stands as verify token is not one.",
-        "Ask the issuer for a token with `issuer token request`, or remove the member.",
+        "result.token", 0, "The verify token of an entry is not a token.",
+        "Request a token with `issuer token request`, or remove the member.",
     )
     RESULT_VALUE = (
         "result.value", 0, "`value` is not the score of the primary metric.",
         "Write the score of the primary metric, without a slice, or remove `value`.",
     )
     RESULT_REPEATED = (
-        "result.repeated", 0, "An entry repeats another one of the file.",
-        "Keep one of the two.",
+        "result.repeated", 0, "An entry repeats another entry of the file.",
+        "Keep one of the two entries.",
     )
     RESULT_UNDEFINED = (
         "result.undefined", 0, "An entry names a task or metric that the benchmark does not define.",
@@ -473,19 +472,19 @@ class Code(enum.StrEnum):
     )
     BENCHMARK_ABSENT = (
         "benchmark.absent", 0, "The file is YAML, but not a benchmark definition.",
-        "A benchmark's `eval.yaml` is a map with `tasks`, and with `metrics` in the target form.",
+        "Give a benchmark's `eval.yaml`: a map with `tasks`, and in the target form also with `metrics`.",
     )
     BENCHMARK_RULE = (
         "benchmark.rule", 0, "A benchmark definition breaks a rule.",
-        "Correct the member at the place that is named, or add it there.",
+        "Correct or add the member at the place that the message names.",
     )
     JWS_MALFORMED = (
         "jws.malformed", 0, "A token, receipt or list is not a compact JWS, the form of signed JSON.",
-        "Take it exactly as it was issued; check for line breaks, quotes and truncation.",
+        "Use the text exactly as it was issued. Check it for line breaks and quotes, and that it is complete.",
     )
     KEY_UNSAFE = (
-        "key.unsafe", 0, "A private key file can be read by others, or is not a private key file.",
-        "Give it mode 0600 and the service's owner.",
+        "key.unsafe", 0, "Other users can read a private key file, or it is not a private key file.",
+        "Set the file's mode to 0600, and its owner to the service's user.",
     )
     KEY_UNUSABLE = (
         "key.unusable", 0, "A key is of the wrong kind, too weak, or encrypted without a passphrase.",
@@ -493,182 +492,178 @@ class Code(enum.StrEnum):
     )
     KEY_HISTORY = (
         "key.history", 0, "The history of the signing keys cannot be read, or does not allow this.",
-        "If a line is damaged, restore `key-history.jsonl` from a backup; keys/README.md says what is allowed when.",
+        "If a line is damaged, restore `key-history.jsonl` from a backup. For the allowed steps, see keys/README.md.",
     )
     KEY_STEP = (
-        "key.step", 0, "This step of a key's life is not allowed now.",
-        "Run `issuer keys rotate --plan` to see what will be, and when.",
+        "key.step", 0, "This step in a key's lifecycle is not allowed now.",
+        "Run `issuer keys rotate --plan` to see the next steps and their times.",
     )
     KEY_UNKNOWN = (
-        "key.unknown", 0, "There is no signing key with this id.",
-        "`issuer keys list` names the keys; give one as it is named there.",
+        "key.unknown", 0, "This issuer has no signing key with this id.",
+        "Give an id that `issuer keys list` shows.",
     )
     REVOCATIONS_FULL = (
-        "revocations.full", 0, "There is no room for more in the list of revocations, or in its record.",
-        "Revoke an interval of the integration in place of its tokens one by one, or the signing key.",
+        "revocations.full", 0, "The list of revocations, or their record, is full.",
+        "Revoke an interval of the integration, in place of single tokens, or revoke the signing key.",
     )
     WITNESS_STATE = (
-        "witness.state", 0, "The state of a witness of transparency logs is missing, is not one, or is there already.",
-        "Give the folder that `issuer witness init` made. If its state is lost, make another witness by another name.",
+        "witness.state", 0, "The state of a transparency log's witness is missing or malformed, or exists already.",
+        "Give the folder that `issuer witness init` made. If its state is lost, make a new witness with another name.",
     )
     SETTINGS_INVALID = (
         "settings.invalid", 0, "A setting, option or variable is missing or not usable.",
-        "Correct what is named here. deploy/README.md explains each setting, `issuer help environment` lists the "
-        "variables.",
+        "Correct it. deploy/README.md explains each setting, `issuer help environment` lists the variables.",
     )
     CACHE_UNSAFE = (
-        "cache.unsafe", 0, "Others can write where key sets or revocation lists are kept.",
-        "Run `chmod 700` on the folder that is named, or give another one with the option that is named.",
+        "cache.unsafe", 0, "Other users can write to the folder that keeps key sets or revocation lists.",
+        "Run `chmod 700` on the folder that the message names, or give another folder with the option that it names.",
     )
     RECEIPT_FOLDER = (
-        "receipt.folder", 0, "A folder of receipts cannot be used as it is.",
-        "Make the folder, or room in it, or move away what lies in a receipt's place. Keep every receipt: none can be "
-        "made again.",
+        "receipt.folder", 0, "A folder of receipts is not usable.",
+        "Make the folder, free space, or move away the file with a receipt's name. Keep receipts: each is unique.",
     )
     STATE_UNSAFE = (
-        "state.unsafe", 0, "The store may forget what it must remember.",
-        "Do what the sentence says: a use that the store forgets lets an identity token be used twice. `issuer doctor "
-        "--server` judges all of the store.",
+        "state.unsafe", 0, "The store may lose records that it must keep.",
+        "Follow the message: a lost use lets a token be used twice. `issuer doctor --server` checks the store.",
     )
     STATE_UNREACHABLE = (
         "state.unreachable", 0, "The store, or the database of the log, cannot be reached at start.",
-        "Check that it runs, and the URL and password that the settings have for it; then start again.",
+        "Check that it runs, and check its URL and password in the settings. Then start again.",
     )
     LOG_ABSENT = (
-        "log.absent", 0, "There is no transparency log where the settings say, or it is another one.",
-        "Check `log.origin` and `log.database`. The service never begins a log by itself; `issuer log init` does.",
+        "log.absent", 0, "The settings name a transparency log that does not exist, or a different one.",
+        "Check `log.origin` and `log.database`. Only `issuer log init` makes a new log; the service never does.",
     )
     LOG_UNRECORDED = (
-        "log.unrecorded", 0, "No record outside of the transparency log's database says how far it was published.",
-        "Bring a record back; or, sure that the database is the newest, run `issuer log accept --size --root`.",
+        "log.unrecorded", 0, "No record outside the transparency log's database shows how much was published.",
+        "Bring a record back. If you are sure that the database is the newest, run `issuer log accept --size --root`.",
     )
     LOG_ROLLBACK = (
-        "log.rollback", 0, "The transparency log's database is older than what was published, or other than that.",
-        "Append what is missing with `issuer log restore`; never go on without it, that would be a fork.",
+        "log.rollback", 0, "The transparency log's database is older than the published log, or differs from it.",
+        "Append the missing leaves with `issuer log restore`. Never continue without them: that would fork the log.",
     )
     DEPENDENCY_AUTHORIZATION_SERVER = (
-        "dependency.authorization_server", 0, "The OAuth server gives no access token right now.",
-        "Run the command again later; if it stays so, check --oauth or --token-endpoint.",
+        "dependency.authorization_server", 0, "The OAuth server does not give an access token right now.",
+        "Run the command again later. If it fails again, check `--oauth` or `--token-endpoint`.",
     )
     DEPENDENCY_KEY_SET = (
-        "dependency.key_set", 0, "The issuer's key set cannot be fetched, and without it no answer can be checked.",
-        "Check the issuer's URL, then run the command again: the same request with the same identity token or "
-        "nonce gets the same token.",
+        "dependency.key_set", 0, "The client cannot fetch the issuer's key set, and cannot check an answer without it.",
+        "Check the issuer's URL, then run the command again: the same identity or nonce gets the same token.",
     )
     ANSWER_UNVERIFIED = (
-        "answer.unverified", 0, "What the issuer answered is not what it was asked for, or does not verify.",
-        "Use nothing of it. Check the issuer's URL and this machine's clock; then show its operator what is said here.",
+        "answer.unverified", 0, "The issuer's answer does not match the request, or does not verify.",
+        "Do not use it. Check the issuer's URL and this machine's clock, then send this message to its operator.",
     )
     LOG_MALFORMED = (
         "log.malformed", 0, "A leaf, tile, note, checkpoint or proof of a transparency log is not well-formed.",
-        "Take it exactly as the log serves it. If it is that, the log is faulty: show its operator what is said here.",
+        "Use the file exactly as the log serves it. If you did, the log is faulty: send this message to its operator.",
     )
     LOG_POLICY = (
         "log.policy", 0, "The witness policy of a transparency log breaks a rule.",
-        "Correct the line that is named; c2sp.org/tlog-policy has the format.",
+        "Correct the line that the message names. c2sp.org/tlog-policy has the format.",
     )
     LOG_SIGNATURE = (
         "log.signature", 0, "A checkpoint is not signed by a trusted log, or a signature of a known key is bad.",
-        "Trust nothing of it; compare the policy's `log` lines with the keys that the log's operator published.",
+        "Do not trust it. Compare the policy's `log` lines with the keys that the log's operator published.",
     )
     LOG_QUORUM = (
         "log.quorum", 0, "Too few of the trusted witnesses have cosigned a checkpoint.",
-        "Fetch the proof again later, when more witnesses have cosigned; else see what the policy asks for.",
+        "Fetch the proof again later, when more witnesses have cosigned. Or check the quorum in the policy.",
     )
     LOG_UNVERIFIED = (
-        "log.unverified", 0, "A transparency log is not what its checkpoint, or this reader's witness policy, says.",
-        "Keep what was served and what is said here; ask the log's operator, and read another mirror of it.",
+        "log.unverified", 0, "A transparency log does not match its checkpoint, or the reader's witness policy.",
+        "Keep the files from the log, and this message. Ask the log's operator, and read another mirror of it.",
     )
     LOG_UNAVAILABLE = (
-        "log.unavailable", 0, "The public files of a transparency log cannot be had right now.",
-        "Run the command again later; if it stays so, read another mirror, or ask the log's operator.",
+        "log.unavailable", 0, "The public files of a transparency log are not available right now.",
+        "Run the command again later. If it fails again, read another mirror, or ask the log's operator.",
     )
     DEV_ABSENT = (
-        "dev.absent", 0, "It is not known which throw-away issuer is meant.",
-        "Start `issuer dev` in another terminal; where several run, choose one by --port.",
+        "dev.absent", 0, "The command does not find the sandbox issuer, or finds several.",
+        "Start `issuer dev` in another terminal. If several are running, choose one with `--port`.",
     )
     DEV_JOB = (
-        "dev.job", 0, "No job of this kind can be played.",
-        "See `issuer dev token --help`; a claim that no option sets is set by --claim NAME=TEXT.",
+        "dev.job", 0, "The sandbox cannot simulate a job of this kind.",
+        "See `issuer dev token --help`. Set a claim without an option by `--claim NAME=TEXT`.",
     )
     POLICY_NEW = (
-        "policy.new", 0, "No policy can be made from this token.",
-        "Take the token of a job that shall have results signed, or write the policy by hand: policies/REFERENCE.md.",
+        "policy.new", 0, "This token does not have what a new policy needs.",
+        "Give the token of a job that may get results signed, or write the policy by hand: policies/REFERENCE.md.",
     )
 
     # -- the command line -------------------------------------------------------------------------------------------
     CREDENTIAL_ABSENT = (
-        "credential.absent", 0, "There is no identity token here, nor another credential.",
+        "credential.absent", 0, "The command has not found an identity token or other credential.",
         "`issuer help credentials` shows each way to give one.",
     )
     CREDENTIAL_UNUSABLE = (
-        "credential.unusable", 0, "The credential that was given cannot be used.",
-        "Give it exactly as its provider gave it, in one way alone; `issuer help credentials` shows each.",
+        "credential.unusable", 0, "The given credential cannot be used.",
+        "Give it exactly as its provider gave it, and in only one way. `issuer help credentials` shows each way.",
     )
     URL_INVALID = (
         "url.invalid", 0, "A URL cannot be used.",
         "Give https://HOST, with a path if it has one, and without a name, password, query or fragment.",
     )
     DEPENDENCY_SERVER = (
-        "dependency.server", 0, "A server gives no answer, or none that can be used.",
-        "Check its URL and the network; then run the command again.",
+        "dependency.server", 0, "A server does not answer, or its answer cannot be used.",
+        "Check its URL and the network, then run the command again.",
     )
     PAT_UNKNOWN = (
-        "pat.unknown", 0, "There is no personal access token with this id.",
-        "`issuer pat list` shows the ids of all of them.",
+        "pat.unknown", 0, "No personal access token has this id.",
+        "`issuer pat list` shows the ids of all tokens.",
     )
     PACKAGE_MISSING = (
-        "package.missing", 0, "A package that this command needs is not installed.",
-        "Install it, as said here, where `issuer` is installed.",
+        "package.missing", 0, "This command needs a package that is not installed.",
+        "Install the package as the message says, in the environment of `issuer`.",
     )
     MACHINE_FAILED = (
-        "machine.failed", 0, "A file or folder of this machine cannot be read or written.",
-        "Make room, or change the path, its owner or its mode; then run the command again.",
+        "machine.failed", 0, "A file or folder on this machine cannot be read or written.",
+        "Free some space, or change the path, its owner or its mode. Then run the command again.",
     )
     SERVICE_ADDRESS = (
         "service.address", 0, "The service cannot listen at its address.",
-        "Change `host` or `port` (below 1024 only root may listen); `ss -ltnp` shows who has one that is in use.",
+        "Change `host` or `port`. Ports below 1024 are only for root. `ss -ltnp` shows which program uses a port.",
     )
 
     # -- the Hub ----------------------------------------------------------------------------------------------------
     HUB_TOKEN = (
-        "hub.token", 0, "There is no token of the Hub here, or one that the Hub does not know.",
-        "Make one with write access under Settings, Access Tokens of your account on the Hub; give it as $HF_TOKEN.",
+        "hub.token", 0, "There is no Hub token, or the Hub does not know it.",
+        "Make a token with write access on the Hub under Settings, Access Tokens, and give it as $HF_TOKEN.",
     )
     HUB_FORBIDDEN = (
-        "hub.forbidden", 0, "The Hub does not let this account do that in this repository.",
-        "Use a token that may write and open pull requests; its owner may also have turned pull requests off.",
+        "hub.forbidden", 0, "The Hub does not allow this account to do that in this repository.",
+        "Use a token that may write and open pull requests. Also check whether the owner turned pull requests off.",
     )
     HUB_GATED = (
-        "hub.gated", 0, "The repository is gated, and this account has not been let in.",
-        "Ask for access on the repository's page on the Hub, as the account whose token this is.",
+        "hub.gated", 0, "The repository is gated, and this account does not have access.",
+        "Request access on the repository's page on the Hub, with the account of this token.",
     )
     HUB_NOT_FOUND = (
         "hub.not_found", 0, "The Hub has no such repository or commit, or does not show it to this account.",
-        "Check the spelling; of a private repository, give a token in $HF_TOKEN that may read it.",
+        "Check the spelling. For a private repository, give a token in $HF_TOKEN that may read it.",
     )
     HUB_RENAMED = (
-        "hub.renamed", 0, "The repository has another name by now.",
-        "Ask for tokens anew with the name that it has: a token for the old name does not verify under the new one.",
+        "hub.renamed", 0, "The repository has been renamed.",
+        "Request tokens again for the new name: a token for the old name does not verify under the new one.",
     )
     HUB_NOT_MODEL = (
-        "hub.not_model", 0, "The repository is not one of a model.",
-        "Name the model's repository: `.eval_results/` belongs there, `eval.yaml` in the benchmark's dataset.",
+        "hub.not_model", 0, "The repository is not a model repository.",
+        "Name the model's repository. `.eval_results/` belongs there; `eval.yaml` belongs in the benchmark's dataset.",
     )
     HUB_MOVED = (
-        "hub.moved", 0, "The file has changed on main since it was read; no pull request was left open.",
-        "Run the command again: it reads the file as it is now.",
+        "hub.moved", 0, "The file on main has changed since this command read it. No pull request is open.",
+        "Run the command again. It reads the new file.",
     )
     HUB_PROPOSED = (
-        "hub.proposed", 0, "An open pull request of yours has some of these results already.",
-        "Leave these results out, or have that pull request merged or closed first.",
+        "hub.proposed", 0, "You have an open pull request that already has some of these results.",
+        "Leave these results out, or merge or close that pull request first.",
     )
     HUB_REFUSED = (
         "hub.refused", 0, "The Hub refuses the request.",
-        "Look at the repository on the Hub; if you find no reason there, report this with what is said here.",
+        "Look at the repository on the Hub. If you find no reason there, report this message.",
     )
     HUB_UNAVAILABLE = (
-        "hub.unavailable", 0, "The Hub gives no answer, or says that this is too much or not now.",
-        "Run the command again later: what was proposed already is found again.",
+        "hub.unavailable", 0, "The Hub does not answer, is unavailable, or has got too many requests.",
+        "Run the command again later. It finds the pull requests that it has already opened.",
     )
     # fmt: on

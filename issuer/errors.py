@@ -1,19 +1,17 @@
-"""The error tree; `codes.py` has the registry of codes.
-
-Sorted by who must act::
+"""The error tree, sorted by the party that must act.
 
     IssuerError
-    ├── Refused         the caller must act: 4xx, decided no (408 and 429: try again)
-    ├── Undecided       nobody decided: 503, try again
-    │   └── Charged     and its source pays for it as for a refusal
-    ├── FormatError     bytes or a value are not what their format demands: their reader makes it one of the others
+    ├── Refused         the caller must act: 4xx, the request is refused (408 and 429: try again)
+    ├── Undecided       the caller must send the request again: 503, the service could not decide
+    │   └── Charged     and it counts as a refusal against the address of the caller
+    ├── FormatError     bytes or a value break the rules of their format; callers turn it into another error
     │   └── Misfit      a member does not fit its type (formats/strict_json.py)
-    ├── InputError      the file's author must act: it has a place (line, column, pointer)
-    ├── VerificationError   what a server answered does not verify: nothing of it counts
-    └── SetupError      the operator must act: a key, a setting or the store is not fit to start with
+    ├── InputError      the author of a file must act: it has a place (line, column, pointer)
+    ├── VerificationError   the answer of a server does not verify: do not use it
+    └── SetupError      the operator must act: a key, a setting or the store is not fit for a start
 
-Standard library only. A message names the field, the rule and the next step; never a secret, a pattern or an
-upstream body. Codes are never renamed, removed or given another meaning (contract section 5).
+`codes.py` has the registry of codes. Only the standard library is used. A message names the field, the rule and the
+next step. It never has a secret, a pattern or the body of another server's answer.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from issuer.codes import Code
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong, and where: a JSON pointer (RFC 6901) into the request body or file, "" for the whole."""
+    """One fault. `pointer` is a JSON pointer (RFC 6901) into the request body or file, "" for the whole."""
 
     code: Code
     pointer: str
@@ -36,9 +34,8 @@ class Fault:
 
 
 class IssuerError(Exception):
-    """The root of the tree. `code` is stable, `detail` is for people, `faults` says where. `compared` is what was given
-    beside what is wanted, each under its label; `page` is where an issuer says more of the code. Both are set by who
-    knows them."""
+    """The root of the tree. `code` is stable, `detail` is for people, and `faults` have the places. Some callers add
+    `compared` (actual and expected values with labels) and `page` (the URL of the issuer's page about the code)."""
 
     compared: tuple[tuple[str, str], ...] = ()
     page: str = ""
@@ -54,8 +51,7 @@ class IssuerError(Exception):
 
 
 class Refused(IssuerError):
-    """Decided no. The caller must change the request: the same one will be refused again. `retry_after_s` is set where
-    waiting is the remedy (429)."""
+    """A refusal: the same request will be refused again. If waiting helps (429), `retry_after_s` is set."""
 
     def __init__(
         self, code: Code, detail: str = "", faults: tuple[Fault, ...] = (), *, retry_after_s: int | None = None
@@ -65,23 +61,23 @@ class Refused(IssuerError):
         self.warnings: tuple[str, ...] = ()
 
     def warned(self, *warnings: str) -> Self:
-        """Say what the caller should know beside the refusal, and return the error itself."""
+        """Add warnings for the caller, and return the error itself."""
         self.warnings = warnings
         return self
 
     @classmethod
     def of(cls, faults: list[Fault] | tuple[Fault, ...]) -> Refused:
-        """Refuse for several faults at once; the first one names the code."""
+        """Return a refusal for several faults, with the code of the first one."""
         return cls(faults[0].code, faults[0].detail, tuple(faults))
 
     @classmethod
     def at(cls, code: Code, pointer: str, detail: str = "") -> Refused:
-        """Refuse for one fault at one place."""
+        """Return a refusal for one fault at one place."""
         return cls.of([Fault(code, pointer, detail or code.meaning.title)])
 
 
 class Undecided(IssuerError):
-    """Could not decide. The caller sends the same request again after `retry_after_s`."""
+    """An error without a decision. The caller may send the same request again after `retry_after_s`."""
 
     def __init__(self, code: Code, detail: str = "", *, retry_after_s: int = 1) -> None:
         super().__init__(code, detail)
@@ -89,14 +85,14 @@ class Undecided(IssuerError):
 
 
 class Charged(Undecided):
-    """Undecided because a provider did not answer about a credential, and counted against its source as a refusal is:
-    otherwise made-up credentials would cost their senders nothing."""
+    """An error because a provider did not answer about a credential. It counts as a refusal against the caller's
+    address, because otherwise invented credentials would be free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a file: line and column, both from 1; `file` is its name for people. `source` is the text of the line,
-    where it helps to show it: it may hold what is secret."""
+    """A place in a file: line and column, both from 1. `file` is the file's name for people. `source` is the text of
+    the line, if it is useful to show; it may contain a secret."""
 
     file: str
     line: int = 0
@@ -109,7 +105,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check of a file found, and where. An error makes the file unusable, a warning only doubtful."""
+    """One finding of a check, with its place in the file. An error makes the file unusable, a warning does not."""
 
     code: Code
     place: Place
@@ -122,8 +118,8 @@ class Finding:
 
 
 class FormatError(IssuerError):
-    """Bytes or a value are not what their format demands. Readers of formats raise it; they know no files. `pointer`
-    leads to the fault in the value. `line` and `column` (from 1, else 0) are in the text that was not read."""
+    """An error in bytes or a value that break the rules of their format, from a reader that does not know the file.
+    `pointer` is the place in the value. Text that could not be parsed has `line` and `column` (from 1, otherwise 0)."""
 
     def __init__(self, code: Code, detail: str, pointer: str = "", *, line: int = 0, column: int = 0) -> None:
         super().__init__(code, detail, (Fault(code, pointer, detail),))
@@ -132,23 +128,22 @@ class FormatError(IssuerError):
 
     @property
     def pointer(self) -> str:
-        """Where in the value: a JSON pointer, "" for the whole."""
+        """The JSON pointer of the fault in the value, "" for the whole."""
         return self.faults[0].pointer
 
     def within(self, pointer: str) -> Self:
-        """Put `pointer` before the error's own, for a value that is a part of another; returns the error itself."""
+        """Prepend the pointer of the value in a larger value, and return the error itself."""
         self.faults = tuple(replace(fault, pointer=pointer + fault.pointer) for fault in self.faults)
         return self
 
     def located(self, place: Place) -> InputError:
-        """Return the error for who wrote what is at `place`, whose file it names with the line in the text if known."""
-        found = Place(place.file, self.line, self.column) if self.line else place
-        return InputError(self.code, self.detail, found, self.pointer)
+        """Return the error for the author of the file of `place`, at the error's own line if it has one."""
+        own = Place(place.file, self.line, self.column) if self.line else place
+        return InputError(self.code, self.detail, own, self.pointer)
 
 
 class InputError(IssuerError):
-    """A file that a person wrote is not what its kind demands. Prints as `file:line:col: code: what`. `also` is what
-    else is wrong with it, where a reader looked for all of it."""
+    """An error in a person's file. It prints as `file:line:col: code: detail`. `also` has the file's other errors."""
 
     def __init__(
         self, code: Code, detail: str, place: Place, pointer: str = "", *, also: tuple[InputError, ...] = ()
@@ -160,18 +155,18 @@ class InputError(IssuerError):
 
     @classmethod
     def of(cls, errors: Sequence[InputError]) -> InputError:
-        """Make one error of several: the first one, with the others beside it."""
-        first, *others = (one for error in errors for one in (error, *error.also))
+        """Return the first of several errors, with the others in `also`."""
+        first, *others = (each for error in errors for each in (error, *error.also))
         return cls(first.code, first.detail, first.place, first.pointer, also=tuple(others))
 
     @property
     def finding(self) -> Finding:
-        """The same, as one finding among several; without what is wrong beside it."""
+        """The error as a finding, without `also`."""
         return Finding(self.code, self.place, self.detail, self.pointer)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that is wrong, in the order in which it was found."""
+        """The error and those in `also`, as findings."""
         return (self.finding, *(error.finding for error in self.also))
 
     def __str__(self) -> str:
@@ -179,16 +174,16 @@ class InputError(IssuerError):
 
 
 class VerificationError(IssuerError):
-    """What a server answered is not what it was asked for, or does not verify. Nothing of it may be used."""
+    """A server's answer does not match the request, or does not verify. The client must not use it."""
 
 
 class SetupError(IssuerError):
-    """The service must not start like this; only the operator can help."""
+    """A key, a setting or the store is not fit for a start. Only the operator can mend it."""
 
 
 @contextmanager
 def gathering(into: list[InputError]) -> Iterator[None]:
-    """Keep the InputError of this block, so that what follows is looked at, too."""
+    """Add an InputError of this block to a list, so the caller can continue to collect errors."""
     try:
         yield
     except InputError as error:
@@ -197,7 +192,7 @@ def gathering(into: list[InputError]) -> Iterator[None]:
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """Name the file that is read in this block: a FormatError becomes an InputError with its place."""
+    """Turn a FormatError of this block into an InputError with a place in this file."""
     try:
         yield
     except FormatError as error:

@@ -1,1 +1,1 @@
-"""What is released, and how: `make dist` (README.md). No part of the package."""
+"""The build of a release, `make dist` (README.md). It is not part of the package."""

@@ -1,4 +1,4 @@
-"""`make dist`: the commit's sdist and wheel, a bill of materials, and their digests, in dist/."""
+"""`make dist`: the sdist, the wheel, the bill of materials and the digests of the commit, in dist/."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from release.dist import Differs, release
 if __name__ == "__main__":
     root = Path(__file__).parents[1]
     try:
-        for made in release(root, root / "dist"):
-            print(made.relative_to(root))
-    except (Differs, subprocess.CalledProcessError) as failed:
-        sys.exit(f"release: {failed}")
+        for file in release(root, root / "dist"):
+            print(file.relative_to(root))
+    except (Differs, subprocess.CalledProcessError) as error:
+        sys.exit(f"release: {error}")

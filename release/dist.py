@@ -1,7 +1,7 @@
-"""The sdist and the wheel of a commit, built twice to the same bytes, beside a bill of materials and their digests.
+"""The reproducible build of a commit: its sdist and wheel, built twice, a bill of materials, and their digests.
 
-What is built is what git holds (`git archive`), never the checkout: nothing that lies there unsaved, ignored or with
-another mode gets in, and nothing there changes. The wheel is built from the sdist, so that the sdist lacks nothing.
+The files come from `git archive`, not from the working tree, so unsaved or ignored files and other modes stay out. The
+wheel is built from the sdist, which proves that the sdist is complete.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SUMS = "SHA256SUMS"
 
 
 class Differs(Exception):
-    """Two builds of one commit are not the same bytes."""
+    """Two builds of one commit have different bytes."""
 
 
 class Commit(NamedTuple):
-    """A commit: its full id, and when it was made, in Unix seconds."""
+    """A commit: its full id, and its time in Unix seconds."""
 
     id: str
     time: int
 
 
 class Surroundings(NamedTuple):
-    """What must not show in what is built: the builder's umask, time zone and hash seed."""
+    """The builder's umask, time zone and hash seed, which must not affect the result."""
 
     umask: int
     zone: str
@@ -44,9 +44,9 @@ SURROUNDINGS = (Surroundings(0o022, "UTC", "0"), Surroundings(0o077, "Asia/Kathm
 
 
 def release(root: Path, out: Path) -> list[Path]:
-    """Build the commit that a checkout is at into the folder `out`; return the files, SHA256SUMS last.
+    """Build the current commit of a checkout into the folder `out`. Return the files, SHA256SUMS last.
 
-    Raises Differs, and CalledProcessError where git or the build backend fails; then nothing in `out` has changed.
+    Raises Differs, or CalledProcessError if git or the build backend fails; then `out` is unchanged.
     """
     commit = commit_of(root)
     first, second = (_build(root, commit, surroundings) for surroundings in SURROUNDINGS)
@@ -58,16 +58,16 @@ def release(root: Path, out: Path) -> list[Path]:
 
 
 def commit_of(root: Path) -> Commit:
-    """Return the commit that a checkout is at."""
+    """Return the current commit of a checkout."""
     name, time = _git(root, "show", "-s", "--format=%H %ct", "HEAD").split()
     return Commit(name.decode(), int(time))
 
 
 def compare(first: dict[str, bytes], second: dict[str, bytes]) -> None:
-    """Raise Differs where two builds have not the same files, byte for byte."""
+    """Raise Differs if two builds do not have the same files with the same bytes."""
     for name in sorted(first.keys() | second.keys()):
         if first.get(name) != second.get(name):
-            raise Differs(f"{name} is not the same in two builds of this commit; nothing was written")
+            raise Differs(f"{name} differs between two builds of this commit, so no file was written")
 
 
 def version_of(wheel: str) -> str:
@@ -81,7 +81,7 @@ def digest_of(raw: bytes) -> str:
 
 
 def _build(root: Path, commit: Commit, surroundings: Surroundings) -> dict[str, bytes]:
-    """Build the sdist of a commit, and the wheel of that sdist; return them by name."""
+    """Build the sdist of a commit, and the wheel from that sdist. Return them by name."""
     with tempfile.TemporaryDirectory() as folder:
         source, built = Path(folder, "source"), Path(folder, "built")
         _unpack(_git(root, "-c", "tar.umask=0022", "archive", "--format=tar", commit.id), source)
@@ -94,7 +94,7 @@ def _build(root: Path, commit: Commit, surroundings: Surroundings) -> dict[str, 
 
 
 def _hatchling(source: Path, built: Path, target: str, commit: Commit, surroundings: Surroundings) -> None:
-    """Run the build backend that the locks name, in a folder and in surroundings of its own."""
+    """Run the locked build backend in a folder, with these surroundings."""
     environment = {
         "PATH": os.defpath,
         "SOURCE_DATE_EPOCH": str(commit.time),  # reproducible-builds.org/specs/source-date-epoch
@@ -112,7 +112,7 @@ def _hatchling(source: Path, built: Path, target: str, commit: Commit, surroundi
 
 def _unpack(archive: bytes, folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        # Python 3.11.2, which is Debian's, has no filters; what is unpacked is what git has just written.
+        # Debian's Python 3.11.2 has no filters. The archive is safe: git or the build backend has just written it.
         opened.extraction_filter = getattr(tarfile, "data_filter", None)
         opened.extractall(folder)  # noqa: S202
 
@@ -121,11 +121,11 @@ def _git(root: Path, *words: str) -> bytes:
     return subprocess.run(["git", "-C", str(root), *words], check=True, stdout=subprocess.PIPE).stdout  # noqa: S607 (the user's own git)
 
 
-def _put(out: Path, made: dict[str, bytes]) -> list[Path]:
-    """Write the files and their digests, as `sha256sum --check` reads them."""
+def _put(out: Path, files: dict[str, bytes]) -> list[Path]:
+    """Write the files, and their digests for `sha256sum --check`."""
     out.mkdir(exist_ok=True)
-    sums = "".join(f"{digest_of(raw)}  {name}\n" for name, raw in sorted(made.items()))
-    written = [*sorted(made.items()), (SUMS, sums.encode())]
+    sums = "".join(f"{digest_of(raw)}  {name}\n" for name, raw in sorted(files.items()))
+    written = [*sorted(files.items()), (SUMS, sums.encode())]
     for name, raw in written:
         (out / name).write_bytes(raw)
     return [out / name for name, _ in written]

@@ -1,8 +1,8 @@
-"""The bill of materials: what `run.lock` installs beside the wheel, as CycloneDX 1.6 (JSON). Pure.
+"""The bill of materials: the packages of `run.lock` and the wheel, as CycloneDX 1.6 (JSON). Pure.
 
-Its bytes follow from the commit alone: its time is the commit's, its serial number is made of the wheel's digest. What
-a requirement is needed for is what the lock says (`# via`). A requirement for some machines only has its marker
-(PEP 508) as a property. Licences are not in it: the lock does not know them.
+The commit determines its bytes: the time is the commit's, and the serial number comes from the wheel's digest. The
+dependencies are those that the lock lists (`# via`). A requirement for some machines only has its marker (PEP 508) as a
+property. Licences are missing, because the lock does not have them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VIA = re.compile(r"^    # (?:via)? +(?P<name>[A-Za-z0-9._-]+)(?: \(pyproject\.t
 
 
 class Locked(NamedTuple):
-    """A requirement of a lock: any file with one of the `hashes` (SHA-256) may be installed; `by` need it."""
+    """A requirement of a lock, with the SHA-256 `hashes` of its files. The packages `by` depend on it."""
 
     name: str
     version: str
@@ -38,7 +38,7 @@ class Locked(NamedTuple):
 
 
 def read_lock(text: str) -> Iterator[Locked]:
-    """Yield what a lock that uv has compiled lists. Raises ValueError for what is not pinned to one version."""
+    """Yield the requirements of a lock compiled by uv. Raises ValueError if one is not pinned to one version."""
     for block in re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip()):
         requirement = Requirement(block.partition(" \\\n")[0])
         (pin,) = requirement.specifier
@@ -48,7 +48,7 @@ def read_lock(text: str) -> Iterator[Locked]:
 
 
 def write_sbom(lock: str, version: str, commit: str, time: int, wheel: str) -> bytes:
-    """Write the bill of a wheel with this version and SHA-256, of a commit that was made at `time` (Unix seconds)."""
+    """Return the bill of a wheel with this version and SHA-256. `time` is the commit's, in Unix seconds."""
     root = Component(
         name=NAME, version=version, type=ComponentType.APPLICATION, bom_ref=NAME,
         purl=PackageURL("pypi", None, NAME, version),

@@ -1,5 +1,5 @@
-"""What `import issuer` offers: its names, and a file verified as a person's script does it. tests/client/test_service.py
-has its client against a real issuer."""
+"""The API of `import issuer`: its names, and a script that verifies a file. tests/client/test_service.py tests the
+client with a real issuer."""
 
 from __future__ import annotations
 

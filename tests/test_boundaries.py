@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from tests.support.rooms import (
     MODULES,
     PACKAGE,
+    SOURCES,
     circles,
     counts,
     files,
@@ -370,3 +372,22 @@ def test_the_command_line_loads_the_service_lazily() -> None:
         top = ast.Module([node for node in tree(path).body if isinstance(node, ast.Import | ast.ImportFrom)], [])
         names = {node.module or "" for node in top.body if isinstance(node, ast.ImportFrom)}
         assert not {name for name in names if name.startswith(("issuer.service", "issuer.dev", "litestar"))}, module
+
+
+def public(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Yield the public functions and classes of a module, and the public methods of its public classes."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not inner.name.startswith("_"):
+            yield inner
+            if isinstance(inner, ast.ClassDef):
+                yield from public(inner)
+
+
+def test_most_public_functions_and_classes_have_a_docstring() -> None:
+    bare, count = list[str](), 0
+    for path in SOURCES:
+        for node in public(tree(path)):
+            count += 1
+            if not ast.get_docstring(node):
+                bare.append(f"{path.name}: {node.name}")
+    assert len(bare) <= 0.02 * count, bare

@@ -63,7 +63,7 @@ def test_a_code_for_files_has_no_status() -> None:
 
 
 def test_no_code_is_unlisted_here() -> None:
-    """A new code belongs into the registry and into this list; an old one never leaves either."""
+    """A new code must be in the registry and in this list. An old code never leaves them."""
     assert {str(code) for code in Code} == {code for code, _ in ROWS} | set(FILES.split())
 
 
@@ -110,7 +110,7 @@ def test_what_is_no_code_is_not_found(text: str) -> None:
 def test_an_error_says_its_code_and_its_title_where_nothing_more_is_known() -> None:
     assert (
         str(Undecided(Code.DEPENDENCY_STATE))
-        == "dependency.state: The issuer's store of limits and uses cannot be reached."
+        == "dependency.state: The service cannot reach its store of limits and uses."
     )
     assert str(Refused(Code.INTERNAL, "so")) == "internal: so"
     for kind in (Refused, Undecided, InputError, SetupError):

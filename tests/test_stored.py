@@ -14,7 +14,7 @@ from issuer.errors import IssuerError, SetupError
 from issuer.limits.abuse import ItemTally, Tally
 from issuer.service.log.database.store import StoreCorrupt
 from issuer.tlog.merkle import root
-from issuer.witness.state import Latest, State
+from issuer.witness.state import Latest, WitnessState
 from tests.support import make, stored_values
 from tests.support.log_store import ORIGIN, announcement, token
 from tests.support.stored_vectors import FOLDER, FORMATS, contents, laid, newest, written
@@ -128,7 +128,7 @@ def test_a_refused_state_of_a_witness_is_let_go_of(tmp_path: Path) -> None:
     path = tmp_path / "witness.sqlite"
     path.write_bytes(bytes(4096))
     with pytest.raises(SetupError) as refused:
-        State(path)
+        WitnessState(path)
     assert refused.traceback, "its frames would keep the file open"
     assert str(path) not in {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
 
@@ -136,5 +136,5 @@ def test_a_refused_state_of_a_witness_is_let_go_of(tmp_path: Path) -> None:
 def test_a_log_of_another_version_says_so(tmp_path: Path) -> None:
     folder = laid(newest("log"), tmp_path / "laid")
     in_database("log.sqlite", "UPDATE head SET version = 2")(folder)
-    with pytest.raises(StoreCorrupt, match="version 2, and this installation knows 1"):
+    with pytest.raises(StoreCorrupt, match="version 2; this installation knows only 1"):
         FORMATS["log"].read(folder)

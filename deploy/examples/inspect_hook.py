@@ -1,8 +1,8 @@
-"""Inspect AI: each task that succeeds has its score signed, by a hook, and its entry put into `.eval_results/`.
+"""A hook of Inspect AI that has the score of each successful task signed, and puts its entry into `.eval_results/`.
 
-Import this file beside the task (`import inspect_hook`), and name the issuer and what a log does not say in the
-environment: $ISSUER_URL, $ISSUER_RUN_MODEL_REPO, $ISSUER_RUN_MODEL_REVISION, $ISSUER_RUN_COMMAND. A hook that fails
-fails no evaluation: Inspect AI logs a warning. Let the job's next step be `issuer verify`, which fails it.
+Import this file in the task (`import inspect_hook`). The environment names the issuer and what a log lacks:
+$ISSUER_URL, $ISSUER_RUN_MODEL_REPO, $ISSUER_RUN_MODEL_REVISION, $ISSUER_RUN_COMMAND. If the hook fails, Inspect AI only
+logs a warning, so run `issuer verify` as the job's next step.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from inspect_ai.hooks import Hooks, TaskEnd, hooks
 import issuer
 
 
-@hooks(name="have_signed", description="Has the score of each task signed, and put into its result file.")
+@hooks(name="have_signed", description="Has the score of each task signed, and puts it into its result file.")
 class HaveSigned(Hooks):
-    """Asks an issuer for a verify token at the end of each task; the identity is fetched then, and never kept."""
+    """Requests a verify token at the end of each task. The identity token is fetched then, and never stored."""
 
     async def on_task_end(self, data: TaskEnd) -> None:
-        """Read the log that the task has just written, and have it signed."""
+        """Read the log of the finished task, and have its score signed."""
         if data.log.status != "success":
             return
         run = issuer.read(data.log.location)

@@ -1,9 +1,9 @@
-"""lm-evaluation-harness: several tasks of one results file are signed with one use of the identity.
+"""For lm-evaluation-harness: sign several tasks of one results file with one use of the identity.
 
     lm_eval run --model hf --model_args pretrained=acme/open-model --tasks gsm8k --output_path results
     python lm_eval_results.py results/*/results_*.json gsm8k
 
-$ISSUER_URL names the issuer, and $ISSUER_RUN_... what the results do not say.
+$ISSUER_URL names the issuer; $ISSUER_RUN_... give what the results file lacks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Any harness: a score of your own, written in the project's JSON, is signed, and what arrived is verified.
+"""For any harness: write a score in the project's JSON, have it signed, and verify the result.
 
-$ISSUER_URL names the issuer. `issuer results schema` prints the JSON Schema of what is written here.
+$ISSUER_URL names the issuer. `issuer results schema` prints the JSON Schema of the file.
 """
 
 from __future__ import annotations

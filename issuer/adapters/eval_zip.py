@@ -1,8 +1,7 @@
-"""Takes one member out of an untrusted zip archive (APPNOTE 6.3; methods 0, 8 and 93). Pure.
+"""A strict reader for members of untrusted zip archives (APPNOTE 6.3; methods 0, 8 and 93). Pure.
 
-The standard library's reader lacks zstd in Python 3.11, and is lenient: here the end record, the central directory and
-the member's own header must say the same, names are plain relative paths, and sizes are bounded before anything is
-unpacked. Other members are never unpacked.
+The standard library's reader is lenient, and lacks zstd in Python 3.11. Here the end record, the directory and the
+member's header must agree, names must be relative paths, and sizes are checked before unpacking.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from issuer.adapters.evidence import Octets
+from issuer.adapters.evidence import Octets, too_large
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 
 MAX_MEMBERS = 200_000
 MAX_NAME = 512
 MAX_RATIO = 200  # samples of long, repetitive transcripts reach 40
-RATIO_FREE = 1024 * 1024  # below this size unpacked, the ratio does not matter
+RATIO_FREE = 1024 * 1024  # members of at most this unpacked size may have any ratio
 
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
@@ -34,7 +33,7 @@ _NAME = re.compile(r"(?!/)(?!.*(?:^|/)\.\.?(?:/|$))[^\\]+")
 
 
 class Member(Struct, frozen=True):
-    """One member of an archive, as its directory describes it. Sizes are bytes."""
+    """One member of an archive, as the directory describes it. Sizes are in bytes."""
 
     name: str
     method: int
@@ -45,17 +44,17 @@ class Member(Struct, frozen=True):
 
 
 def is_zip(raw: Octets) -> bool:
-    """Say whether these bytes begin as a zip archive with members does."""
+    """Return whether these bytes begin like a zip archive that has members."""
     return raw[:4] == b"PK\x03\x04"
 
 
 def directory(raw: Octets, name: str) -> dict[str, Member]:
-    """Read the central directory: the members by their names. Raises InputError: `file.syntax` for a malformed archive,
-    `file.duplicate_key` for two members of one name, `file.feature` for encryption, parts and unknown methods,
-    `file.too_large` for too many members, or one whose packed size is a bomb's."""
+    """Read the central directory, and return the members by name. Raises InputError: `file.syntax` for a malformed
+    archive, `file.duplicate_key` for two members with the same name, `file.feature` for encryption, several parts and
+    unknown methods, `file.too_large` for too many members, or a member that is packed like a zip bomb."""
     count, size, start, end = _ends(raw, name)
     if count > MAX_MEMBERS:
-        raise InputError(Code.FILE_TOO_LARGE, f"an archive of more than {MAX_MEMBERS} members", Place(name))
+        raise too_large(name, f"an archive of more than {MAX_MEMBERS} members")
     if start + size != end:
         raise _malformed("its directory does not end where it should", name)
     members: dict[str, Member] = {}
@@ -65,17 +64,17 @@ def directory(raw: Octets, name: str) -> dict[str, Member]:
             raise _malformed("its directory is cut short", name)
         member, at = _member(raw, at, name)
         if member.name in members:
-            raise InputError(Code.FILE_DUPLICATE_KEY, f"two members are called {member.name!r}", Place(name))
+            raise InputError(Code.FILE_DUPLICATE_KEY, f"two members have the name {member.name!r}", Place(name))
         members[member.name] = member
     if at != end:
-        raise _malformed("its directory is longer than it says", name)
+        raise _malformed("its directory has bytes after its last member", name)
     return members
 
 
 def unpack(raw: Octets, member: Member, *, max_bytes: int, name: str) -> bytes:
     """Unpack one member of at most `max_bytes`, and check its length and CRC-32. Raises InputError."""
     if member.unpacked > max_bytes:
-        raise InputError(Code.FILE_TOO_LARGE, f"{member.name} is larger than {max_bytes} bytes", Place(name))
+        raise too_large(name, f"{member.name} is larger than {max_bytes} bytes")
     packed = _packed(raw, member, name)
     try:
         data = b"".join(_chunks(packed, member))
@@ -87,10 +86,10 @@ def unpack(raw: Octets, member: Member, *, max_bytes: int, name: str) -> bytes:
 
 
 def _ends(raw: Octets, name: str) -> tuple[int, int, int, int]:
-    """Return the directory's count, size, start and end by the end record, or by that of ZIP64 before it."""
+    """Return the directory's count, size, start and end from the end record, or from the ZIP64 record before it."""
     at = raw.rfind(b"PK\x05\x06", max(0, len(raw) - _END.size - 0xFFFF))
     if at < 0 or at + _END.size > len(raw):
-        raise _malformed("no end record: cut short, or no zip archive", name)
+        raise _malformed("it has no end record, because it is cut short or not a zip archive", name)
     _, disk, first, here, count, size, start, comment = _END.unpack_from(raw, at)
     if at + _END.size + comment != len(raw):
         raise _malformed("something follows its end record", name)
@@ -120,20 +119,19 @@ def _member(raw: Octets, at: int, name: str) -> tuple[Member, int]:
     after = at + _CENTRAL.size + name_size
     member_name = _name(raw[at + _CENTRAL.size : after], name)
     if flags & _ENCRYPTED or method not in {_STORED, _DEFLATED, _ZSTD}:
-        rule = f"{member_name!r} is encrypted, or packed by a method that is not read here ({method})"
+        rule = f"{member_name!r} is encrypted, or packed by an unsupported method ({method})"
         raise InputError(Code.FILE_FEATURE, rule, Place(name))
     wide = _wide(raw[after : after + extra_size])
     unpacked = next(wide, 0) if unpacked == 0xFFFFFFFF else unpacked
     packed = next(wide, 0) if packed == 0xFFFFFFFF else packed
     offset = next(wide, 0) if offset == 0xFFFFFFFF else offset
     if unpacked > RATIO_FREE and unpacked > MAX_RATIO * packed:
-        rule = f"{member_name!r} unpacks to more than {MAX_RATIO} times its size"
-        raise InputError(Code.FILE_TOO_LARGE, rule, Place(name))
+        raise too_large(name, f"{member_name!r} unpacks to more than {MAX_RATIO} times its size")
     return Member(member_name, method, packed, unpacked, checksum, offset), after + extra_size + comment_size
 
 
 def _wide(extra: Octets) -> Iterator[int]:
-    """Return the 64-bit numbers of the ZIP64 extra field (APPNOTE 4.5.3)."""
+    """Yield the 64-bit numbers of the ZIP64 extra field (APPNOTE 4.5.3)."""
     at = 0
     while at + 4 <= len(extra):
         kind, size = struct.unpack_from("<2H", extra, at)
@@ -150,12 +148,12 @@ def _name(raw: Octets, name: str) -> str:
     except UnicodeDecodeError:
         text = ""
     if len(raw) > MAX_NAME or not text.isprintable() or not _NAME.fullmatch(text):
-        raise InputError(Code.FILE_RULE, "a member's name is no plain relative path", Place(name))
+        raise InputError(Code.FILE_RULE, "a member's name is not a plain relative path", Place(name))
     return text
 
 
 def _packed(raw: Octets, member: Member, name: str) -> memoryview:
-    """Return the member's packed bytes; the header before them must name the same member and method."""
+    """Return the member's packed bytes. Raises InputError if the header before them differs from the directory."""
     at = member.offset
     if at + _LOCAL.size > len(raw) or raw[at : at + 4] != b"PK\x03\x04":
         raise _malformed(f"{member.name} is not where the directory says", name)
@@ -170,7 +168,7 @@ def _packed(raw: Octets, member: Member, name: str) -> memoryview:
 
 
 def _chunks(packed: memoryview, member: Member) -> Iterator[bytes]:
-    """Unpack at most one byte more than the directory says: the length is compared afterwards."""
+    """Yield the unpacked bytes, at most one more than the directory says: the caller compares the length."""
     limit = member.unpacked + 1
     if member.method == _STORED:
         yield bytes(packed[:limit])
@@ -184,7 +182,7 @@ def _chunks(packed: memoryview, member: Member) -> Iterator[bytes]:
 def _unzstd(packed: memoryview, limit: int) -> Iterator[bytes]:
     import zstandard  # 40 ms that only archives need
 
-    # A hostile frame may ask for any window: 8 MiB is what every decoder should support (RFC 8878 3.1.1.1.2).
+    # A hostile frame may request a huge window. Every decoder should support 8 MiB (RFC 8878 3.1.1.1.2).
     reader = zstandard.ZstdDecompressor(max_window_size=8 * 2**20).stream_reader(packed, read_across_frames=True)
     try:
         while limit > 0 and (chunk := reader.read(min(limit, 2**20))):
@@ -195,7 +193,7 @@ def _unzstd(packed: memoryview, limit: int) -> Iterator[bytes]:
 
 
 class _ZstdError(Exception):
-    """zstandard's own error, which is known where that is imported."""
+    """A ZstdError of zstandard, which is imported only on demand."""
 
 
 def _malformed(detail: str, name: str) -> InputError:

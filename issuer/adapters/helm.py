@@ -1,14 +1,14 @@
-"""Reads a run directory of HELM into a `Run`. Pure; does not import helm.
+"""The reader of HELM. A run directory gives one `Run`. Pure; does not import helm.
 
-HELM records little of what claims need: its model and scenario names are its own (`eleutherai/pythia-1b-v0` looks like
-a Hub name and is not), and no file holds a revision, HELM's version, the command or a time. All of it is supplied.
+HELM records few of the claims, and the owner supplies the others. HELM has its own names for models and scenarios:
+`eleutherai/pythia-1b-v0` only looks like a Hub name. No file has a revision, HELM's version, the command or a time.
 
-A stat occurs once for each split and perturbation: its selector is `split[@perturbation.computed_on]/name`. Nothing is
-claimed unless it is chosen, as most stats are token counts and the like.
+A stat occurs once for each split and perturbation; its selector is `split[@perturbation.computed_on]/name`. The owner
+must choose the stats to claim, because most stats are token counts and the like.
 
-`stats.json` has means of means: of how many instances a stat is, only `per_instance_stats.json` knows. `num_instances`
-is not it: an instance need not have every stat. Whether a run is whole shows only where it stayed below its cap: HELM
-does not write how many instances there are.
+`stats.json` has means of means. Only `per_instance_stats.json` shows how many instances have a stat: `num_instances`
+also counts instances without it. HELM does not write how many instances exist: a run is known to be full only if it
+stayed below its cap.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from issuer.adapters.evidence import Octets, artifact, broken, measured, read_json, said, words
-from issuer.adapters.run import Run, Said
+from issuer.adapters.evidence import Octets, artifact, broken, measured, read_json, reason, said, words
+from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place
@@ -32,7 +32,7 @@ FRAMEWORK = "helm"
 REQUIRED = ("run_spec.json", "stats.json")
 OPTIONAL = ("scenario.json",)
 PER_INSTANCE = "per_instance_stats.json"
-MAX_PER_INSTANCE = 64 * 2**20  # left unread where it is larger
+MAX_PER_INSTANCE = 64 * 2**20  # a larger file is not read
 MAX_STATS = 20_000
 MOCK_OWNER = "simple"
 
@@ -91,15 +91,17 @@ class _Instance(Struct, frozen=True):
     stats: tuple[_Counted, ...]
 
 
-# By (name, scorer, reducer) of a stat: the instances that have it.
+# By (name, scorer, reducer) of a stat: the number of instances that have it.
 _Counts: TypeAlias = Mapping[tuple[str, str, str], int]
 
 
 def read(files: Mapping[str, Octets], name: str = "") -> Run:
-    """Read the files of one run directory, by their names; `name` is what the directory is called. `run_spec.json` and
-    `stats.json` are required, `scenario.json` and `per_instance_stats.json` are optional; every given file is listed in
-    `details.artifacts`. Raises InputError: `file.*` of the strict reader, `file.schema` for a missing file or a member
-    of the wrong type, `file.rule` for a mean that is not its sum by its count."""
+    """Read one run directory. `files` has the files by name, and `name` is the directory's name in errors. It must have
+    `run_spec.json` and `stats.json`; `scenario.json` and `per_instance_stats.json` are optional. `details.artifacts`
+    lists all given files. Raises InputError: `file.*` of the strict reader, `file.schema` for a member of the wrong
+    type, `file.rule` for a missing file and for too many stats. A mean that is not the sum divided by the count is a
+    fault of the score.
+    """
     for needed in REQUIRED:
         if needed not in files:
             raise broken(name, "", f"not a run directory of HELM: it has no {needed}")
@@ -116,9 +118,9 @@ def read(files: Mapping[str, Octets], name: str = "") -> Run:
     return Run(
         name=name,
         task=task,
-        framework_name=Said(FRAMEWORK, ""),
+        framework_name=RunText(FRAMEWORK, ""),
         task_id=said(scenario.name, "/scenario.json/name"),
-        mock=Said(model, "/run_spec.json/adapter_spec/model") if model.partition("/")[0] == MOCK_OWNER else None,
+        mock=RunText(model, "/run_spec.json/adapter_spec/model") if model.partition("/")[0] == MOCK_OWNER else None,
         unknown=_unknown(spec.adapter_spec, stats),
         scores=tuple(_score(index, stat, spec.adapter_spec, counts) for index, stat in enumerate(stats)),
         details={
@@ -129,7 +131,7 @@ def read(files: Mapping[str, Octets], name: str = "") -> Run:
 
 
 def _counts(raw: Octets, place: Place) -> _Counts:
-    """Count the instances that have each stat. By msgspec: the file is large, and nothing of it is claimed."""
+    """Count the instances that have each stat. msgspec is enough for this large file, which has no claims."""
     try:
         instances = msgspec.json.decode(raw, type=list[_Instance])
     except RecursionError:
@@ -138,16 +140,16 @@ def _counts(raw: Octets, place: Place) -> _Counts:
         raise InputError(Code.FILE_SCHEMA, str(error), place) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InputError(Code.FILE_SYNTAX, "not JSON", place) from None
-    having: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    ids_by_stat: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
     for instance in instances:
         for stat in instance.stats:
             if stat.count > 0:
-                having[stat.name.name, stat.name.scorer, stat.name.reducer].add(instance.instance_id)
-    return {stat: len(ids) for stat, ids in having.items()}
+                ids_by_stat[stat.name.name, stat.name.scorer, stat.name.reducer].add(instance.instance_id)
+    return {stat: len(ids) for stat, ids in ids_by_stat.items()}
 
 
 def _unknown(adapter: _Adapter, stats: tuple[_Stat, ...]) -> tuple[Fault, ...]:
-    """Say why nobody knows whether the run is whole. One that stayed below its cap used every instance."""
+    """Return why the run is not known to be full. A run below its cap used every instance."""
     cap = adapter.max_eval_instances
     if cap is None:
         return ()
@@ -155,17 +157,19 @@ def _unknown(adapter: _Adapter, stats: tuple[_Stat, ...]) -> tuple[Fault, ...]:
     numbers = [count for count in used if isinstance(count, int | float)]
     if numbers and len(numbers) == len(used) and sum(numbers) < cap:
         return ()
-    rule = f"the run was limited to {cap} instances, and HELM does not write how many there are"
-    return (Fault(Code.FILE_RULE, "/run_spec.json/adapter_spec/max_eval_instances", rule),)
+    rule = f"the run was limited to {cap} instances, and HELM does not write how many exist"
+    return (reason("/run_spec.json/adapter_spec/max_eval_instances", rule),)
 
 
 def _score(index: int, stat: _Stat, adapter: _Adapter, counts: _Counts) -> Score:
     pointer = f"{pointer_to('/stats.json', index)}/mean"
     value, fault = measured(stat.mean, pointer)
     if stat.count < 1:
-        fault = Fault(Code.FILE_RULE, pointer, "the stat was never measured: its count is 0")
-    elif fault is None and not _adds_up(stat):
-        fault = Fault(Code.FILE_RULE, pointer, "the mean is not the sum by the count")
+        fault = reason(pointer, "the stat was never measured: its count is 0")
+    elif fault is None and not (
+        isinstance(stat.sum, int | float) and math.isclose(value * stat.count, stat.sum, rel_tol=1e-9, abs_tol=1e-12)
+    ):
+        fault = reason(pointer, "the mean is not the sum divided by the count")
     trials = adapter.num_train_trials * adapter.num_trials
     return Score(
         scorer=stat.name.scorer,
@@ -179,9 +183,3 @@ def _score(index: int, stat: _Stat, adapter: _Adapter, counts: _Counts) -> Score
         epochs=trials if trials > 1 else None,
         split=stat.name.split or "",
     )
-
-
-def _adds_up(stat: _Stat) -> bool:
-    if not isinstance(stat.sum, int | float) or not isinstance(stat.mean, int | float):
-        return False
-    return math.isclose(stat.mean * stat.count, stat.sum, rel_tol=1e-9, abs_tol=1e-12)

@@ -1,7 +1,7 @@
-"""The logs of Inspect AI (log format 2), JSON and `.eval`: what is read of them, and which scores were edited. Pure.
+"""The parser of Inspect AI's logs (log format 2, JSON and `.eval`). It also finds scores that were edited. Pure.
 
-What the members mean is for `inspect_ai`. Samples are not kept: they are searched for scores that were edited, which
-nothing else of a log shows, and where there are several epochs the scores are counted.
+`inspect_ai` interprets the members. The samples are not kept: they are only searched for edited scores, which no other
+part of a log shows, and their scores are counted if the run has several epochs.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from msgspec import Meta, Struct
 from issuer.adapters import eval_zip, large_json
 from issuer.adapters.evidence import MAX_BYTES, Octets, broken, read_json
 
-MAX_SUMMARIES = 128 * 2**20  # half a kilobyte to a few a sample
+MAX_SUMMARIES = 128 * 2**20  # bytes: half a kilobyte to a few kilobytes for each sample
 MAX_SAMPLE = 256 * 2**20
-MAX_SAMPLES = 2 * 2**30  # of an archive, unpacked one after the other: some seconds
-MAX_DEPTH = 128  # the deepest of the sample logs is 11; tool calls nest what the tools take
-MAX_OBJECTS = 4_000_000  # in samples that are looked at one by one: some 200 MB
-PASSED_OVER = frozenset({"samples", "reductions"})  # one item a sample each: nearly all of a log
+MAX_SAMPLES = 2 * 2**30  # bytes in an archive, unpacked one sample after the other: some seconds
+MAX_DEPTH = 128  # the deepest test log has 11; arguments of tool calls are nested inside it
+MAX_OBJECTS = 4_000_000  # in samples that are parsed: some 200 MB
+PASSED_OVER = frozenset({"samples", "reductions"})  # one item for each sample: nearly the whole log
 
-# Other things have a `history`, too: what the first finds is looked at in its place.
+# Other objects also have a `history`. After a match the samples are parsed, to find the histories of scores.
 _HISTORY = re.compile(rb'"history"\s*:\s*\[\s*[^\]\s]')
 _EDIT_EVENT = re.compile(rb'"event"\s*:\s*"score_edit"')
 
 
 class LogDataset(Struct, frozen=True):
-    """`eval.dataset`: `samples` is how many the task's dataset has, before any limit."""
+    """`eval.dataset`: `samples` is the number of samples in the task's dataset, before any limit."""
 
     location: str | None = None
     samples: int | None = None
 
 
 class Config(Struct, frozen=True):
-    """`eval.config`: what `limit` and `sample_id` chose, and how often each sample was run."""
+    """`eval.config`: the choice of samples by `limit` and `sample_id`, and how often each sample was run."""
 
     limit: object = None
     sample_id: object = None
@@ -45,21 +45,21 @@ class Config(Struct, frozen=True):
 
 
 class Revision(Struct, frozen=True):
-    """`eval.revision`: the commit of the evaluation's code, as short as git has it."""
+    """`eval.revision`: the commit of the evaluation's code, as git abbreviates it."""
 
     commit: str = ""
     dirty: bool | None = None
 
 
 class Metadata(Struct, frozen=True):
-    """`eval.metadata`, as the run had it: `metadata` of the log itself can be edited afterwards."""
+    """`eval.metadata`, which the run wrote. The log's top-level `metadata` can be edited after the run."""
 
     model_revision: str | None = None
     benchmark_revision: str | None = None
 
 
 class Generation(Struct, frozen=True):
-    """How answers were generated: `plan.config`, or `eval.model_generate_config` where that says nothing."""
+    """The settings of generation: `plan.config`, or else `eval.model_generate_config`."""
 
     seed: int | None = None
 
@@ -71,7 +71,7 @@ class LogPlan(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True):
-    """`eval`: what was asked for."""
+    """`eval`: the requested evaluation."""
 
     created: str
     task: str
@@ -79,7 +79,7 @@ class Spec(Struct, frozen=True):
     dataset: LogDataset
     config: Config
     packages: Annotated[dict[str, str], Meta(max_length=64)] = {}
-    metadata: Metadata | None = None  # null where a task has none
+    metadata: Metadata | None = None  # null for a task without metadata
     model_args: dict[str, object] = {}
     model_base_url: str | None = None
     model_roles: Annotated[dict[str, object], Meta(max_length=64)] | None = None
@@ -94,7 +94,7 @@ class LogMetric(Struct, frozen=True):
 
 
 class LogScore(Struct, frozen=True):
-    """One of `results.scores`: `name` tells it from the others, `scorer` is what the samples' scores are called."""
+    """One of `results.scores`: `name` is unique among them, `scorer` is the name of its scores in the samples."""
 
     name: str
     metrics: Annotated[dict[str, LogMetric], Meta(max_length=256)]
@@ -122,8 +122,8 @@ class Stats(Struct, frozen=True):
     model_usage: dict[str, object] = {}
 
 
-class Log(Struct, frozen=True):
-    """The members that are read. A log has many more, and every release adds some: unknown ones are skipped."""
+class InspectLog(Struct, frozen=True):
+    """The members that are read. Unknown ones are skipped, because every release adds some."""
 
     status: str
     eval: Spec
@@ -135,9 +135,9 @@ class Log(Struct, frozen=True):
 
 
 class Samples(Struct, frozen=True):
-    """What the samples say of their scores. `edited` are the scorers of which a score was changed by hand after the
-    run; `any_edited` says that one was, but not whose. `unseen` says that there were too many samples to look. `scored`
-    counts the scores of each scorer, those of every epoch; None where they were not counted."""
+    """The facts that the samples show. `edited` has the scorers with a score that was changed by hand after the run;
+    `any_edited` means that an unknown scorer's score was changed. `unseen` means that the samples were too large to
+    search. `scored` counts the scores of each scorer in all epochs; None if they were not counted."""
 
     edited: frozenset[str] = frozenset()
     any_edited: bool = False
@@ -145,26 +145,22 @@ class Samples(Struct, frozen=True):
     scored: dict[str, int] | None = None
 
 
-def load(raw: Octets, name: str) -> tuple[Log, Samples]:
-    """Read a log (a bytearray is scanned in place), and what its samples say of their scores. Raises InputError:
-    `file.*` of the readers (numbers that are not used may be NaN), `file.schema` for a member of the wrong type,
-    `file.rule` for an archive of a run that never finished."""
+def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
+    """Read a log, and search its samples; a bytearray is scanned in place. Raises InputError: `file.*` of the readers
+    (numbers that no claim uses may be NaN), `file.schema` for a member of the wrong type, `file.rule` for the archive
+    of an unfinished run."""
     if eval_zip.is_zip(raw):
         members = eval_zip.directory(raw, name)
-        log = read_json(_header(raw, members, name), Log, name, max_depth=MAX_DEPTH)
+        if "header.json" not in members:  # Inspect AI writes it last, when the run has ended
+            raise broken(name, "", "the archive has no header.json: the run never finished, or it is not an .eval log")
+        header = eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_BYTES, name=name)
+        log = read_json(header, InspectLog, name, max_depth=MAX_DEPTH)
         return log, _packed_samples(raw, members, log, name)
-    log = read_json(large_json.without(raw, PASSED_OVER, name=name), Log, name, max_depth=MAX_DEPTH)
+    log = read_json(large_json.without(raw, PASSED_OVER, name=name), InspectLog, name, max_depth=MAX_DEPTH)
     return log, _samples(raw, log, name)
 
 
-def _header(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> bytes:
-    if "header.json" not in members:
-        # Inspect AI writes this last, when the run has ended.
-        raise broken(name, "", "the archive has no header.json: the run never finished, or it is no .eval log")
-    return eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_BYTES, name=name)
-
-
-_RULE = "the samples are not in the form of a log's"
+_RULE = "the samples do not have the form of a log's samples"
 
 
 class _SampleScore(Struct, frozen=True):
@@ -183,8 +179,8 @@ class _Document(Struct, frozen=True):
     samples: list[_Sample] | None = None
 
 
-def _samples(raw: Octets, log: Log, name: str) -> Samples:
-    """Look at the samples of a JSON log, one by one only where they have to be."""
+def _samples(raw: Octets, log: InspectLog, name: str) -> Samples:
+    """Search the samples of a JSON log. They are parsed only if a `history` or several epochs require it."""
     event, counted = _EDIT_EVENT.search(raw) is not None, _has_epochs(log)
     if not counted and not _HISTORY.search(raw):
         return Samples(any_edited=event)
@@ -195,13 +191,13 @@ def _samples(raw: Octets, log: Log, name: str) -> Samples:
     return Samples(edited, event and not edited, scored=_scored(samples) if counted and samples else None)
 
 
-def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: Log, name: str) -> Samples:
-    """Look at the samples of an archive: the summaries have their scores, but not the history of these."""
-    found = [member for member in members.values() if member.name.startswith("samples/")]
-    if sum(member.unpacked for member in found) > MAX_SAMPLES:
+def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: InspectLog, name: str) -> Samples:
+    """Search each sample of an archive: the summaries have the scores, but not their histories."""
+    packed = [member for member in members.values() if member.name.startswith("samples/")]
+    if sum(member.unpacked for member in packed) > MAX_SAMPLES:
         return Samples(unseen=True)
     edited, event = set[str](), False
-    for member in found:
+    for member in packed:
         sample = eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
         event = event or _EDIT_EVENT.search(sample) is not None
         if _HISTORY.search(sample):
@@ -219,12 +215,12 @@ def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> 
     return _scored(large_json.picked(summaries, list[_Sample], name, _RULE))
 
 
-def _has_epochs(log: Log) -> bool:
+def _has_epochs(log: InspectLog) -> bool:
     return (log.eval.config.epochs or 1) > 1
 
 
 def _edited(samples: list[_Sample]) -> frozenset[str]:
-    """Return the scorers of which a score has a history: Inspect AI keeps one of each edit."""
+    """Return the scorers with an edited score: Inspect AI adds each edit to the score's history."""
     scores = (score for sample in samples for score in (sample.scores or {}).items())
     return frozenset(scorer for scorer, score in scores if score.edited)
 

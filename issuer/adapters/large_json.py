@@ -1,7 +1,7 @@
-"""Reads the small part of a large JSON object that is needed: the rest is skipped, not parsed into anything. Pure.
+"""A reader for the small part of a large JSON object that is needed; it skips the other members. Pure.
 
-msgspec's scanner skips 100 MB in a tenth of a second and without memory; what it does not skip goes to the strict
-reader. It knows neither `NaN` nor duplicate members: the rest of this file is about these.
+msgspec's scanner skips 100 MB in a tenth of a second and without memory. The remaining members go to the strict reader.
+msgspec refuses `NaN` and accepts duplicate members; most code here handles these two cases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from issuer.adapters.evidence import Octets
+from issuer.adapters.evidence import Octets, too_large
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats.strict_json import pointer_to
@@ -31,21 +31,21 @@ _MEMBER = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.)*")[ \t\n\r]*:[ \t\n\r]*', re.
 _AFTER = re.compile(rb"[ \t\n\r]*([,}])")
 _OPEN = re.compile(rb"[ \t\n\r]*\{")
 _BYTE = re.compile(r"(.*) \(byte ([0-9]+)\)")
-# Of the same length, so that nothing moves: only that there is a value matters, not which.
+# Replacements of the same length keep all offsets. Their values do not matter.
 _NUMBERS = {b"NaN": b"0.0", b"-Infinity": b"-0.000000", b"Infinity": b"0.000000"}
 
 
 def without(raw: Octets, members: frozenset[str], *, name: str) -> bytes:
-    """Return the JSON object with `null` for the values of these members, which are well-formed JSON but for NaN. A
-    bytearray is used in place, and unchanged afterwards; bytes with a NaN in them are copied. Raises InputError:
-    `file.encoding`, `file.syntax`, `file.schema` where it is not an object, `file.too_large` for absurd nesting,
-    `file.duplicate_key` for a member (of the object itself) that is named twice."""
-    kept, start = [], 0
+    """Return the JSON object with `null` as the value of these members. Their values must be well-formed JSON, in which
+    NaN is allowed. A bytearray is edited in place and restored; bytes that contain a NaN are copied. Raises InputError:
+    `file.encoding`, `file.syntax`, `file.schema` for a document that is not an object, `file.too_large` for deep
+    nesting, `file.duplicate_key` for two members of the object with the same name."""
+    pieces, start = [], 0
     for member, begin, end in spans(raw, name):
         if member in members:
-            kept += [bytes(raw[start:begin]), b"null"]
+            pieces += [bytes(raw[start:begin]), b"null"]
             start = end
-    return b"".join([*kept, bytes(raw[start:])])
+    return b"".join([*pieces, bytes(raw[start:])])
 
 
 def members(raw: Octets, name: str) -> frozenset[str]:
@@ -54,35 +54,34 @@ def members(raw: Octets, name: str) -> frozenset[str]:
 
 
 def spans(raw: Octets, name: str) -> list[tuple[str, int, int]]:
-    """Return each member of the object with the begin and end of its value. Raises as `without` does."""
+    """Return each member of the object with the offsets of its value's begin and end. Raises as `without` does."""
     _demand_utf8(raw, name)
     return _with_numbers(raw, name, lambda text: _scanned(text, name))
 
 
 def picked(raw: Octets, kind: type[T], name: str, rule: str) -> T:
-    """Decode what `kind` names of a document, and skip the rest. A NaN in it is read as some number. Raises InputError:
-    `file.schema` with this rule for a value of another type, `file.syntax` for no JSON."""
+    """Decode the members that `kind` has, and skip the others. A NaN becomes some number. Raises InputError:
+    `file.schema` with this rule for a value of another type, `file.syntax` if the document is not JSON."""
     return _with_numbers(raw, name, lambda text: _decoded(text, kind, name, rule))
 
 
 def _with_numbers(raw: Octets, name: str, work: Callable[[Octets], T]) -> T:
-    """Do the work on the text, or where it meets a NaN, on the text with a number in place of each."""
+    """Call `work` with the text. If it fails at a NaN, replace each NaN by a number and call it again."""
     try:
         return work(raw)
     except _NotANumberError:
         buffer = raw if isinstance(raw, bytearray) else bytearray(raw)
-        taken_out = _take_out(buffer, name)
+        replaced = _replace_nans(buffer, name)
         try:
             return work(buffer)
         except _NotANumberError as error:
             raise _syntax(raw, "invalid character", error.at, name) from None
         finally:
-            for at, word in taken_out:
-                buffer[at : at + len(word)] = word
+            _restore(buffer, replaced)
 
 
 class _Large(msgspec.Struct):
-    """The members that may be large in a document of any format."""
+    """The members that may be large, in all formats."""
 
     samples: msgspec.Raw = msgspec.Raw()
     reductions: msgspec.Raw = msgspec.Raw()
@@ -103,18 +102,16 @@ def _demand_utf8(raw: Octets, name: str) -> None:
         try:
             decoder.decode(chunk, final=start + _CHUNK > len(raw))
         except UnicodeDecodeError as error:
-            rule = f"not UTF-8 near byte {start + error.start}"
-            raise InputError(Code.FILE_ENCODING, rule, Place(name)) from None
+            raise InputError(Code.FILE_ENCODING, f"not UTF-8 near byte {start + error.start}", Place(name)) from None
 
 
 def _scanned(raw: Octets, name: str) -> list[tuple[str, int, int]]:
     large = _decoded(raw, _Large, name)
     if len(raw) - len(large.samples) - len(large.reductions) - len(large.body) > MAX_REST:
-        rule = f"more than {MAX_REST} bytes beside samples and results"
-        raise InputError(Code.FILE_TOO_LARGE, rule, Place(name))
+        raise too_large(name, f"more than {MAX_REST} bytes beside samples and results")
     values = _decoded(raw, dict[str, msgspec.Raw], name)
     if len(values) > MAX_MEMBERS:
-        raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_MEMBERS} members", Place(name))
+        raise too_large(name, f"more than {MAX_MEMBERS} members")
     return list(_walked(raw, values, name))
 
 
@@ -122,23 +119,23 @@ def _decoded(raw: Octets, kind: type[T], name: str, rule: str = "must be a JSON 
     try:
         return msgspec.json.decode(raw, type=kind)
     except RecursionError:
-        raise InputError(Code.FILE_TOO_LARGE, "nested too deep", Place(name)) from None
+        raise too_large(name, "nested too deep") from None
     except msgspec.ValidationError:
         raise InputError(Code.FILE_SCHEMA, rule, Place(name)) from None
     except msgspec.DecodeError as error:
-        said = _BYTE.fullmatch(str(error))
-        what, at = (said[1].rpartition(": ")[2], int(said[2])) if said else ("the text ends too early", len(raw))
+        message = _BYTE.fullmatch(str(error))
+        fault, at = (message[1].rpartition(": ")[2], int(message[2])) if message else ("the text ends early", len(raw))
         if any(raw[at : at + len(word)] == word for word in _NUMBERS) or raw[at - 1 : at + 8] == b"-Infinity":
             raise _NotANumberError(at) from None
-        raise _syntax(raw, what, at, name) from None
+        raise _syntax(raw, fault, at, name) from None
     except UnicodeDecodeError:
         raise InputError(Code.FILE_ENCODING, "not UTF-8", Place(name)) from None
 
 
 def _walked(raw: Octets, values: dict[str, msgspec.Raw], name: str) -> Iterator[tuple[str, int, int]]:
-    """Walk the members in the order of the text, and compare each value with the text at its place. Of a member that is
-    named twice the decoder kept only the last value: the comparison finds the first."""
-    view, seen = memoryview(raw), set()
+    """Yield the members in the order of the text, each compared with the decoder's value. For a duplicate member the
+    decoder has only the last value, so the comparison fails at the first."""
+    view, names = memoryview(raw), set()
     opened = _OPEN.match(raw)
     at, following = opened.end() if opened else 0, b"," if values else b"}"
     while following == b",":
@@ -148,34 +145,38 @@ def _walked(raw: Octets, values: dict[str, msgspec.Raw], name: str) -> Iterator[
         begin = key.end() if key else at
         end = begin + len(value)
         after = _AFTER.match(raw, end)
-        if member in seen or after is None or view[begin:end] != value:
-            rule = "this member is named twice"
-            raise InputError(Code.FILE_DUPLICATE_KEY, rule, Place(name), pointer_to("", member))
-        seen.add(member)
+        if member in names or after is None or view[begin:end] != value:
+            raise InputError(Code.FILE_DUPLICATE_KEY, "this member is named twice", Place(name), pointer_to("", member))
+        names.add(member)
         yield member, begin, end
         at, following = after.end(), after[1]
 
 
-def _take_out(buffer: bytearray, name: str) -> list[tuple[int, bytes]]:
-    """Put a number for each NaN and Infinity, also inside a string; return what was where."""
-    taken_out, looked_at = [], 0
+def _replace_nans(buffer: bytearray, name: str) -> list[tuple[int, bytes]]:
+    """Replace each NaN and Infinity by a number, also inside strings. Return the replaced words with their offsets."""
+    replaced: list[tuple[int, bytes]] = []
+    looked_at = 0
     for word, number in _NUMBERS.items():
         at = buffer.find(word)
         while at >= 0:
             after = bytes(buffer[at + len(word) : at + len(word) + 1])
             if at and buffer[at - 1] in b" \t\n\r:,[" and after in {b" ", b"\t", b"\n", b"\r", b",", b"]", b"}"}:
-                taken_out.append((at, word))
+                replaced.append((at, word))
                 buffer[at : at + len(word)] = number
             looked_at += 1
-            if len(taken_out) > MAX_NOT_NUMBERS or looked_at > MAX_LOOKED_AT:
-                for start, original in taken_out:
-                    buffer[start : start + len(original)] = original
-                raise InputError(Code.FILE_TOO_LARGE, "too many times NaN", Place(name))
+            if len(replaced) > MAX_NOT_NUMBERS or looked_at > MAX_LOOKED_AT:
+                _restore(buffer, replaced)
+                raise too_large(name, "too many NaN")
             at = buffer.find(word, at + len(word))
-    return taken_out
+    return replaced
 
 
-def _syntax(raw: Octets, what: str, at: int, name: str) -> InputError:
+def _restore(buffer: bytearray, replaced: list[tuple[int, bytes]]) -> None:
+    for at, word in replaced:
+        buffer[at : at + len(word)] = word
+
+
+def _syntax(raw: Octets, fault: str, at: int, name: str) -> InputError:
     line = raw.count(b"\n", 0, at) + 1
     column = at - raw.rfind(b"\n", 0, at)
-    return InputError(Code.FILE_SYNTAX, what, Place(name, line, column))
+    return InputError(Code.FILE_SYNTAX, fault, Place(name, line, column))

@@ -1,17 +1,18 @@
-"""Reads the results JSON of lighteval into one `Run` a task or average of subtasks. Pure; does not import lighteval.
+"""The reader of lighteval. A results JSON gives one `Run` for each task and average of subtasks. Pure.
 
-Where each claim comes from, and what is never taken for it:
+The source of each claim, and the members that are not used for it:
 
-* `model_repo`: `model_config.model_name` of an engine that loads from the Hub (it has a `revision`), without an adapter
-  or delta weights; `openai/gpt-4o` of an API looks like a Hub name and is not. `model_revision`: a full commit in
-  `model_config.revision`; never `main`. Releases before 0.11 have `model_sha`, the commit that the Hub answered.
+* `model_repo`: `model_config.model_name` of an engine that loads from the Hub (its configuration has a `revision`),
+  without an adapter or delta weights. An API's model, `openai/gpt-4o`, only looks like a Hub name.
+  `model_revision`: a full commit in `model_config.revision`, never `main`. Releases before 0.11 have `model_sha`, the
+  commit that the Hub returned.
 * `benchmark_repo`, `benchmark_revision`: `hf_repo` and a full commit in `hf_revision` of the task's configuration.
 * `task_id`: the task's name without its suite and its number of shots. Never `versions`: they number the configuration.
-* whole or not: `original_num_docs` and `effective_num_docs`, which releases from 0.11 on leave at -1; then a run is
-  whole where no `max_samples` was asked for, and otherwise nobody knows.
+* completeness: `original_num_docs` and `effective_num_docs`. Releases from 0.11 on leave them at -1; then a run is full
+  if `max_samples` is not set, and otherwise its completeness is not known.
 
-No file has lighteval's version, the command or a date: its times are of a clock that begins when the machine does.
-`all` is the average over whatever tasks ran together, and no run.
+No results file contains lighteval's version, the command or a date: its times count from the start of the machine.
+`all` is not a run: it is the average over the tasks that happened to run together.
 """
 
 from __future__ import annotations
@@ -23,37 +24,23 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from issuer.adapters.evidence import (
-    SERVED,
-    Octets,
-    Results,
-    artifact,
-    broken,
-    count_of,
-    demand_few_scores,
-    measured,
-    read_json,
-    said,
-    used_of,
-    word_of,
-    words,
-)  # fmt: skip
-from issuer.adapters.run import Run, Said
+from issuer.adapters import evidence
+from issuer.adapters.evidence import Octets, commit_of, count_of, reason, repo_of, said, word_of
+from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score
-from issuer.codes import Code
 from issuer.errors import Fault
 from issuer.formats.strict_json import JSON, pointer_to
-from issuer.results.claims import REVISION, is_repo
+from issuer.results.claims import is_repo
 
 FRAMEWORK = "lighteval"
 MOCK_MODEL = "dummy"
-# The members of a configuration that name a server, where somebody else chose the weights.
+# The members of a configuration that name a server. The server's owner chose the weights.
 SERVER_MEMBERS = frozenset({"base_url", "endpoint_name", "inference_server_address"})
-# The members of the dummy's configuration, which has no other mark once it is given another name.
+# The members of the dummy model's configuration. If the dummy has another name, only these members identify it.
 DUMMY_MEMBERS = frozenset({"model_name", "generation_parameters", "system_prompt", "cache_dir", "seed"})
 
 _AVERAGE = ":_average"
-_EPOCHS = re.compile(r"[:&]n=([1-9][0-9]{0,5})(?:&|\Z)")  # pass@k:k=1&n=8: eight answers a sample
+_EPOCHS = re.compile(r"[:&]n=([1-9][0-9]{0,5})(?:&|\Z)")  # pass@k:k=1&n=8: eight answers for each sample
 _Members: TypeAlias = Mapping[str, object]
 
 
@@ -67,29 +54,25 @@ class _General(Struct, frozen=True):
     override_batch_size: object = None
 
 
-class _File(Struct, frozen=True):
-    """The members that are read; unknown ones are skipped. A task's configuration was once a text."""
-
+class _File(evidence.ResultsFile, frozen=True):
     config_general: _General
-    results: Results
-    config_tasks: dict[str, object]
+    config_tasks: dict[str, object]  # older releases have a text in place of a task's configuration
 
 
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     """Read one results file: a run for each task, and for each average of subtasks, in the file's order. Raises
-    InputError as `read_json`, and `file.rule` for a file without tasks. The file is believed otherwise: it is not
+    InputError as `read_results`, and `file.rule` for a file without tasks. The rest of the file is believed: it is not
     signed."""
-    file = read_json(raw, _File, name)
-    demand_few_scores(file.results, name)
+    file = evidence.read_results(raw, _File, name)
     families = _families(file)
     if not families:
-        raise broken(name, "/results", "only an average over all tasks, and no task")
-    evidence = artifact(raw, name)
-    return tuple(_run(file, task, leaves, evidence, name) for task, leaves in families.items())
+        raise evidence.broken(name, "/results", "the file has only an average over all tasks, and no task")
+    artifact = evidence.artifact(raw, name)
+    return tuple(_run(file, task, leaves, artifact, name) for task, leaves in families.items())
 
 
 def _families(file: _File) -> dict[str, tuple[str, ...]]:
-    """Return the subtasks of each average, and of a task itself."""
+    """Return for each task or average the tasks in it; a task contains only itself."""
     subtasks: defaultdict[str, list[str]] = defaultdict(list)
     tasks = [task for task in file.results if "|" in task]
     for task in tasks:
@@ -99,131 +82,105 @@ def _families(file: _File) -> dict[str, tuple[str, ...]]:
 
 
 def _average_of(task: str) -> str:
-    """Return where lighteval puts the average of a subtask: `mmlu:anatomy|5` is in `mmlu:_average|5`."""
+    """Return the name of the average that a subtask is part of: `mmlu:_average|5` for `mmlu:anatomy|5`."""
     head, _, shots = task.rpartition("|")
     return f"{head.partition(':')[0]}{_AVERAGE}|{shots}"
 
 
-def _run(file: _File, task: str, leaves: Sequence[str], evidence: dict[str, JSON], name: str) -> Run:
+def _run(file: _File, task: str, leaves: Sequence[str], artifact: dict[str, JSON], name: str) -> Run:
     configs = [_task_config(file, leaf) for leaf in leaves]
     place = pointer_to("/config_tasks", leaves[0]) if leaves else ""
     partial, unknown = _completeness(file, leaves, configs)
-    general, model = file.config_general, _model_config(file)
-    model_repo, model_revision = _model(file)
+    general = file.config_general
+    model = general.model_config or {}
+    model_repo, model_revision = _model(general, model)
+    is_dummy = general.model_name == MOCK_MODEL or model.keys() == DUMMY_MEMBERS
     return Run(
         name=name,
         task=task,
-        framework_name=Said(FRAMEWORK, ""),
+        framework_name=RunText(FRAMEWORK, ""),
         model_repo=model_repo,
         model_revision=model_revision,
-        benchmark_repo=said(repo if is_repo(repo := _same(configs, "hf_repo")) else "", f"{place}/hf_repo"),
-        benchmark_revision=said(_commit(_same(configs, "hf_revision")), f"{place}/hf_revision"),
+        benchmark_repo=said(repo_of(_same(configs, "hf_repo")), f"{place}/hf_repo"),
+        benchmark_revision=said(commit_of(_same(configs, "hf_revision")), f"{place}/hf_revision"),
         task_id=said(task.rpartition("|")[0].rpartition("|")[2].removesuffix(_AVERAGE), "/results"),
-        mock=Said(general.model_name, "/config_general/model_name") if _is_dummy(file) else None,
+        mock=RunText(general.model_name, "/config_general/model_name") if is_dummy else None,
         partial=partial,
         unknown=unknown,
-        remarks=tuple(_elsewhere(model)),
+        remarks=(evidence.SERVED,) if any(map(model.get, SERVER_MEMBERS)) else (),
         scores=tuple(_scores(file.results[task], pointer_to("/results", task), configs)),
-        details=_details(general, model, task, configs, evidence),
+        details=_details(general, model, task, configs, artifact),
     )
 
 
 def _details(
-    general: _General, model: _Members, task: str, configs: Sequence[_Members], evidence: dict[str, JSON]
+    general: _General, model: _Members, task: str, configs: Sequence[_Members], artifact: dict[str, JSON]
 ) -> dict[str, JSON]:
     generation = model.get("generation_parameters")
     seed = count_of(generation.get("seed")) if isinstance(generation, dict) else None
     details: dict[str, JSON] = {
-        "artifacts": [evidence],
-        "run": words({
+        "artifacts": [artifact],
+        "run": evidence.words({
             "task": task,
             "model": general.model_name,
-            "code_revision": _commit(general.lighteval_sha),
+            "code_revision": commit_of(general.lighteval_sha),
             "seed": count_of(model.get("seed")) if seed is None else seed,
             "batch_size": count_of(model.get("batch_size")) or count_of(general.override_batch_size) or None,
         }),
-        "runtime_context": words({"dtype": word_of(model.get("dtype")) or word_of(general.model_dtype)}),
+        "runtime_context": evidence.words({"dtype": word_of(model.get("dtype")) or word_of(general.model_dtype)}),
         "benchmark_subset": _same(configs, "hf_subset"),
     }  # fmt: skip
     return {member: value for member, value in details.items() if value}
 
 
 def _task_config(file: _File, task: str) -> _Members:
-    """Return a task's configuration, which older releases have under its name without the shots."""
+    """Return a task's configuration. In older releases its key is the task's name without the shots."""
     config = file.config_tasks.get(task, file.config_tasks.get(task.rpartition("|")[0]))
     return config if isinstance(config, dict) else {}
 
 
 def _same(configs: Sequence[_Members], member: str) -> str:
-    """Return what all the tasks have in common, or an empty text."""
-    found = {word_of(config.get(member)) for config in configs}
-    return found.pop() if len(found) == 1 else ""
+    return evidence.same(word_of(config.get(member)) for config in configs)
 
 
-def _commit(text: object) -> str:
-    return text if isinstance(text, str) and REVISION.fullmatch(text) else ""
-
-
-# -- model ------------------------------------------------------------------------------------------------------------
-
-
-def _model_config(file: _File) -> _Members:
-    return file.config_general.model_config or {}
-
-
-def _is_dummy(file: _File) -> bool:
-    return file.config_general.model_name == MOCK_MODEL or _model_config(file).keys() == DUMMY_MEMBERS
-
-
-def _model(file: _File) -> tuple[Said | None, Said | None]:
-    """Return the repository and its commit, as far as the file has them."""
-    general, config = file.config_general, _model_config(file)
+def _model(general: _General, config: _Members) -> tuple[RunText | None, RunText | None]:
+    """Return the model's repository and commit; None for one that the file lacks."""
     if not is_repo(general.model_name):
         return None, None
-    repo = Said(general.model_name, "/config_general/model_name")
-    if answered := _commit(general.model_sha):
-        return repo, Said(answered, "/config_general/model_sha")
+    repo = RunText(general.model_name, "/config_general/model_name")
+    if sha := commit_of(general.model_sha):
+        return repo, RunText(sha, "/config_general/model_sha")
     if "revision" not in config or config.keys() & {"base_model", "endpoint_name"}:
         return None, None
-    return repo, said(_commit(config["revision"]), "/config_general/model_config/revision")
-
-
-def _elsewhere(config: _Members) -> Iterator[str]:
-    """Yield a sentence where the weights may not be those that the model's name stands for."""
-    if any(config.get(member) for member in SERVER_MEMBERS):
-        yield SERVED
-
-
-# -- results ----------------------------------------------------------------------------------------------------------
+    return repo, said(commit_of(config["revision"]), "/config_general/model_config/revision")
 
 
 def _docs(config: _Members) -> tuple[int | None, int | None]:
-    """Return how many samples of a task were evaluated, and how many there are; None where it is not known."""
+    """Return how many samples of a task were evaluated and how many exist; None if the file does not say."""
     return count_of(config.get("effective_num_docs")), count_of(config.get("original_num_docs"))
 
 
 def _completeness(
     file: _File, leaves: Sequence[str], configs: Sequence[_Members]
 ) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
-    """Say why a task or average is not whole, and why nobody knows."""
+    """Return why the task or average is partial, and why its completeness is not known."""
     counts = {leaf: _docs(config) for leaf, config in zip(leaves, configs, strict=True)}
     if short := {leaf: count for leaf, count in counts.items() if None not in count and count[0] != count[1]}:
         pointer = f"{pointer_to('/config_tasks', next(iter(short)))}/effective_num_docs"
-        return (Fault(Code.FILE_RULE, pointer, used_of(short)),), ()
+        return (reason(pointer, evidence.used_of(short)),), ()
     limit = file.config_general.max_samples
     if limit is None or (counts and not any(None in count for count in counts.values())):
         return (), ()
-    rule = f"the run was limited to {word_of(limit)} samples a task, and does not say how many there are"
-    return (), (Fault(Code.FILE_RULE, "/config_general/max_samples", rule),)
+    rule = f"the run was limited to {word_of(limit)} samples a task, and the file does not say how many exist"
+    return (), (reason("/config_general/max_samples", rule),)
 
 
 def _scores(results: _Members, place: str, configs: Sequence[_Members]) -> Iterator[Score]:
-    used = [_docs(config)[0] for config in configs]
-    samples = None if None in used else sum(count for count in used if count) or None
-    split = _split(configs)
+    samples = evidence.total([_docs(config)[0] for config in configs])
+    split = evidence.same(map(_splits, configs))
     for metric, value in results.items():
         pointer = pointer_to(place, metric)
-        number, fault = measured(value, pointer)
+        number, fault = evidence.measured(value, pointer)
         repeated = _EPOCHS.search(metric.removesuffix("_stderr"))
         yield Score(
             metric=metric,
@@ -237,10 +194,6 @@ def _scores(results: _Members, place: str, configs: Sequence[_Members]) -> Itera
         )
 
 
-def _split(configs: Sequence[_Members]) -> str:
-    """Return the split or splits that all the tasks are evaluated on."""
-    found = {
-        ",".join(map(word_of, splits)) if isinstance(splits := config.get("evaluation_splits"), list) else ""
-        for config in configs
-    }
-    return found.pop() if len(found) == 1 else ""
+def _splits(config: _Members) -> str:
+    splits = config.get("evaluation_splits")
+    return ",".join(map(word_of, splits)) if isinstance(splits, list) else ""

@@ -1,7 +1,6 @@
-"""Finds the runs in files and folders, recognises their format and reads them. Writes no files.
+"""The search for runs in files and folders: it recognises their format and calls its reader. Writes no files.
 
-Sizes are checked before anything is read. A format is recognised by the names of a document's members, never by the
-name of its file.
+File sizes are checked before reading. The names of a document's members decide its format, never the file's name.
 """
 
 from __future__ import annotations
@@ -13,22 +12,12 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from issuer.adapters import (
-    eval_zip,
-    every_eval_ever,
-    helm,
-    inspect_ai,
-    large_json,
-    lighteval,
-    lm_eval,
-    plain_json,
-    verievals,
-)  # fmt: skip
-from issuer.adapters.evidence import MAX_BYTES, broken
+from issuer.adapters import every_eval_ever, helm, inspect_ai, large_json, lighteval, lm_eval, plain_json, verievals
+from issuer.adapters.eval_zip import is_zip
+from issuer.adapters.evidence import MAX_BYTES, broken, too_large
 from issuer.adapters.run import Run
 from issuer.adapters.verievals import Anchors
-from issuer.codes import Code
-from issuer.errors import InputError, Place
+from issuer.errors import InputError
 from issuer.io import files
 
 SourceName: TypeAlias = Literal["auto", "inspect", "lm-eval", "lighteval", "helm", "eee", "verievals", "json"]
@@ -37,8 +26,8 @@ MAX_FILES = 10_000
 
 
 class _Format(Struct, frozen=True):
-    """A source: the members by which a JSON document of it is recognised, if any, the names that its files have in a
-    folder, and the reader that needs the file and its name alone, and finds any number of runs in it."""
+    """A source. `marks` are the members that identify its JSON documents, and `patterns` the names of its files in a
+    folder. `reader` takes a file's bytes and name, and returns its runs; None for a source that needs more."""
 
     marks: frozenset[str]
     patterns: tuple[str, ...]
@@ -61,51 +50,52 @@ SOURCES: Final = tuple(_FORMATS)
 
 
 def read(path: Path | str, source: SourceName = "auto", *, task: str = "", anchors: Anchors | None = None) -> Run:
-    """Read the one run in a file or folder, or the run of `task` where a file has several. Raises InputError as
-    `read_all` does, and `file.rule` where there is not exactly one."""
+    """Read the only run in a file or folder, or its only run with this task. Raises InputError as `read_all` does, and
+    `file.rule` if there is no such run or several."""
     runs = [run for run in read_all(path, source, anchors=anchors) if task in {"", run.task}]
     if len(runs) != 1:
         tasks = ", ".join(repr(run.task[:64]) for run in runs[:20])
-        raise broken(str(path), "", f"{len(runs)} runs where one is wanted: {tasks}")
+        raise broken(str(path), "", f"{len(runs)} runs in place of exactly one: {tasks}")
     return runs[0]
 
 
 def read_all(path: Path | str, source: SourceName = "auto", *, anchors: Anchors | None = None) -> tuple[Run, ...]:
-    """Read every run in a file, a run directory of HELM, or a folder of such. `anchors` is what a verievals record is
-    checked against. Raises InputError: `file.unreadable`, `file.too_large`, `file.rule` for a document of no known
-    format, and what the format's own reader raises."""
-    return tuple(run for found in _files(Path(path), source) for run in _read_one(found, source, anchors))
+    """Read every run in a file, in a run directory of HELM, or in a folder of these. verievals records are checked
+    against `anchors`. Raises InputError: `file.unreadable`, `file.too_large`, `file.rule` for an unknown format, and
+    the errors of the format's reader."""
+    return tuple(run for file in _files(Path(path), source) for run in _read_one(file, source, anchors))
 
 
 def read_each(
     path: Path | str, source: SourceName = "auto", *, anchors: Anchors | None = None
 ) -> Iterator[tuple[Run, ...] | InputError]:
-    """Do the same file by file: yield the runs of each, or why it cannot be read, which keeps nobody from the next."""
-    found = _files(Path(path), source)
-    while True:
+    """Read file by file: yield the runs of each file, or the error of a file that cannot be read."""
+    try:
+        paths = _files(Path(path), source)
+    except InputError as error:
+        yield error
+        return
+    for file in paths:
         try:
-            yield _read_one(next(found), source, anchors)
-        except StopIteration:
-            return
+            yield _read_one(file, source, anchors)
         except InputError as error:
             yield error
 
 
-def _files(path: Path, source: SourceName) -> Iterator[Path]:
-    """Find files and run directories, in the order of their names. Links are skipped."""
+def _files(path: Path, source: SourceName) -> list[Path]:
+    """Return the files and run directories to read, in the order of their names. Links are skipped."""
     if not path.is_dir() or (path / "run_spec.json").is_file():
-        yield path
-        return
+        return [path]
     plain = sorted(file for file in files.find(path) if not file.is_symlink())
     runs = [file.parent for file in plain if file.name == "run_spec.json"]
-    wanted = [file for file in plain if any(map(file.match, _FORMATS[source].patterns))]
-    alone = [file for file in wanted if not set(file.parents) & set(runs)]
-    found = [*(runs if source in {"auto", "helm"} else []), *alone]
-    if not found:
+    matching = [file for file in plain if any(map(file.match, _FORMATS[source].patterns))]
+    outside = [file for file in matching if not set(file.parents) & set(runs)]
+    paths = [*(runs if source in {"auto", "helm"} else []), *outside]
+    if not paths:
         raise broken(str(path), "", f"no file in this folder looks like a run ({source})")
-    if len(found) > MAX_FILES:
-        raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_FILES} runs", Place(str(path)))
-    yield from found
+    if len(paths) > MAX_FILES:
+        raise too_large(str(path), f"more than {MAX_FILES} runs")
+    return paths
 
 
 def _read_one(path: Path, source: SourceName, anchors: Anchors | None) -> tuple[Run, ...]:
@@ -123,13 +113,14 @@ def _read_one(path: Path, source: SourceName, anchors: Anchors | None) -> tuple[
     if kind == "helm":
         raise broken(name, "", "a run of HELM is a folder with run_spec.json and stats.json: give the folder")
     if anchors is None:
-        rule = "a record is worth what it is checked against: give --verievals-key, -ledger and -root"
+        rule = "a verievals record must be checked: give --verievals-key, --verievals-ledger and --verievals-root"
         raise broken(name, "", rule)
     return (verievals.read(raw, name, anchors=anchors),)
 
 
 def _helm_files(folder: Path) -> dict[str, bytearray]:
-    """Read the files of a run directory; not what it has of each instance where that is more than the counts need."""
+    """Read the files of a run directory. The file of all instances is used only for counts, so it may be too
+    large to read."""
     limits = dict.fromkeys((*helm.REQUIRED, *helm.OPTIONAL), MAX_BYTES)
     instances = folder / helm.PER_INSTANCE
     if instances.exists() and instances.stat().st_size <= helm.MAX_PER_INSTANCE:
@@ -142,23 +133,23 @@ def _helm_files(folder: Path) -> dict[str, bytearray]:
 
 
 def _recognised(raw: bytearray, name: str) -> str:
-    if eval_zip.is_zip(raw):
+    if is_zip(raw):
         return "inspect"
     members = large_json.members(raw, name)
     kinds = [kind for kind, known in _FORMATS.items() if known.marks and known.marks <= members]
     if len(kinds) != 1:
-        what = "of several formats" if kinds else "no run of a known format"
-        raise broken(name, "", f"{what}: say with --from which it is")
+        fault = "it fits several formats" if kinds else "it is not a run of a known format"
+        raise broken(name, "", f"{fault}: name the format with --from")
     return kinds[0]
 
 
 def read_file(path: Path, max_bytes: int, *, follow: bool = True) -> bytearray:
-    """Read a plain file of at most `max_bytes` into a buffer of its own. Raises InputError. Not by `files.read`:
-    `large_json` writes into the buffer, and half a gigabyte should not be copied for that."""
+    """Read a plain file of at most `max_bytes`. Raises InputError. The result is a bytearray, unlike that of
+    `files.read`: `large_json` writes into it, which saves a copy of half a gigabyte."""
     with files.open_plain(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
-            raise InputError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes", Place(str(path)))
+            raise too_large(str(path), f"larger than {max_bytes} bytes")
         raw = bytearray(size)
         if file.readinto(raw) != size:
             raise files.unreadable(path, "the file shrank while it was read")

@@ -1,4 +1,4 @@
-"""The mapping file: what the owner of many runs supplies for them, in strict YAML. Pure.
+"""The mapping file: a strict YAML file with the values that an owner supplies for many runs. Pure.
 
     supply: {model_repo: "acme/open-model", command: "lm_eval --tasks mmlu"}     # for every run
     runs:
@@ -6,8 +6,8 @@
         file: "results_*.json"                  # the file's name; `*`, `?` and `[...]` as in a shell
         supply: {benchmark_revision: "<40 hex>", metrics: {accuracy: "none/acc"}, scale: 100}
 
-A rule for one run wins over `supply` for all. Two rules that fit one run must not contradict each other, and a rule
-that fits no run is refused: it is mistyped.
+A rule in `runs` overrides the `supply` for every run. Two rules that fit the same run must not contradict each other. A
+rule that fits no run is refused, because it is probably mistyped.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Mapping(Struct, frozen=True):
     file: _File
 
     def supplied(self, run: Run) -> Supplied:
-        """Return what the file supplies for one run. Raises InputError where two of its rules contradict each other."""
-        special = Supplied()
+        """Return the values that the file supplies for a run. Raises InputError if two rules contradict each other."""
+        by_rules = Supplied()
         for index, rule in enumerate(self.file.runs):
             if rule.fits(run):
-                special = together(special, rule.supply, self.document.place(f"/runs/{index}/supply"))
-        members = {name: value for name, value in structs.asdict(special).items() if value not in (None, {})}
+                by_rules = together(by_rules, rule.supply, self.document.place(f"/runs/{index}/supply"))
+        members = {name: value for name, value in structs.asdict(by_rules).items() if value not in (None, {})}
         return structs.replace(self.file.supply, **members)
 
     def demand_all_fit(self, runs: Sequence[Run]) -> None:
@@ -60,7 +60,7 @@ class Mapping(Struct, frozen=True):
         for index, rule in enumerate(self.file.runs):
             if not any(rule.fits(run) for run in runs):
                 tasks = ", ".join(sorted({repr(run.task[:64]) for run in runs})[:20])
-                detail = f"this rule fits none of the runs, whose tasks are {tasks}"
+                detail = f"this rule fits none of the runs; their tasks are {tasks}"
                 raise self.document.error(Code.FILE_RULE, f"/runs/{index}", detail)
 
 
@@ -72,17 +72,18 @@ def read_mapping(raw: bytes, name: str) -> Mapping:
         raise document.error(Code.FILE_TOO_LARGE, "/runs", f"more than {MAX_RULES} rules")
     for index, rule in enumerate(file.runs):
         if rule.task is None and rule.file is None:
-            raise document.error(Code.FILE_RULE, f"/runs/{index}", "needs `task` or `file`: say for all under `supply`")
+            rule_text = "needs `task` or `file`; values for every run belong under `supply` at the top of the file"
+            raise document.error(Code.FILE_RULE, f"/runs/{index}", rule_text)
     return Mapping(document, file)
 
 
 def together(one: Supplied, other: Supplied, place: Place) -> Supplied:
-    """Merge what is supplied in two places. Raises InputError where they differ: neither wins."""
+    """Merge the values that are supplied in two places. Raises InputError if two values for one member differ."""
     members = structs.asdict(one)
     for name, value in structs.asdict(other).items():
         if value in (None, {}):
             continue
         if members[name] not in (None, {}) and str(members[name]) != str(value):
-            raise InputError(Code.FILE_RULE, f"{name} is supplied twice, and differs", place)
+            raise InputError(Code.FILE_RULE, f"{name} is supplied twice, with different values", place)
         members[name] = value
     return Supplied(**members)

@@ -1,11 +1,10 @@
-"""Reads this project's own JSON of finished runs: for any harness that has no reader here. Pure.
+"""The reader of this project's JSON format for finished runs, for harnesses without a reader here. Pure.
 
     {"format": "eval-token-issuer/run/v1", "runs": [{"metrics": [{"metric_id": "acc", "value": 0.5}], ...}]}
 
-A run has the members of run claims, each of which may be missing and is then supplied; beside them what a framework's
-own file would tell a reader: which score a number is, of how many samples, whether of all, and the details. The types
-here are the format (`plain_json.py` makes the JSON Schema of them), unknown members are refused, and the file is
-believed, as a framework's log is.
+A run has the members of run claims; the owner supplies missing ones. It also has the facts that other readers find in a
+framework's file: the score behind each number, sample counts, completeness and details. The types here define the
+format, and `schema` makes its JSON Schema from them. Unknown members are refused. The file is believed, like a log.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from issuer.adapters.evidence import MAX_BYTES, Octets, artifact
-from issuer.adapters.run import Run, Said
+from issuer.adapters.evidence import MAX_BYTES, Octets, artifact, broken, reason, said
+from issuer.adapters.run import Run
 from issuer.adapters.score import CompletenessWord, Score
-from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, Refused, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, pointer_to
@@ -35,7 +33,7 @@ _Count: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_EXACT_INTEGER)]
 
 
 class PlainMetric(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One number to claim, and which of the harness's scores it is."""
+    """One number to claim, and the harness's score that it comes from."""
 
     metric_id: _Text
     value: int | float
@@ -57,7 +55,7 @@ class PlainFramework(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlainCompleteness(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the numbers are of the whole benchmark."""
+    """Whether the numbers cover the whole benchmark."""
 
     answer: CompletenessWord
     reason: _Text | UnsetType = UNSET
@@ -88,9 +86,9 @@ class PlainFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
-    """Read a file of runs, in its order; `name` is what it is called in errors and in `details.artifacts`. Raises
+    """Read a file of runs, in its order; `name` is the file's name in errors and in `details.artifacts`. Raises
     InputError: `file.*` of the strict reader, `file.schema` for a member that is missing, unknown or of the wrong type,
-    `file.rule` for an incomplete run without its reason, `details.invalid`."""
+    `file.rule` for an incomplete run without a reason, `details.invalid`."""
     with reading(name):
         tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
         file = strict_json.convert(tree, PlainFile)
@@ -110,15 +108,15 @@ def _run(run: PlainRun, written: Mapping[str, JSON], place: str, evidence: dict[
     return Run(
         name=name,
         task=task,
-        framework_name=_said(framework.name, f"{place}/framework/name"),
-        framework_version=_said(framework.version, f"{place}/framework/version"),
-        command=_said(framework.command, f"{place}/framework/command"),
-        model_repo=_said(run.model_repo, f"{place}/model_repo"),
-        model_revision=_said(run.model_revision, f"{place}/model_revision"),
-        benchmark_repo=_said(run.benchmark_repo, f"{place}/benchmark_repo"),
-        benchmark_revision=_said(run.benchmark_revision, f"{place}/benchmark_revision"),
-        task_id=_said(run.task_id or run.task, f"{place}/{'task_id' if run.task_id else 'task'}"),
-        mock=_said(run.mock, f"{place}/mock"),
+        framework_name=said(framework.name or "", f"{place}/framework/name"),
+        framework_version=said(framework.version or "", f"{place}/framework/version"),
+        command=said(framework.command or "", f"{place}/framework/command"),
+        model_repo=said(run.model_repo or "", f"{place}/model_repo"),
+        model_revision=said(run.model_revision or "", f"{place}/model_revision"),
+        benchmark_repo=said(run.benchmark_repo or "", f"{place}/benchmark_repo"),
+        benchmark_revision=said(run.benchmark_revision or "", f"{place}/benchmark_revision"),
+        task_id=said(run.task_id or run.task or "", f"{place}/{'task_id' if run.task_id else 'task'}"),
+        mock=said(run.mock or "", f"{place}/mock"),
         partial=partial,
         unknown=unknown,
         remarks=(notes,) if isinstance(notes, str) else (),
@@ -132,10 +130,6 @@ def _run(run: PlainRun, written: Mapping[str, JSON], place: str, evidence: dict[
     )
 
 
-def _said(text: str | UnsetType, pointer: str) -> Said | None:
-    return Said(text, pointer) if text else None
-
-
 def _details(written: JSON, place: str, name: str) -> dict[str, JSON]:
     try:
         return read_details(written, f"{place}/details")
@@ -144,18 +138,17 @@ def _details(written: JSON, place: str, name: str) -> dict[str, JSON]:
         raise InputError(fault.code, fault.detail, Place(name), fault.pointer) from None
 
 
-def _completeness(said: PlainCompleteness, place: str, name: str) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
-    """Return why the run is not whole, and why nobody knows; nothing where it is."""
+def _completeness(stated: PlainCompleteness, place: str, name: str) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
+    """Return why the run is partial, and why its completeness is not known; both are empty for a full run."""
     pointer = f"{place}/completeness"
-    if said.answer == "full":
-        if said.reason:
-            raise InputError(Code.FILE_RULE, "is for an answer other than full", Place(name), f"{pointer}/reason")
+    if stated.answer == "full":
+        if stated.reason:
+            raise broken(name, f"{pointer}/reason", "is only for an answer other than full")
         return (), ()
-    if not said.reason:
-        rule = "needs `reason`: which samples are missing, or why nobody knows"
-        raise InputError(Code.FILE_RULE, rule, Place(name), pointer)
-    fault = Fault(Code.FILE_RULE, f"{pointer}/reason", said.reason)
-    return ((fault,), ()) if said.answer == "partial" else ((), (fault,))
+    if not stated.reason:
+        raise broken(name, pointer, "needs `reason`: which samples are missing, or why that is not known")
+    fault = reason(f"{pointer}/reason", stated.reason)
+    return ((fault,), ()) if stated.answer == "partial" else ((), (fault,))
 
 
 def _scores(run: PlainRun, place: str) -> Iterator[Score]:
@@ -173,7 +166,7 @@ SCHEMA_ID = "urn:eval-token-issuer:schema:run:1"
 _COMMIT = {"pattern": f"^(?:{REVISION.pattern})$", "description": "A full commit: 40 or 64 lowercase hex characters."}
 _REPO = {"pattern": "^[^/]+/[^/]+$", "description": "`owner/name` on the Hub."}
 
-# What the types cannot say of each member.
+# The parts of each member's schema that its type does not contain.
 MEMBERS: dict[str, dict[str, dict[str, Any]]] = {
     "PlainFile": {
         "format": {"description": "This format and its version."},
@@ -181,28 +174,28 @@ MEMBERS: dict[str, dict[str, dict[str, Any]]] = {
         "$schema": {"description": "For editors; not read."},
     },
     "PlainRun": {
-        "metrics": {"description": "The numbers to claim; a metric id twice needs two slices."},
-        "completeness": {"description": "Of all samples of the task, of a part, or not known."},
+        "metrics": {"description": "The numbers to claim. Two with the same metric id need different slices."},
+        "completeness": {"description": "Whether the numbers cover all samples of the task."},
         "framework": {"description": "The harness."},
         "model_repo": {**_REPO, "description": "The model that was measured, `owner/name` on the Hub."},
         "model_revision": _COMMIT,
         "benchmark_repo": {**_REPO, "description": "The benchmark's dataset, `owner/name` on the Hub."},
         "benchmark_revision": _COMMIT,
         "task_id": {"description": "A task id of the benchmark's eval.yaml."},
-        "task": {"description": "The harness's own word for the task, where that differs."},
-        "mock": {"description": "The name of a model that only pretends to be one."},
-        "details": {"description": "What the entry says beside its claims."},
+        "task": {"description": "The harness's name for the task, if it differs."},
+        "mock": {"description": "The name of the mock model, if the run used one."},
+        "details": {"description": "The members of the entry that are not claims."},
     },
     "PlainMetric": {
         "metric_id": {"description": "A metric id of the benchmark's eval.yaml: printable ASCII without space."},
         "value": {"description": "The number, with at most 17 significant digits."},
-        "slice": {"description": "The subset of the benchmark that it is of."},
-        "value_type": {"description": "What kind of number it is; int and rank demand a whole one."},
-        "sample_size": {"description": "How many samples it was computed of, each counted once."},
-        "scorer": {"description": "The scorer or filter that it comes from."},
-        "reducer": {"description": "What made one number of several epochs or perturbations."},
+        "slice": {"description": "The subset of the benchmark that the number covers."},
+        "value_type": {"description": "The type of the number; int and rank require an integer."},
+        "sample_size": {"description": "The number of samples behind the value, each counted once."},
+        "scorer": {"description": "The scorer or filter that made the number."},
+        "reducer": {"description": "The function that reduced several epochs or perturbations to one number."},
         "epochs": {"description": "How often each sample was run."},
-        "split": {"description": "The benchmark's split that the samples are from."},
+        "split": {"description": "The benchmark's split that has the samples."},
     },
     "PlainFramework": {
         "name": {"description": "The name of its package, at most 64 printable ASCII characters."},
@@ -210,24 +203,24 @@ MEMBERS: dict[str, dict[str, dict[str, Any]]] = {
         "command": {"description": "The command line of the run, without secrets, at most 4096 characters."},
     },
     "PlainCompleteness": {
-        "answer": {"description": "The word for it."},
-        "reason": {"description": "What is missing, or why nobody knows; needed unless the answer is full."},
+        "answer": {"description": "Whether all samples, a part, or an unknown part of the task was run."},
+        "reason": {"description": "The missing samples, or why they are not known. Required unless it is full."},
     },
     "Details": {
-        "date": {"description": "When the run ended, ISO 8601."},
-        "source": {"description": "Where the result is published."},
-        "notes": {"description": "What a reader of the number should know."},
-        "run": {"description": "The run's own words: model, seed, batch_size, code_revision ..."},
+        "date": {"description": "The time at which the run ended, ISO 8601."},
+        "source": {"description": "The place where the result is published."},
+        "notes": {"description": "Remarks for readers of the number."},
+        "run": {"description": "Facts in the harness's words: model, seed, batch_size, code_revision ..."},
         "artifacts": {"description": "Files of evidence, each with name and sha256; this file is added."},
-        "runtime_context": {"description": "What it ran on."},
+        "runtime_context": {"description": "The software and hardware of the run."},
         "benchmark_subset": {"description": "The dataset's configuration."},
         "normalization": {"description": "How answers were normalised."},
     },
     "Source": {
         "url": {"description": "Absolute, http or https, without credentials."},
-        "name": {"description": "What it is called."},
-        "user": {"description": "Whose it is: an account of the Hub."},
-        "org": {"description": "Whose it is: an organization of the Hub."},
+        "name": {"description": "The name of the source."},
+        "user": {"description": "The account on the Hub that owns the source."},
+        "org": {"description": "The organization on the Hub that owns the source."},
     },
 }  # fmt: skip
 

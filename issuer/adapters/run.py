@@ -1,8 +1,7 @@
-"""What a finished run says, and the claims that it makes together with what its owner supplies. Pure.
+"""The content of a finished run, and the claims built from it and from the values that its owner supplies. Pure.
 
-Knows how the two are combined: nothing is invented, a supplied value never overrules the run, an ambiguous metric is
-never guessed; which of the run's scores each number is, and of how many samples, is written beside it. Does not know
-any format: an adapter reads its files into a `Run`.
+Values are never invented, a supplied value never overrules the run, and an ambiguous metric is refused. The details
+record for each number the chosen score and its sample count. An adapter parses the files of its format into a `Run`.
 """
 
 from __future__ import annotations
@@ -24,35 +23,35 @@ from issuer.results.secret import find_secrets, secret_in
 
 Origin: TypeAlias = Literal["run", "supplied"]
 
-# The members of Supplied that every set of claims needs, and the place of each in the claims.
+# The members of Supplied that all claims need, each with its JSON pointer in the claims.
 MEMBERS = {
     "model_repo": "/model_repo", "model_revision": "/model_revision", "benchmark_repo": "/benchmark_repo",
     "benchmark_revision": "/benchmark_revision", "task_id": "/task_id", "framework_name": "/framework/name",
     "framework_version": "/framework/version", "command": "/framework/command",
 }  # fmt: skip
-# A framework names its tasks in its own words, which need not be the task ids of the benchmark's eval.yaml: the run's
-# word is the default, and is in `details.run.task` either way.
+# A framework's task name may differ from the task id in the benchmark's eval.yaml. The framework's name is only the
+# default of the claim; `details.run.task` has it in both cases.
 DEFAULTS = frozenset({"task_id"})
 
-_ABOUT_A_MOCK = "is a mock model: scores that rest on it say nothing of any real model"
+_ABOUT_A_MOCK = "is a mock model: its scores do not describe any real model"
 _SCALE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_EXACT = Context(prec=1000)  # 17 digits of a double times 18 of a scale: never rounded
+_EXACT = Context(prec=1000)  # enough for any double times 18 digits of a scale: never rounded
 
 
-class Said(Struct, frozen=True):
-    """A text of the run and its place: `pointer` is a JSON pointer into its file."""
+class RunText(Struct, frozen=True):
+    """A text of the run with its place; `pointer` is a JSON pointer into the run's file."""
 
     text: str
     pointer: str
 
 
 class Supplied(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the owner of a run gives by flag: `--model-repo` for `model_repo` and so on; None: not given.
+    """The values that the owner of a run supplies by flag: `--model-repo` for `model_repo`, and so on.
 
-    `metrics` (`--metric ID=SELECTOR`) maps the metric_id to claim to a score's selector `scorer[@reducer]/metric`;
-    scorer and reducer may be left out as long as exactly one score fits; of several with one name the second is
-    `scorer/metric#2`. Empty: all metrics of the run's only scorer, under their own names. `scale` multiplies every
-    claimed value, in decimal.
+    `metrics` (`--metric ID=SELECTOR`) maps each metric_id to claim to the selector `scorer[@reducer]/metric` of a
+    score. Scorer and reducer may be omitted if exactly one score fits. `scorer/metric#2` is the second of several
+    scores with the same name. Without `metrics`, all metrics of the run's only scorer are claimed under their names.
+    `scale` multiplies every claimed value, in decimal.
     """
 
     model_repo: str | None = None
@@ -68,16 +67,18 @@ class Supplied(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Built(Struct, frozen=True):
-    """The claims of a run; the details to write beside them; and where each claim came from. `origins` is keyed as the
-    claims are: `model_repo` ... `metrics`, `framework.name`, `framework.version`, `framework.command`. `metrics` is
-    always `run`: what is supplied only chooses among its scores; a `scale` is listed beside it."""
+    """The claims of a run, the details of its entry, and the origin of each claim.
+
+    The keys of `origins` are `model_repo` ... `metrics`, `framework.name`, `framework.version`, `framework.command`,
+    and `scale` if one is supplied. The origin of `metrics` is always `run`, because the owner only chooses scores.
+    """
 
     claims: RunClaims
     details: dict[str, JSON]
     origins: dict[str, Origin]
 
     def reproducing(self, digest: str) -> Built:
-        """Name in the details the result that this one reproduces, by its content digest."""
+        """Return a copy whose `details.run` has the content digest of the result that this run reproduces."""
         run = self.details["run"]
         words = run if isinstance(run, dict) else {}
         return replace(self, details={**self.details, "run": {**words, "reproduces": digest}})
@@ -90,27 +91,27 @@ class _Value(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What one finished run says about itself; None where it says nothing. Built by an adapter's `read`.
+    """One finished run as its files describe it; None for a value that they lack. An adapter's `read` builds it.
 
-    `name` is the file's name, `task` the run's own word for what it ran. `mock` is the model's name where it only
-    pretends to be a model, or of the one that graded it. `partial` is every sign that the run is not one of the whole
-    benchmark, `unknown` every reason why nothing says whether it is: without either it is full. `remarks` are whole
-    sentences for readers of the number. `all_chosen`: every score is claimed where none is named, because the run lists
-    only those that its owner chose. `details` are `date` (ISO 8601, where the run has one), `artifacts` (the evidence
-    files' names and digests), `runtime_context` and `run` (its words; `model` is the run's own for its model).
+    `name` is the file's name, and `task` the framework's name for the task. `mock` is the name of a mock model that was
+    evaluated, or that graded. `partial` are the reasons why the run does not cover the whole benchmark, `unknown` the
+    reasons why its coverage is not known; without any reason the run is full. `remarks` are sentences for readers of
+    the number. With `all_chosen`, every score is claimed by default, because the owner listed only chosen scores in the
+    file. `details` has `date` (ISO 8601, if the run has one), `artifacts` (name and digest of the evidence files),
+    `runtime_context`, and `run` (the framework's words; `model` is its name for the model).
     """
 
     name: str
     task: str = ""
-    framework_name: Said | None = None
-    framework_version: Said | None = None
-    model_repo: Said | None = None
-    model_revision: Said | None = None
-    benchmark_repo: Said | None = None
-    benchmark_revision: Said | None = None
-    task_id: Said | None = None
-    command: Said | None = None
-    mock: Said | None = None
+    framework_name: RunText | None = None
+    framework_version: RunText | None = None
+    model_repo: RunText | None = None
+    model_revision: RunText | None = None
+    benchmark_repo: RunText | None = None
+    benchmark_revision: RunText | None = None
+    task_id: RunText | None = None
+    command: RunText | None = None
+    mock: RunText | None = None
     partial: tuple[Fault, ...] = ()
     unknown: tuple[Fault, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -121,15 +122,15 @@ class Run(Struct, frozen=True, kw_only=True):
     def claims(
         self, supplied: Supplied, *, allow_mock: bool | Collection[str] = False, allow_partial: bool = False
     ) -> Built:
-        """Combine what the run says and what is supplied.
+        """Build the claims from the run and the supplied values.
 
-        `allow_mock` names the mock models that may be used, or is True for any; `allow_partial` takes a run that is
-        limited, or not known to be whole. `details.run` gains `selection` (the selector of each metric, by its label),
-        `completeness`, and `num_samples`, `epochs`, `split` and `scale` where they are known; `details.notes` says what
-        a reader of the number should know. Raises InputError: `file.schema` for what neither says (all of it, with the
-        flags), `file.rule` for contradictions, mock models, partial runs and metrics that cannot be told apart,
-        `file.number` for a chosen score that cannot be carried exactly, `claims.secret`, and `claims.*` for a value
-        that breaks a rule of the contract. What else is wrong is beside the first (`also`).
+        `allow_mock` has the names of permitted mock models, or is True for all of them. `allow_partial` accepts runs
+        that are partial or not known to be full. `details.run` gets `selection` (the selector of each metric, by its
+        label), `completeness`, and `num_samples`, `epochs`, `split` and `scale` if they are known. `details.notes` gets
+        the warnings for readers of the number. Raises InputError: `file.schema` for all missing values, with their
+        flags; `file.rule` for contradictions, mock models, partial runs and indistinguishable metrics; `file.number`
+        for a chosen score that a claim cannot represent exactly; `claims.secret`; and `claims.*` for a value that
+        breaks a rule of the contract. The first error has the others in `also`.
         """
         faults: list[InputError] = []
         completeness = Completeness(self.partial, self.unknown)
@@ -146,7 +147,7 @@ class Run(Struct, frozen=True, kw_only=True):
         scores = {label: score for label, (_, score) in chosen.items()}
         with gathering(faults):
             self._demand_whole(Completeness().and_of(scores.values()), allow_partial=allow_partial)
-        if faults:  # all of them: who corrects one should not meet the next
+        if faults:  # report all of them at once, so that one correction does not lead to the next error
             raise InputError.of(faults)
         completeness = completeness.and_of(scores.values())
         words: dict[str, JSON] = {
@@ -171,7 +172,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return Built(claims, self._details(words, " ".join(filter(None, notes))), origins)
 
     def _details(self, words: Mapping[str, JSON], notes: str) -> dict[str, JSON]:
-        """Write into the entry, whose digest binds it, where its numbers come from. Raises InputError for a secret."""
+        """Return the entry's details with the origin of its numbers. Raises InputError for a secret in them."""
         details: dict[str, JSON] = {**self.details, "run": {**self._words(), **words}}
         if notes:
             details["notes"] = notes
@@ -184,24 +185,26 @@ class Run(Struct, frozen=True, kw_only=True):
         return said if isinstance(said, dict) else {}
 
     def _about_model(self, model_repo: _Value) -> str:
-        """Return a sentence where the run's word for its model is not the repository supplied."""
+        """Return a note if the run's name for the model differs from the supplied repository."""
         model = self._words().get("model")
         if model_repo.origin == "run" or not isinstance(model, str) or (self.mock and self.mock.text == model):
             return ""
-        if f"/{model}".lower().endswith(f"/{model_repo.text}".lower()):  # behind the name of a provider
+        if f"/{model}".lower().endswith(f"/{model_repo.text}".lower()):  # a provider's prefix and the same name
             return ""
-        return f"The run names its model {shown(model)}; that it is {model_repo.text} is said by its owner."
+        return f"The run names its model {shown(model)}; the run's owner says that it is {model_repo.text}."
 
     def _demand_whole(self, completeness: Completeness, *, allow_partial: bool) -> None:
-        leading, rest = completeness.leading, "(--allow-partial)"
-        faults = [
-            self._error(fault.code, f"{leading}{fault.detail} {rest}", fault.pointer) for fault in completeness.reasons
-        ]
-        if faults and not allow_partial:
-            raise InputError.of(faults)
+        if completeness.reasons and not allow_partial:
+            leading = "" if completeness.partial else "not known whether the whole benchmark was run: "
+            raise InputError.of(
+                [
+                    self._error(fault.code, f"{leading}{fault.detail} (--allow-partial)", fault.pointer)
+                    for fault in completeness.reasons
+                ]
+            )
 
     def _values(self, supplied: Supplied) -> dict[str, _Value]:
-        """Settle every member. Raises InputError for those that are missing, and for a secret in the command."""
+        """Return the value of every member. Raises InputError for missing values, and for a secret in the command."""
         faults: list[InputError] = []
         values: dict[str, _Value] = {}
         missing: list[str] = []
@@ -212,12 +215,12 @@ class Run(Struct, frozen=True, kw_only=True):
                 else:
                     missing.append(f"{member} ({_flag(member)})")
         if missing:
-            rule = f"the run does not say, and nobody supplied: {', '.join(missing)}"
+            rule = f"the run lacks these values, and they were not supplied: {', '.join(missing)}"
             faults.append(self._error(Code.FILE_SCHEMA, rule))
         if faults:
             raise InputError.of(faults)
         if secret := secret_in(values["command"].text):
-            raise self._error(Code.CLAIMS_SECRET, f"the command seems to hold {secret}", values["command"].pointer)
+            raise self._error(Code.CLAIMS_SECRET, f"the command seems to contain {secret}", values["command"].pointer)
         return values
 
     def _demand_real_model(self, allow_mock: bool | Collection[str]) -> None:
@@ -227,8 +230,8 @@ class Run(Struct, frozen=True, kw_only=True):
             raise self._error(Code.FILE_RULE, rule, self.mock.pointer)
 
     def _settle(self, member: str, supplied: Supplied) -> _Value | None:
-        """Return the member's value, from the run where both say the same. Raises InputError if they contradict."""
-        said: Said | None = getattr(self, member)
+        """Return the member's value; its origin is the run if run and owner agree. Raises InputError if they differ."""
+        said: RunText | None = getattr(self, member)
         given: str | None = getattr(supplied, member)
         if said is not None and given is not None and given != said.text and member not in DEFAULTS:
             rule = f"the run says {member} {shown(said.text)}, but {_flag(member)} says {shown(given)}"
@@ -238,7 +241,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return _Value(said.text, "run", said.pointer) if said else None
 
     def _chosen(self, selectors: Mapping[str, str]) -> dict[str, tuple[str, Score]]:
-        """Return by their labels the scores to claim, each with its name; all without a fault."""
+        """Return by label the name and score of each metric to claim. Raises InputError for a score with a fault."""
         named = names(self.scores)
         try:
             if selectors:
@@ -261,11 +264,11 @@ class Run(Struct, frozen=True, kw_only=True):
             raise self._error(Code.FILE_NUMBER, f"--scale: {error}") from None
 
     def _placed(self, fault: Fault, values: Mapping[str, _Value], scores: list[Score]) -> InputError:
-        """Find the place in the run, or the flag, that causes a fault in the claims."""
+        """Return a fault of the claims as an error at its cause: the place in the run, or the flag."""
         for member, value in values.items():
             if fault.pointer == MEMBERS[member]:
-                who = member if value.origin == "run" else _flag(member)
-                return self._error(fault.code, f"{who}: {fault.detail}", value.pointer)
+                cause = member if value.origin == "run" else _flag(member)
+                return self._error(fault.code, f"{cause}: {fault.detail}", value.pointer)
         _, _, rest = fault.pointer.partition("/metrics/")
         index = rest.partition("/")[0]
         pointer = scores[int(index)].pointer if index.isdecimal() else ""
@@ -276,8 +279,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 def scaled(value: float, scale: str) -> float:
-    """Multiply in decimal and round once, to the nearest double: 0.28 by 100 is 28, not 28.000000000000004. Raises
-    ValueError where the scale is not a plain positive decimal number."""
+    """Multiply in decimal and round once, to the nearest double: 0.28 times 100 is 28, not 28.000000000000004. Raises
+    ValueError if the scale is not a plain positive decimal number."""
     if not _SCALE.fullmatch(scale) or not (factor := Decimal(scale)):
         raise ValueError("must be a positive decimal number such as 100 or 0.01")
     return float(_EXACT.multiply(Decimal(repr(value)), factor))

@@ -1,14 +1,14 @@
-"""Reads and verifies a RunRecord of verievals (`verievals/runrecord/v1`) into a `Run`. Pure; does not import verievals.
+"""The reader of verievals. It verifies a RunRecord (`verievals/runrecord/v1`) and returns its `Run`. Pure.
 
-The record is signed, so unlike other runs it is not believed but checked, more strictly than by verievals' verifier:
+The record is signed, so it is checked, while other runs are believed. The checks are stricter than verievals' own:
 
-* that takes the public key in the record, keys of small order, and members named twice. Here the owner configures the
-  key and the ledger's root, and the record's own key must be the configured one.
-* that hashes what its classes kept of the body; here the body is hashed as written, and unknown members are refused.
-* the envelope (time, signer) is not signed, and nothing is taken from it.
-* only here is the aggregate recomputed from the results.
+* verievals accepts any public key in the record, keys of small order, and duplicate members. Here the owner configures
+  the key and the ledger's root, and the record's key must be the configured key.
+* verievals hashes only known members of the body. Here the hash covers the whole body, and unknown members are refused.
+* the aggregate is recomputed from the results.
+* the envelope (time, signer) is not signed, so no value comes from it.
 
-A record names models and benchmarks in its own words: repositories, revisions and the command are supplied.
+A record has other names for models and benchmarks. The owner supplies repositories, revisions and the command.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from issuer.adapters.evidence import Octets, artifact, broken, said, words
-from issuer.adapters.run import Run, Said
+from issuer.adapters.evidence import Octets, artifact, broken, reason, said, too_large, words
+from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, reading
@@ -43,8 +43,8 @@ _Hex64: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{128}\Z")]
 
 
 class Anchors(Struct, frozen=True):
-    """What the owner of a record trusts, in lowercase hex: the runner's Ed25519 key and a published root of the ledger.
-    `ledger` is the text of `entries.jsonl`, up to that root or beyond it."""
+    """The values that the owner of a record trusts: the runner's Ed25519 key and a published root of the ledger, in
+    lowercase hex. `ledger` is the text of `entries.jsonl`, up to that root or beyond it."""
 
     public_key: str
     root: str
@@ -79,7 +79,7 @@ class _Result(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """The two that verievals 0.1.0 computes. Others could not be recomputed."""
+    """The two metrics of verievals 0.1.0. Others could not be recomputed."""
 
     accuracy: float
     passed: float
@@ -128,9 +128,9 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(raw: Octets, name: str = "", *, anchors: Anchors) -> Run:
-    """Read one record and check it all. The order: parse, hash, signature, aggregate, ledger. Raises InputError:
-    `file.*` of the strict reader, `file.schema` for unknown or mistyped members, `key.unusable` for an unfit configured
-    key, `file.rule` for everything that does not verify."""
+    """Read one record and verify it completely: parse, hash, signature, aggregate, ledger. Raises InputError: `file.*`
+    of the strict reader, `file.schema` for unknown members and wrong types, `key.unusable` for an invalid configured
+    key, `file.rule` for each check that fails."""
     with reading(name):
         tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
         record = strict_json.convert(tree, _Record)
@@ -154,7 +154,7 @@ def _demand_hash(body: JSON, content_hash: str, name: str) -> None:
 
 
 def _content_hash(body: JSON) -> str:
-    """Hash as verievals does: not RFC 8785, but Python's JSON with sorted names (its crypto/canonical.py)."""
+    """Return verievals' hash: SHA-256 of Python's JSON with sorted names, not of RFC 8785 (crypto/canonical.py)."""
     text = json.dumps(body, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -162,10 +162,10 @@ def _content_hash(body: JSON) -> str:
 def _demand_signature(record: _Record, public_key: str, name: str) -> None:
     key = _key(public_key)
     if record.signature.public_key != public_key:
-        raise broken(name, "/signature/public_key", "signed with another key than the configured one")
+        raise broken(name, "/signature/public_key", "not the configured key")
     signed, signature = record.content_hash.encode(), bytes.fromhex(record.signature.signature)
     if not key.verifies(jose.EDDSA, signed, signature):
-        raise broken(name, "/signature/signature", "the signature is not one of the configured key")
+        raise broken(name, "/signature/signature", "the configured key did not make this signature")
 
 
 def _key(public_key: str) -> jose.Key:
@@ -173,45 +173,46 @@ def _key(public_key: str) -> jose.Key:
         point = jose.base64url_encode(bytes.fromhex(public_key))
         if key := jose.parse_key({"kty": "OKP", "crv": "Ed25519", "x": point, "kid": "runner"}):
             return key
-    rule = "the configured public key must be a good Ed25519 point in 64 lowercase hex characters"
+    rule = "the configured public key must be a valid Ed25519 point in 64 lowercase hex characters"
     raise InputError(Code.KEY_UNUSABLE, rule, Place("--verievals-key"))
 
 
 def _demand_aggregate(body: _Body, name: str) -> None:
     passed, count = sum(result.passed for result in body.results), len(body.results)
     if len({result.task_id for result in body.results}) != count:
-        raise broken(name, "/body/results", "one task has several results")
-    sums, metrics = body.aggregate, body.aggregate.metrics
-    if sums.num_tasks != count or metrics.passed != passed or metrics.accuracy != passed / count:
-        raise broken(name, "/body/aggregate", "not what the results add up to")
+        raise broken(name, "/body/results", "a task has several results")
+    metrics = body.aggregate.metrics
+    if body.aggregate.num_tasks != count or metrics.passed != passed or metrics.accuracy != passed / count:
+        raise broken(name, "/body/aggregate", "not the aggregate of the results")
     if body.runner.sample_limit is not None and body.runner.sample_limit < count:
         raise broken(name, "/body/results", "more results than the sample limit")
 
 
 def _demand_inclusion(content_hash: str, anchors: Anchors) -> None:
-    """Demand that the ledger had the pinned root when the record was in it."""
+    """Raise InputError unless the record is in the ledger under the pinned root."""
     name = "--verievals-ledger"
     if not _HASH.fullmatch(anchors.root):
         raise broken("--verievals-root", "", "a root is 64 lowercase hex characters")
     lines = bytes(anchors.ledger).splitlines()
     if len(lines) > MAX_ENTRIES:
-        raise InputError(Code.FILE_TOO_LARGE, f"a ledger of more than {MAX_ENTRIES} entries", Place(name))
-    included, pinned, ids, leaves = False, bytes.fromhex(anchors.root), set(), []
+        raise too_large(name, f"a ledger of more than {MAX_ENTRIES} entries")
+    ids, leaves = set(), []
     for index, line in enumerate(lines):
         place = f"{name} line {index + 1}"
         with reading(place):
             entry = strict_json.convert(strict_json.loads(line, max_bytes=MAX_ENTRY, max_depth=2), _Entry)
         if entry.index != index or entry.leaf != entry.record_id or entry.record_id in ids:
-            raise broken(place, "", "entries must be in their order, each record once")
+            raise broken(place, "", "entries must be in order, each record once")
         ids.add(entry.record_id)
         leaves.append(merkle.leaf_hash(bytes.fromhex(entry.leaf)))
-    for index, head in enumerate(merkle.roots(leaves)):
-        included = included or leaves[index] == merkle.leaf_hash(bytes.fromhex(content_hash))
-        if head == pinned:
+    tree, included, record_leaf = merkle.Peaks(), False, merkle.leaf_hash(bytes.fromhex(content_hash))
+    for leaf in leaves:
+        tree, included = tree.extend([leaf]), included or leaf == record_leaf
+        if tree.root == bytes.fromhex(anchors.root):
             if included:
                 return
             raise broken(name, "", "the record is not in the ledger under the pinned root")
-    raise broken(name, "", "the ledger never had the pinned root: it was altered, cut short, or is another one")
+    raise broken(name, "", "the ledger never had the pinned root: it was altered or cut short, or is another ledger")
 
 
 def _run(record: _Record, raw: Octets, name: str) -> Run:
@@ -220,10 +221,10 @@ def _run(record: _Record, raw: Octets, name: str) -> Run:
     return Run(
         name=name,
         task=body.benchmark.id,
-        framework_name=Said(FRAMEWORK, ""),
+        framework_name=RunText(FRAMEWORK, ""),
         framework_version=said(body.verievals_version, "/body/verievals_version"),
         task_id=said(body.benchmark.id, "/body/benchmark/id"),
-        mock=Said(model, "/body/model/provider") if body.model.provider == MOCK_PROVIDER else None,
+        mock=RunText(model, "/body/model/provider") if body.model.provider == MOCK_PROVIDER else None,
         unknown=_unknown(body),
         scores=tuple(_scores(body)),
         details={
@@ -242,12 +243,12 @@ def _run(record: _Record, raw: Octets, name: str) -> Run:
 
 
 def _unknown(body: _Body) -> tuple[Fault, ...]:
-    """Say why nobody knows whether the run is whole. One with fewer results than its limit used every task."""
+    """Return why the run is not known to be full. A run with fewer results than its limit used every task."""
     limit = body.runner.sample_limit
     if limit is None or len(body.results) < limit:
         return ()
-    rule = f"the run was limited to {limit} samples, and the record does not say how many there are"
-    return (Fault(Code.FILE_RULE, "/body/runner/sample_limit", rule),)
+    rule = f"the run was limited to {limit} samples, and the record does not say how many exist"
+    return (reason("/body/runner/sample_limit", rule),)
 
 
 def _scores(body: _Body) -> Iterator[Score]:

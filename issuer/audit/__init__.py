@@ -1,1 +1,1 @@
-"""The audit file, for the service that writes it and the commands that read it: events, chains, reader, search."""
+"""The audit file: its events, their chains, and a reader with a search. For the service and the operator's commands."""

@@ -1,8 +1,7 @@
-"""The chains of an audit file: each line names the one that the same process wrote before it. Pure.
+"""Hash chains in an audit file: each line has the digest of the line that the same process wrote before. Pure.
 
-A chain shows that no line was changed, removed, added or moved within it. It cannot show that its last lines were
-removed, or that all of it was written anew: for these its head, told outside the file, is compared (contract
-section 5).
+A chain shows whether a line within it was changed, removed, added or moved. It does not show whether its last lines
+were removed or all of it was rewritten: that needs a head of the chain from outside the file (contract section 5).
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-# What the first line of a chain names.
-NO_LINE = "0" * 64
-# Chains of one reading: every process has one of its own.
-MAX_CHAINS = 65_536
+NO_LINE = "0" * 64  # the predecessor of the first line of a chain
+MAX_CHAINS = 65_536  # in one reading; each process has one chain
 MAX_HEADS = 262_144
 
 _Hex = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -26,12 +23,12 @@ _Number = Annotated[int, Meta(ge=1, le=2**53)]
 
 
 def digest_of(line: bytes) -> str:
-    """Return what the next line names: lowercase hex SHA-256 of a line without its line feed."""
+    """Return the digest of a line without its line feed, for the next line: SHA-256 in lowercase hex."""
     return hashlib.sha256(line).hexdigest()
 
 
-class Head(Struct, frozen=True):
-    """The end of a worker's chain at some time: the number of its last line, and that line's digest."""
+class ChainHead(Struct, frozen=True):
+    """The end of a worker's chain at some time: number and digest of its last line."""
 
     worker: _Worker
     seq: _Number
@@ -45,7 +42,8 @@ class _Linked(Struct, frozen=True):
 
 
 class Chain(Struct):
-    """What was read of one worker's chain: its first and last line, and what that first one names."""
+    """The lines of one worker's chain that were read: the number of the `first` line and the digest in it (`prev`), the
+    number (`seq`) and the digest (`head`) of the last one."""
 
     first: int
     prev: str
@@ -54,13 +52,14 @@ class Chain(Struct):
 
 
 Kind = Literal["torn", "unlinked", "changed", "missing", "moved", "begins", "ends", "absent"]
-# What says that the lines are not those that were written; of the rest nobody can tell, and a torn line is no event.
+# BROKEN proves that the lines are not those that were written. UNDECIDED does not show either way. A torn line is half
+# an event, which a failed write leaves.
 BROKEN: frozenset[Kind] = frozenset({"unlinked", "changed", "missing", "moved", "ends"})
 UNDECIDED: frozenset[Kind] = frozenset({"begins", "absent"})
 
 
 class ChainFinding(Struct, frozen=True):
-    """What is wrong or unknown: `line` counts from 1, over all that was read; 0 is no line's."""
+    """A fault or an unknown of a chain. `line` counts all lines that were read, from 1; 0: not about a line."""
 
     kind: Kind
     line: int
@@ -69,15 +68,15 @@ class ChainFinding(Struct, frozen=True):
 
 
 class TooMany(Exception):
-    """There are more chains or heads than one reading takes."""
+    """There are more chains or heads than one reading can hold."""
 
 
 _decode = msgspec.json.Decoder(_Linked).decode
-_decode_head = msgspec.json.Decoder(Head).decode
+_decode_head = msgspec.json.Decoder(ChainHead).decode
 
 
 def read_heads(lines: Iterable[bytes]) -> dict[str, dict[int, str]]:
-    """Read heads from lines of JSON, the log stream's or our own output's; passes over all others. Raises TooMany."""
+    """Read heads from JSON lines of the log stream or of `issuer audit`; ignore all other lines. Raises TooMany."""
     heads: dict[str, dict[int, str]] = {}
     count = 0
     for line in lines:
@@ -93,8 +92,8 @@ def read_heads(lines: Iterable[bytes]) -> dict[str, dict[int, str]]:
 
 
 class Chains:
-    """Follows the chains of all workers through the lines of an audit, oldest first; memory grows with the number of
-    workers alone. `heads` were told outside the audit."""
+    """A check of the chains of all workers through the lines of an audit, oldest first. Memory grows only with the
+    number of workers. `heads` are known from outside the audit, by worker and number."""
 
     def __init__(self, heads: dict[str, dict[int, str]]) -> None:
         self._heads = heads
@@ -103,9 +102,9 @@ class Chains:
         self.linked = 0
 
     def read(self, line: bytes) -> Iterator[ChainFinding]:
-        """Take the next line, without its line feed, and yield what is wrong with it. Raises TooMany."""
+        """Check the next line, without its line feed, and yield its faults. Raises TooMany."""
         self.lines += 1
-        if not line:  # is left where a write failed
+        if not line:  # left by a failed write
             return
         try:
             link = _decode(line)
@@ -114,10 +113,11 @@ class Chains:
             return
         self.linked += 1
         head = digest_of(line)
-        yield from self._place(link)
-        told = self._heads.get(link.worker, {}).get(link.seq)
-        if told is not None and told != head:
-            yield self._finding("changed", link.worker, f"number {link.seq} is not the line whose head was told")
+        if fault := self._fault(link):
+            yield self._finding(fault[0], link.worker, fault[1])
+        known = self._heads.get(link.worker, {}).get(link.seq)
+        if known is not None and known != head:
+            yield self._finding("changed", link.worker, f"the digest of number {link.seq} is not the known head")
         if (chain := self.chains.get(link.worker)) is None:
             if len(self.chains) >= MAX_CHAINS:
                 raise TooMany
@@ -126,44 +126,41 @@ class Chains:
             chain.seq, chain.head = link.seq, head
 
     def end(self) -> Iterator[ChainFinding]:
-        """Yield what the heads say of lines that were not read."""
-        for worker, told in self._heads.items():
-            last, chain = max(told), self.chains.get(worker)
+        """Yield findings about lines that the heads prove and that were not read."""
+        for worker, heads in self._heads.items():
+            last, chain = max(heads), self.chains.get(worker)
             if chain is None:
-                yield ChainFinding("absent", 0, worker, f"there is no line of this worker, which had {last}")
+                yield ChainFinding("absent", 0, worker, f"this worker has no lines here, but wrote {last}")
             elif chain.seq < last:
-                yield ChainFinding("ends", 0, worker, f"numbers {chain.seq + 1} to {last} are not there")
+                yield ChainFinding("ends", 0, worker, f"numbers {chain.seq + 1} to {last} are missing")
 
     def _unread(self, line: bytes) -> ChainFinding:
-        """Tell half a line, which a full disk leaves, from an event that is in no chain."""
+        """Distinguish half a line, which a full disk leaves, from an event without a chain."""
         try:
             msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._finding("torn", "", "half a line, or none of ours")
-        return self._finding("unlinked", "", "it is in no chain")
+            return self._finding("torn", "", "half a line, or not a line of an audit")
+        return self._finding("unlinked", "", "it is not in a chain")
 
-    def _place(self, link: _Linked) -> Iterator[ChainFinding]:
+    def _fault(self, link: _Linked) -> tuple[Kind, str] | None:
         chain = self.chains.get(link.worker)
         if chain is None:
-            yield from self._begin(link)
-        elif link.seq > chain.seq + 1:
-            detail = f"numbers {chain.seq + 1} to {link.seq - 1} are not before it"
-            yield self._finding("missing", link.worker, detail)
-        elif link.seq <= chain.seq:
-            yield self._finding("moved", link.worker, f"number {link.seq} comes after {chain.seq}")
-        elif link.prev != chain.head:
-            detail = f"number {chain.seq} is not the line that {link.seq} was written after"
-            yield self._finding("changed", link.worker, detail)
+            return self._fault_of_first(link)
+        if link.seq > chain.seq + 1:
+            return "missing", f"numbers {chain.seq + 1} to {link.seq - 1} are missing before it"
+        if link.seq <= chain.seq:
+            return "moved", f"number {link.seq} comes after {chain.seq}"
+        if link.prev != chain.head:
+            return "changed", f"the digest in number {link.seq} does not match number {chain.seq}"
+        return None
 
-    def _begin(self, link: _Linked) -> Iterator[ChainFinding]:
+    def _fault_of_first(self, link: _Linked) -> tuple[Kind, str] | None:
         if link.seq == 1:
-            if link.prev != NO_LINE:
-                yield self._finding("changed", link.worker, "its first line names one before it")
-        elif (told := self._heads.get(link.worker, {}).get(link.seq - 1)) is None:
-            detail = f"numbers 1 to {link.seq - 1} were not given, nor the head of them"
-            yield self._finding("begins", link.worker, detail)
-        elif told != link.prev:
-            yield self._finding("changed", link.worker, f"number {link.seq - 1} is not the line whose head was told")
+            return None if link.prev == NO_LINE else ("changed", "its first line names a line before it")
+        known = self._heads.get(link.worker, {}).get(link.seq - 1)
+        if known is None:
+            return "begins", f"numbers 1 to {link.seq - 1} were not given, nor a head of them"
+        return None if known == link.prev else ("changed", f"the digest of number {link.seq - 1} is not the known head")
 
     def _finding(self, kind: Kind, worker: str, detail: str) -> ChainFinding:
         return ChainFinding(kind, self.lines, worker, detail)

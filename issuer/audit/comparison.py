@@ -1,8 +1,8 @@
-"""What all identities together had signed, as an audit tells it: for the operator, who alone may compare them. Pure.
+"""Comparison of the signed results of all identities, from an audit, for the operator. Pure.
 
-A caller learns nothing from it, and nothing follows: two honest teams evaluate one model, and a model that is trained
-has many commits. An empty commit makes a new run key, which the counts of one identity begin anew with; here models are
-counted without their commits.
+It is evidence only, and callers do not see it: two honest teams may evaluate one model, and a model in training has
+many commits. An identity's counts restart with each new run key, and an empty commit makes one. So models are
+counted here over all their commits, too.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from msgspec import UNSET, Struct
 
 from issuer.audit.events import Decision, ResultRead
 
-# Runs, and models by task, that one reading keeps: some 500 bytes each.
-MAX_KEPT = 500_000
-# Of each, so many identities or commits are told apart.
-MAX_APART = 1000
+MAX_KEPT = 500_000  # run keys, and pairs of model and task, in one reading: some 500 bytes each
+MAX_APART = 1000  # distinct identities or commits that are kept for each of these
 
 _decode = msgspec.json.Decoder(Decision).decode
 
 
 class Seen(Struct, frozen=True, omit_defaults=True):
-    """One observation: how many `identities`, `commits` of the model and `tokens` there were of a model and a task.
-
-    `model_revision` and `benchmark_revision` are empty where it is over all commits.
-    """
+    """One observation about a model and a task: the `identities`, and the numbers of `commits` of the model and of
+    `tokens`. `model_revision` and `benchmark_revision` are empty if it is over all commits."""
 
     model_repo: str
     benchmark_repo: str
@@ -45,13 +41,13 @@ class _Count(Struct):
     commits: set[str] = msgspec.field(default_factory=set)
 
 
-# Model, commit, benchmark, commit, task, framework; of all commits together both are "".
+# Model, commit, benchmark, commit, task, framework; over all commits both commits are "".
 _Run = tuple[str, str, str, str, str, str]
 
 
 class Across:
-    """Counts what decisions say was issued. `unread` are batches whose results are not in their events, `left_out`
-    results for which there was no room."""
+    """Counts over the issued results in an audit. `unread` is the number of batches whose events do not have their
+    results, `left_out` the number of results beyond the capacity."""
 
     def __init__(self, capacity: int = MAX_KEPT) -> None:
         self._capacity = capacity
@@ -60,22 +56,20 @@ class Across:
         self.left_out = 0
 
     def read(self, line: bytes) -> None:
-        """Take a line of an audit; passes over all but what was issued."""
+        """Count the results of a line of an audit, if it is an issuance."""
         if b'"issued"' not in line:
             return
         try:
             event = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
-        if event.verdict != "issued":
-            return
-        if event.results is UNSET:
+        if event.verdict == "issued" and event.results is UNSET:
             self.unread += 1
-            return
-        for result in event.results:
-            self._count(f"{event.integration}/{event.identity}", result)
+        elif event.verdict == "issued" and event.results:
+            for result in event.results:
+                self._count(f"{event.integration}/{event.identity}", result)
 
-    def _count(self, whose: str, result: ResultRead) -> None:
+    def _count(self, identity: str, result: ResultRead) -> None:
         model, benchmark = result.model_repo.lower(), result.benchmark_repo.lower()
         framework = result.framework.name
         runs: tuple[_Run, ...] = (
@@ -88,47 +82,37 @@ class Across:
         for run in runs:
             count = self._counts.setdefault(run, _Count())
             count.tokens += 1
-            _add(count.identities, whose)
+            _add(count.identities, identity)
             _add(count.commits, result.model_revision)
 
     def shared(self, identities: int) -> Iterator[Seen]:
-        """Yield the run keys that so many identities had signed, those of the most identities first."""
-        found = [(run, count) for run, count in self._counts.items() if run[1] and len(count.identities) >= identities]
-        yield from (_seen(*each) for each in sorted(found, key=lambda each: (-len(each[1].identities), each[0])))
+        """Yield the run keys that at least this many identities share, those with the most first."""
+        runs = [(len(count.identities), run) for run, count in self._counts.items() if run[1]]
+        return self._ranked(runs, identities)
 
     def committed(self, commits: int) -> Iterator[Seen]:
-        """Yield the models of which so many commits were signed for one task, those with the most commits first."""
-        found = [(run, count) for run, count in self._counts.items() if not run[1] and len(count.commits) >= commits]
-        yield from (_seen(*each) for each in sorted(found, key=lambda each: (-len(each[1].commits), each[0])))
+        """Yield the models and tasks with at least this many commits of the model, those with the most first."""
+        models = [(len(count.commits), run) for run, count in self._counts.items() if not run[1]]
+        return self._ranked(models, commits)
+
+    def _ranked(self, runs: list[tuple[int, _Run]], least: int) -> Iterator[Seen]:
+        for number, run in sorted(runs, key=lambda counted: (-counted[0], counted[1])):
+            if number >= least:
+                count = self._counts[run]
+                model, revision, benchmark, benchmark_revision, task, framework = run
+                sums = sorted(count.identities), len(count.commits), count.tokens
+                yield Seen(model, benchmark, task, framework, *sums, revision, benchmark_revision)
 
 
-def _add(apart: set[str], one: str) -> None:
-    if len(apart) < MAX_APART:
-        apart.add(one)
-
-
-def _seen(run: _Run, count: _Count) -> Seen:
-    model, revision, benchmark, benchmark_revision, task, framework = run
-    return Seen(
-        model_repo=model,
-        benchmark_repo=benchmark,
-        task_id=task,
-        framework=framework,
-        identities=sorted(count.identities),
-        commits=len(count.commits),
-        tokens=count.tokens,
-        model_revision=revision,
-        benchmark_revision=benchmark_revision,
-    )
+def _add(members: set[str], member: str) -> None:
+    if len(members) < MAX_APART:
+        members.add(member)
 
 
 def describe(seen: Seen) -> str:
-    """Say an observation in one line, for people."""
-    what = f"{seen.model_repo}{f'@{seen.model_revision[:12]}' if seen.model_revision else ''}"
-    of = f"{what}  {seen.benchmark_repo} {seen.task_id} ({seen.framework})"
-    whose = f"{len(seen.identities)} identities: {', '.join(seen.identities[:5])}"
-    return (
-        f"{of}  {seen.tokens} tokens  {whose}"
-        if seen.model_revision
-        else (f"{of}  {seen.commits} commits, {seen.tokens} tokens  {whose}")
-    )
+    """Describe an observation in one line, for people."""
+    commit = f"@{seen.model_revision[:12]}" if seen.model_revision else ""
+    commits = "" if seen.model_revision else f"{seen.commits} commits, "
+    subject = f"{seen.model_repo}{commit}  {seen.benchmark_repo} {seen.task_id} ({seen.framework})"
+    identities = f"{len(seen.identities)} identities: {', '.join(seen.identities[:5])}"
+    return f"{subject}  {commits}{seen.tokens} tokens  {identities}"

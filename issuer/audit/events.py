@@ -1,8 +1,7 @@
-"""The events of the audit file, declared once: the service writes them, `issuer audit` and `issuer policy plan` read
-them. Pure.
+"""The events of the audit file, for the service that writes them and the commands that read them. Pure.
 
-deploy/AUDIT.md describes them. A decision holds enough to judge it again, and never a token, a command or a metric's
-value that no rule reads. Members may be added; readers pass over those that they do not know.
+deploy/AUDIT.md describes them. A decision has enough to decide it again under another policy. It never has a token, a
+command, or a metric's value that rules do not read. Members may be added; readers ignore unknown members.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ from issuer.formats.strict_json import Scalar
 from issuer.formats.times import UnixTime
 from issuer.limits.abuse import Name, Tally, Then
 
-# A reader's bounds: no judged run has a longer name or version (contract section 2).
+# The limits of the contract (section 2), which a reader also demands.
 _Name = Annotated[str, Meta(max_length=256)]
 _Version = Annotated[str, Meta(max_length=64)]
 
-
-# A decision in the file, its line end included (contract section 5).
-MAX_EVENT_BYTES = 16 * 1024
-# Refusals that cost their sender next to nothing: the first is told at once, the others are counted by the minute.
+MAX_EVENT_BYTES = 16 * 1024  # of a decision, with its line feed (contract section 5)
+# Refusals that cost the caller almost nothing: the first gets an event, further ones are counted each minute.
 COUNTED = frozenset({
     Code.RATE_SOURCE, Code.RATE_IDENTITY, Code.RATE_INTEGRATION, Code.ABUSE_QUARANTINED, Code.INTEGRATION_SUSPENDED,
     Code.INTEGRATION_STOPPED,
@@ -33,11 +30,9 @@ COUNTED = frozenset({
 
 
 class Link(Struct, frozen=True, kw_only=True):
-    """What every line has: the version of its form, and its place in the chain of the process that wrote it: that
-    process's random id, the number of the event, from 1, and the SHA-256 of the line before. Unset until it is written.
-
-    Members may be added under one version; a line of another one is no event to who does not know it.
-    """
+    """The members of every line: the version of its format, and its place in the chain of the process that wrote it.
+    `worker` is that process's random id, `seq` the number of the event, from 1, `prev` the SHA-256 of the line before.
+    All are unset until the event is written. A version may gain members; readers skip lines of unknown versions."""
 
     version: Literal[1] | UnsetType = UNSET
     worker: str | UnsetType = UNSET
@@ -46,8 +41,8 @@ class Link(Struct, frozen=True, kw_only=True):
 
 
 class CallerRead(Struct, frozen=True):
-    """What was read of a caller: the `claims` that are short scalars, and the names of `absent` ones. A structured or
-    long claim is in neither: its rule cannot be judged again."""
+    """The claims of a caller that rules read: the `claims` that are short scalars, and the names of `absent` ones. A
+    structured or long claim is in neither, so its rule cannot be decided again."""
 
     provider: str
     issuer: str
@@ -56,7 +51,7 @@ class CallerRead(Struct, frozen=True):
 
 
 class MetricRead(Struct, frozen=True):
-    """A metric; its `value` only where a rule reads it."""
+    """A metric. `value` is set only if a rule reads it."""
 
     metric_id: _Name
     slice: _Name | UnsetType = UNSET
@@ -71,7 +66,7 @@ class FrameworkRead(Struct, frozen=True):
 
 
 class ResultRead(Struct, frozen=True):
-    """What a decision read of one result; `has_command` where a rule asks for it."""
+    """The members of one result that a decision reads. `has_command` is set if a rule asks for it."""
 
     model_repo: _Name
     model_revision: _Name
@@ -84,15 +79,14 @@ class ResultRead(Struct, frozen=True):
 
 
 class Named(Struct, frozen=True, omit_defaults=True):
-    """What a request itself names."""
+    """The integration and audience that a request names."""
 
     integration: str = ""
     audience: str = ""
 
 
-class Counts(Struct, frozen=True):
-    """How many results and metrics a request has, and how many different `subjects`: model, benchmark, their commits,
-    task."""
+class RequestCounts(Struct, frozen=True):
+    """The numbers of results, metrics and distinct `subjects` (model, benchmark, their commits, task) of a request."""
 
     results: int
     metrics: int
@@ -103,14 +97,14 @@ Verdict = Literal["issued", "repeated", "granted", "refused"]
 
 
 class Decision(Link, frozen=True, tag_field="event", tag="decision"):
-    """One decision. `integration`, `identity` and `policy` are set where the caller is registered, `named` and
-    `results` where its body was read too; `code` and `failed` for a refusal, the rest for an issuance.
+    """One decision. `integration`, `identity` and `policy` are set if the caller is registered, `named` and `results`
+    if the service also read its body. `code` and `failed` belong to a refusal, the members after them to an issuance.
 
-    Where `results` would be too large, `counts` and `results_digest` are in their place: the digest of the JCS array
-    of `[claims_digest, content_digest]` of each. `bucket` is set where the caller only resembles the identity.
-    `template_policy` is set where a repeat was drafted under another policy than today's, `forged` where the store kept
-    for this request what this service never made: it says what was wrong with it. `counted` is what the admission has
-    counted for it.
+    If `results` would be too large, `counts` and `results_digest` replace it: the digest of the JCS array of
+    `[claims_digest, content_digest]` of each result. `bucket` is set if the caller only resembles the identity.
+    `template_policy` is set if a repeat's template is from another policy than today's. `forged` is set if the store
+    had a record for this request that the service never made, and says what was wrong with it. `counted` has the
+    counts of the admission.
     """
 
     time: UnixTime
@@ -123,7 +117,7 @@ class Decision(Link, frozen=True, tag_field="event", tag="decision"):
     policy: str | UnsetType = UNSET
     named: Named | UnsetType = UNSET
     results: tuple[ResultRead, ...] | UnsetType = UNSET
-    counts: Counts | UnsetType = UNSET
+    counts: RequestCounts | UnsetType = UNSET
     results_digest: str | UnsetType = UNSET
     bucket: int | UnsetType = UNSET
     code: str | UnsetType = UNSET
@@ -138,9 +132,9 @@ class Decision(Link, frozen=True, tag_field="event", tag="decision"):
 
 
 class RefusalsCounted(Link, frozen=True, tag_field="event", tag="refusals"):
-    """Refusals from `since` to `time` that have no event of their own, by their codes, of one who pays: an identity,
-    one of its buckets, or without an identity everybody who is registered nowhere and comes from this provider. Without
-    a provider either: of those for whom there was no room to be counted apart."""
+    """Counts, by code, of the refusals from `since` to `time` that did not get events. They are of one identity or one
+    of its buckets; or, without an identity, of all unregistered callers of a provider; or, without either, of all
+    callers beyond the maximum number of accounts."""
 
     time: UnixTime
     since: UnixTime
@@ -151,17 +145,17 @@ class RefusalsCounted(Link, frozen=True, tag_field="event", tag="refusals"):
     bucket: int | UnsetType = UNSET
 
 
-# What is counted of an identity, its refusals, and a name that somebody else has now.
+# The counts of an identity; its refusals; and a registered name that another caller has now.
 SignalName = Literal[Name, "probing", "recycled"]
 
 
 class AbuseSignal(Link, frozen=True, tag_field="event", tag="abuse_signal"):
-    """One rule that a registered identity has crossed, and what follows from it (`then`): `count` where `limit` is the
-    most, `rule` its place in the policy. `results` are the indexes of the results that it is about, in the order of the
-    request, empty where it is about all of it; `repeat` where the same request was answered before.
+    """An abuse rule that a registered identity has crossed, and the consequence (`then`). `count` is above `limit`;
+    `rule` is the rule's place in the policy. `results` are the indexes of the results in the request; empty if the
+    signal is about all of it. `repeat` is set if the service had answered the same request before.
 
-    `recycled` is no rule of the policy: `caller` has the registered name of `integration` and `identity` under other
-    immutable ids, and has come `count` times since it was told before.
+    `recycled` is not a rule of the policy: `caller` has the registered name of `integration` and `identity` under other
+    immutable ids, and has come `count` times since the last such signal.
     """
 
     time: UnixTime
@@ -179,7 +173,7 @@ class AbuseSignal(Link, frozen=True, tag_field="event", tag="abuse_signal"):
 
 
 class AbuseOrdered(Link, frozen=True, tag_field="event", tag="abuse_ordered"):
-    """`who` has quarantined or released an identity, `until` when and `why`; written before it is in force."""
+    """An operator's order to quarantine or release an identity; written before the order takes effect."""
 
     time: UnixTime
     order: Literal["quarantine", "release"]
@@ -191,7 +185,7 @@ class AbuseOrdered(Link, frozen=True, tag_field="event", tag="abuse_ordered"):
 
 
 class PoliciesLoaded(Link, frozen=True, tag_field="event", tag="policies_loaded"):
-    """From now on these policies decide: the digest of all, and the changed ones by integration."""
+    """New policies are in force: `policies` is the digest of all, `changed` and `removed` say which changed."""
 
     time: UnixTime
     policies: str
@@ -200,8 +194,8 @@ class PoliciesLoaded(Link, frozen=True, tag_field="event", tag="policies_loaded"
 
 
 class PoliciesRefused(Link, frozen=True, tag_field="event", tag="policies_refused"):
-    """The folder of policies was refused, and those of the digest `policies` go on deciding, without what it has taken
-    away from the `narrowed` integrations: the code and the place, never the content."""
+    """The folder of policies was refused, with the code and the place, never the content. The policies of the digest
+    `policies` stay in force. The `narrowed` integrations lose at once the rights that the new folder does not grant."""
 
     time: UnixTime
     policies: str
@@ -213,8 +207,8 @@ class PoliciesRefused(Link, frozen=True, tag_field="event", tag="policies_refuse
 
 
 class ProviderKeysStale(Link, frozen=True, tag_field="event", tag="provider_keys_stale", omit_defaults=True):
-    """The keys that a provider published at `fetched_at` verify on although it cannot be reached, for at most a day; or
-    that is `over`: it was reached. Of one process."""
+    """A provider cannot be reached, and the keys that it published at `fetched_at` stay in use, for at most a day. If
+    `over` is set, the provider has been reached again. Each process writes its own event."""
 
     time: UnixTime
     provider: str
@@ -224,8 +218,8 @@ class ProviderKeysStale(Link, frozen=True, tag_field="event", tag="provider_keys
 
 
 class KeysLoaded(Link, frozen=True, tag_field="event", tag="keys_loaded"):
-    """From now on these keys sign: each one's state by its kid. What is in `waiting` lies in active/ and does not sign
-    yet: from when it may, or null where not every host has published it."""
+    """New keys are in force: the state of each by its kid. `waiting` has keys in active/ that do not sign yet: the time
+    from which each may sign, or null if not every host has published it."""
 
     time: UnixTime
     keys: Mapping[str, str]
@@ -233,7 +227,7 @@ class KeysLoaded(Link, frozen=True, tag_field="event", tag="keys_loaded"):
 
 
 class KeysRefused(Link, frozen=True, tag_field="event", tag="keys_refused"):
-    """The folders of keys are not fit, and `keys` go on: those of before, without any that is gone."""
+    """The folders of keys were refused. `keys` stay in use: the previous keys without those that are gone."""
 
     time: UnixTime
     keys: Mapping[str, str]
@@ -241,7 +235,7 @@ class KeysRefused(Link, frozen=True, tag_field="event", tag="keys_refused"):
 
 
 class StopsLoaded(Link, frozen=True, tag_field="event", tag="stops_loaded"):
-    """From now on these emergency stops are in force, by what they stop; `everything`: a signal stopped it."""
+    """These emergency stops are in force. `stops` names their targets. `everything` is set if a signal stopped all."""
 
     time: UnixTime
     digest: str
@@ -250,7 +244,7 @@ class StopsLoaded(Link, frozen=True, tag_field="event", tag="stops_loaded"):
 
 
 class RevocationsLoaded(Link, frozen=True, tag_field="event", tag="revocations_loaded"):
-    """From now on so many tokens (`jti`) and intervals of integrations (`sub`) are revoked in this process."""
+    """The numbers of tokens (`jti`) and of intervals of integrations (`sub`) that are now revoked in this process."""
 
     time: UnixTime
     jti: int
@@ -258,8 +252,8 @@ class RevocationsLoaded(Link, frozen=True, tag_field="event", tag="revocations_l
 
 
 class LogAccepted(Link, frozen=True, tag_field="event", tag="log_accepted"):
-    """`who` has said, and `why`, that nobody has seen a later checkpoint of the log `origin` than that of `size` leaves
-    with this `root` (hex): no record was left to say it."""
+    """An operator's statement, in place of a lost record: the checkpoint of `size` leaves with this `root` (hex) is the
+    latest of the log `origin` that anyone has seen."""
 
     time: UnixTime
     origin: str
@@ -286,15 +280,13 @@ Event = (
 
 
 class Audit(Protocol):
-    """The port of the audit: where events are written, apart from the log stream."""
+    """The port of the audit, which is separate from the log stream."""
 
     async def record(self, event: Event) -> None:
         """Write one event, before the answer leaves. Raises Undecided(`dependency.audit`)."""
         ...
 
     async def refuse(self, refused: Decision) -> None:
-        """Write a refusal, or count it where its caller has had many: counts are written by the minute.
-
-        Raises Undecided(`dependency.audit`).
-        """
+        """Write a refusal, or count it if its caller has had many: counts are written each minute. Raises
+        Undecided(`dependency.audit`)."""
         ...

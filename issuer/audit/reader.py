@@ -1,6 +1,6 @@
-"""Reads audit files: line by line in bounded memory, rotated ones in their order, and a growing one as it grows.
+"""A reader of audit files, in bounded memory: several rotated files in order, or a file while it grows.
 
-Says also which events a search wants, and what people see of them.
+Also the search for events, and their description for people.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cmp_to_key
-from io import BufferedReader
+from io import BufferedIOBase, BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -28,10 +27,9 @@ from issuer.io.files import open_plain, unreadable
 
 # The longest line that is read whole; the longest event is a change of thousands of policies at once.
 MAX_LINE_BYTES = 1024 * 1024
-# How much of a line that is too long is passed over: what has no line feed for longer is no audit.
+# How much of a longer line is skipped; without a line feed until then, the file is not an audit.
 MAX_SKIPPED_BYTES = 64 * 1024 * 1024
-# How many lines of a file are looked at for where it begins.
-_FIRST_LINES = 1000
+_FIRST_LINES = 1000  # the lines of a file that are read to order it among others
 POLL_S = 0.25
 _GZIP = b"\x1f\x8b"
 
@@ -43,7 +41,7 @@ class _Place(Struct):
 
 
 class _Beginning(Struct):
-    """When a file begins, Unix seconds, and with which number of each worker."""
+    """The time of a file's first event (Unix seconds), and the first number of each worker in it."""
 
     time: int = 0
     numbers: dict[str, int] = {}
@@ -53,26 +51,27 @@ _decode_place = msgspec.json.Decoder(_Place).decode
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, gzipped or not, without their line feeds; of one that is too long its beginning, which
-    is then no event. Raises InputError (`file.unreadable`)."""
+    """Yield the lines of a file, gzipped or not, without their line feeds. A line that is too long is cut, so it is not
+    a valid event. Raises InputError (`file.unreadable`)."""
     with open_plain(path, pipe=True) as file:
         try:
-            yield from _lines(_unzipped(file), path)
+            unzipped = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == _GZIP else file
+            yield from _lines(unzipped, path)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise unreadable(path, "the gzip file is broken") from None
 
 
 def read_in_order(paths: Iterable[Path]) -> Iterator[bytes]:
     """Yield the lines of several files, the oldest file first, whatever their names are. Raises InputError."""
-    begun = {path: _beginning(path) for path in paths}
+    beginnings = {path: _beginning(path) for path in paths}
     in_order = cmp_to_key(_compare)
-    for path in sorted(begun, key=lambda path: in_order(begun[path])):
+    for path in sorted(beginnings, key=lambda path: in_order(beginnings[path])):
         yield from read_lines(path)
 
 
 def follow(path: Path, last: int, pause: Callable[[], None] = lambda: time.sleep(POLL_S)) -> Iterator[bytes]:
-    """Yield the last few lines of a file, then every line that is added to it, and to the one that takes its name when
-    it is rotated; for ever. Calls `pause` whenever there is nothing new. Raises InputError where there is no file."""
+    """Yield the last few lines of a file, then without end every line that is added to it, or after a rotation to the
+    new file of its name. Calls `pause` when it has to wait. Raises InputError if the file does not exist."""
     with open_plain(path) as file:
         yield from deque(_lines(file, path, whole=True), last)
         yield from _grow(file, path, pause)
@@ -80,29 +79,29 @@ def follow(path: Path, last: int, pause: Callable[[], None] = lambda: time.sleep
 
 
 def follow_end(path: Path, within: int, pause: Callable[[], None]) -> Iterator[bytes]:
-    """Yield the lines in the last bytes of a file, so many at most, then go on as `follow` does."""
+    """Yield the lines within the last `within` bytes of a file, then go on as `follow` does."""
     with open_plain(path) as file:
         if os.fstat(file.fileno()).st_size > within:
             file.seek(-within, os.SEEK_END)
-            file.readline(MAX_LINE_BYTES)  # the rest of one
+            file.readline(MAX_LINE_BYTES)  # the rest of a line
         yield from _grow(file, path, pause)
     yield from _follow_rotated(path, pause)
 
 
 def _follow_rotated(path: Path, pause: Callable[[], None]) -> Iterator[bytes]:
-    """Yield every line of the files that take a name, one after the other."""
+    """Yield every line of the successive files of one name."""
     while True:
         try:
             with open_plain(path) as file:
                 yield from _grow(file, path, pause)
-        except InputError as error:  # between two files
+        except InputError as error:  # the next file does not exist yet
             if error.code is not Code.FILE_UNREADABLE:
                 raise
             pause()
 
 
 def _grow(file: BufferedReader, path: Path, pause: Callable[[], None]) -> Iterator[bytes]:
-    """Yield the lines of a file until another one has its name, and nothing more came to this one since."""
+    """Yield the lines of a file until another file has its name and this one does not grow any more."""
     rotated = False
     while True:
         read = False
@@ -122,9 +121,9 @@ def _is_rotated(file: BufferedReader, path: Path) -> bool:
         return True
 
 
-def _lines(file: BinaryIO, path: Path, *, whole: bool = False) -> Iterator[bytes]:
-    """Yield lines without their line feeds; with `whole` a last one without it is left to be read later. Raises
-    InputError (`file.too_large`) for a line without an end."""
+def _lines(file: BufferedIOBase, path: Path, *, whole: bool = False) -> Iterator[bytes]:
+    """Yield lines without their line feeds. With `whole`, a last line without a line feed is left for later. Raises
+    InputError (`file.too_large`) for an endless line."""
     while line := file.readline(MAX_LINE_BYTES):
         if whole and not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
             file.seek(-len(line), os.SEEK_CUR)
@@ -135,29 +134,25 @@ def _lines(file: BinaryIO, path: Path, *, whole: bool = False) -> Iterator[bytes
             line = file.readline(MAX_LINE_BYTES)
             skipped += len(line)
             if skipped > MAX_SKIPPED_BYTES:
-                rule = f"a line is larger than {MAX_SKIPPED_BYTES} bytes: this is no audit"
+                rule = f"a line is larger than {MAX_SKIPPED_BYTES} bytes: this is not an audit file"
                 raise InputError(Code.FILE_TOO_LARGE, rule, Place(str(path)))
 
 
-def _unzipped(file: BufferedReader) -> BinaryIO:
-    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == _GZIP else file  # type: ignore[return-value]
-
-
 def _beginning(path: Path) -> _Beginning:
-    found = _Beginning()
+    beginning = _Beginning()
     for line in islice(read_lines(path), _FIRST_LINES):
         try:
             place = _decode_place(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
-        found.time = found.time or place.time
-        found.numbers.setdefault(place.worker, place.seq)
-    return found
+        beginning.time = beginning.time or place.time
+        beginning.numbers.setdefault(place.worker, place.seq)
+    return beginning
 
 
 def _compare(one: _Beginning, other: _Beginning) -> int:
-    """Return below 0 where one file is older than the other: by the numbers of a worker that wrote to both, for a file
-    may be rotated several times a second."""
+    """Return a negative number if the first file is older. If a worker wrote to both, its numbers decide, because a
+    file may be rotated several times a second."""
     for worker in one.numbers.keys() & other.numbers.keys():
         return one.numbers[worker] - other.numbers[worker]
     return one.time - other.time
@@ -165,13 +160,12 @@ def _compare(one: _Beginning, other: _Beginning) -> int:
 
 # -- the search --------------------------------------------------------------------------------------------------------
 
-# Of the event, or of its line in the file.
 _NOT_SHOWN = {"version", "time", "worker", "seq", "prev"}
 _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def read_event(line: bytes) -> Event | None:
-    """Read a line of an audit file; None for half a line and for an event of a kind that is not known here."""
+    """Read a line of an audit file; None for half a line, and for an event of an unknown kind."""
     try:
         return _events.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -179,10 +173,8 @@ def read_event(line: bytes) -> Event | None:
 
 
 class Wanted(Struct, frozen=True):
-    """Which events are asked for: those of which every member that is not "" is true.
-
-    `content` and `claims` are digests, with or without `sha256:`; `identity` may be `INTEGRATION/IDENTITY`.
-    """
+    """A search: an event must match every member that is not "". `content` and `claims` are digests, with or without
+    `sha256:`; `identity` may be `INTEGRATION/IDENTITY`."""
 
     jti: str = ""
     content: str = ""
@@ -195,25 +187,27 @@ class Wanted(Struct, frozen=True):
     signal: str = ""
 
     def search(self, line: bytes) -> Event | None:
-        """Return the event of a line if it is asked for."""
+        """Return the event of a line if it matches."""
         rare = (self.jti, _hex(self.content), _hex(self.claims), self.request)
-        if any(text.encode() not in line for text in rare):  # far cheaper than reading it
+        if any(text.encode() not in line for text in rare):  # far cheaper than decoding the line
             return None
         event = read_event(line)
         return event if event is not None and self._is_met(event) else None
 
     def _is_met(self, event: Event) -> bool:
-        if isinstance(event, RefusalsCounted):
-            said = (self.code in {"", *event.codes}, self.verdict in {"", "refused"}, not self.signal)
-            return all(said) and self._is_whose(event) and not (self.jti or self.content or self.claims or self.request)
-        if isinstance(event, AbuseSignal):
-            is_it = self.request in {"", event.request_id} and self.signal in {"", event.signal}
-            return is_it and self._is_whose(event) and self._names_no_decision()
-        if isinstance(event, AbuseOrdered):
-            return self._is_whose(event) and self._names_no_decision() and not (self.signal or self.request)
-        if not isinstance(event, Decision):
+        if not isinstance(event, Decision | RefusalsCounted | AbuseSignal | AbuseOrdered):
             return self == Wanted()
-        return self._is_whose(event) and all((
+        if not self._is_met_by_identity(event):
+            return False
+        if isinstance(event, RefusalsCounted):
+            matches = self.code in {"", *event.codes} and self.verdict in {"", "refused"}
+            return matches and not (self.jti or self.content or self.claims or self.request or self.signal)
+        if isinstance(event, AbuseSignal):
+            matches = self.request in {"", event.request_id} and self.signal in {"", event.signal}
+            return matches and not self._needs_decision()
+        if isinstance(event, AbuseOrdered):
+            return not (self._needs_decision() or self.signal or self.request)
+        return all((
             not self.signal,
             not self.jti or self.jti in (event.jti or ()),
             not self.content or _named(self.content) in (event.content_digest or ()),
@@ -223,10 +217,10 @@ class Wanted(Struct, frozen=True):
             self.verdict in {"", event.verdict},
         ))  # fmt: skip
 
-    def _names_no_decision(self) -> bool:
-        return not (self.jti or self.content or self.claims or self.code or self.verdict)
+    def _needs_decision(self) -> bool:
+        return bool(self.jti or self.content or self.claims or self.code or self.verdict)
 
-    def _is_whose(self, event: Decision | RefusalsCounted | AbuseSignal | AbuseOrdered) -> bool:
+    def _is_met_by_identity(self, event: Decision | RefusalsCounted | AbuseSignal | AbuseOrdered) -> bool:
         integration, _, name = self.identity.rpartition("/")
         return {self.integration, integration} <= {"", event.integration} and name in {"", event.identity}
 
@@ -240,16 +234,16 @@ def _named(digest: str) -> str:
 
 
 def describe(event: Event) -> str:
-    """Say an event in one line, for people; what callers chose is in it as it is."""
+    """Describe an event in one line, for people. Strings from callers are not escaped."""
     return f"{show_time(event.time)}  {'  '.join(_parts(event))}"
 
 
 def _parts(event: Event) -> Iterator[str]:
     if isinstance(event, RefusalsCounted):
         counts = ", ".join(f"{count} x {code}" for code, count in event.codes.items())
-        yield f"refused   {_whose(event)}  {counts}: not told one by one since {show_time(event.since)}"
+        yield f"refused   {_payer(event)}  {counts}: counted without events since {show_time(event.since)}"
     elif isinstance(event, Decision):
-        yield f"{event.verdict:<8}  {_whose(event)}  {event.endpoint}"
+        yield f"{event.verdict:<8}  {_payer(event)}  {event.endpoint}"
         yield event.code or ", ".join((event.jti or ())[:3]) or "-"
         yield event.request_id
     elif isinstance(event, AbuseSignal):
@@ -257,21 +251,21 @@ def _parts(event: Event) -> Iterator[str]:
         yield _evidence(event)
         yield event.then
         yield event.request_id
-    else:  # of policies and keys: few, and short
-        said = msgspec.to_builtins(event)
-        yield str(said.pop("event")).replace("_", " ")
-        yield from (f"{name} {said[name]}" for name in said if name not in _NOT_SHOWN and said[name])
+    else:  # events of policies and keys are few and short
+        members = msgspec.to_builtins(event)
+        yield str(members.pop("event")).replace("_", " ")
+        yield from (f"{name} {members[name]}" for name in members if name not in _NOT_SHOWN and members[name])
 
 
 def _evidence(event: AbuseSignal) -> str:
-    """Say what was counted, or who has the name of an identity now."""
+    """Return the count and its limit, or the caller that now has the name of an identity."""
     if isinstance(event.caller, msgspec.UnsetType):
         return f"{event.count} > {event.limit} ({event.rule})"
     claims = ", ".join(f"{name} {value}" for name, value in event.caller.claims.items())
     return f"{event.count} x by {event.caller.provider}: {claims}"
 
 
-def _whose(event: Decision | RefusalsCounted) -> str:
+def _payer(event: Decision | RefusalsCounted) -> str:
     if not event.integration:
         provider = event.caller.provider if isinstance(event, Decision) else event.provider
         return f"(unregistered, {provider})" if provider else "(others)"

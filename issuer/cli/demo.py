@@ -1,4 +1,4 @@
-"""`issuer demo`: the main job, end to end, on a real run of Inspect AI; every step says what happened."""
+"""`issuer demo`: a real run of Inspect AI is signed, written, verified and attacked, with a title for each step."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ START_S = 20
 
 
 def _new(_: click.Context, __: click.Parameter, folder: Path | None) -> Path | None:
-    """Refuse results that are there: an entry of another day, or a changed one, would stand beside the new one."""
+    """Refuse a folder that has results. An older entry in it could fail the demo's checks."""
     if folder is not None and (folder / FOLDER).exists():
-        raise click.BadParameter(f"{folder / FOLDER} is there already: remove it, or give another folder")
+        raise click.BadParameter(f"{folder / FOLDER} exists already: remove it, or give another folder")
     return folder
 
 
@@ -67,10 +67,10 @@ def _new(_: click.Context, __: click.Parameter, folder: Path | None) -> Path | N
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     callback=_new,
-    help="Leave the model repository here, and a trust file.",
+    help="Keep the model repository and a trust file in this folder.",
 )
 def demo(keep: Path | None) -> None:
-    """Show the whole line: a run becomes a signed, verified result; a tampered copy is refused."""
+    """Get a real run signed, verify the result, and show that a tampered copy fails."""
     with sandbox() as box:
         built = _step_run()
         with _step_service(box):
@@ -86,13 +86,13 @@ def demo(keep: Path | None) -> None:
             _step_reuse(box, identity, built)
             _step_explain(box, body)
             kept = [] if keep is None else _keep(keep, box, path)
-    say(paint("\nDone: one run, one identity, one token; a changed digit and a second use were refused.", bold=True))
+    say(paint("\nDone: one run, one identity, one token. A changed digit and a second use were refused.", bold=True))
     for line in kept:
         say(line)
 
 
 def _keep(folder: Path, box: Sandbox, path: Path) -> list[str]:
-    """Leave a trust file with the keys beside the repository: the issuer itself is gone in a moment."""
+    """Write a trust file beside the repository. It contains the keys, because the issuer is about to stop."""
     keys = send(HttpRequest("GET", f"{box.settings.url}{JWKS_PATH}")).body.decode()
     trust = folder / "trust.yaml"
     text = f"""version: 1
@@ -103,7 +103,7 @@ issuers:
 """
     replace_file(trust, text.encode(), mode=None, durable=False)
     return [
-        f"\nKept: {path} and {trust}, with the keys of the issuer that has ended. Within the hour:",
+        f"\nKept: {path} and {trust}, with the keys of the stopped issuer. Within the hour, run:",
         f"   issuer verify {path} --repo {REPO} --trust {trust}",
     ]
 
@@ -118,7 +118,7 @@ def _expect(condition: object, what: str) -> None:
 
 
 def _step_run() -> Built:
-    _title(1, "A finished run: what the log says, and what its owner supplies")
+    _title(1, "A finished run: values from its log, and values from its owner")
     built = inspect_ai.read(SAMPLE_RUN.read_bytes(), SAMPLE_RUN.name).claims(SUPPLIED, allow_mock=True)
     framework = msgspec.structs.asdict(built.claims.framework)
     values = {**built.claims.to_json(), **{f"framework.{name}": value for name, value in framework.items()}}
@@ -132,7 +132,7 @@ def _step_run() -> Built:
 
 @contextlib.contextmanager
 def _step_service(box: Sandbox) -> Iterator[None]:
-    _title(2, "A service, its store, and an identity provider that stands in for GitHub Actions")
+    _title(2, "A service, its store, and an identity provider that imitates GitHub Actions")
     env = {**os.environ, **environment(box.settings)}
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen([sys.executable, "-m", "issuer", "serve"], env=env, stdout=log, stderr=log)
@@ -154,12 +154,12 @@ def _wait_until_ready(url: str, child: subprocess.Popen[bytes], log: BinaryIO) -
                 return
         time.sleep(0.05)
     log.seek(0)
-    said = log.read().decode("utf-8", "replace")[-2000:]
-    raise SetupError(Code.SETTINGS_INVALID, f"the service did not start:\n{said}")
+    messages = log.read().decode("utf-8", "replace")[-2000:]
+    raise SetupError(Code.SETTINGS_INVALID, f"the service did not start:\n{messages}")
 
 
 def _step_identity(box: Sandbox) -> str:
-    _title(3, "The CI job proves who it is: an identity token for this issuer alone")
+    _title(3, "The CI job gets its identity token, which only this issuer accepts")
     url = f"{box.provider.environment[REQUEST_URL]}&audience={box.settings.url}"
     answer = send(HttpRequest("GET", url, {"Authorization": f"bearer {box.provider.request_token}"}))
     token: str = msgspec.json.decode(answer.body)["value"]
@@ -190,7 +190,7 @@ def _step_write(path: Path, issued: IssuedToken) -> None:
 
 
 def _step_verify(box: Sandbox, path: Path, issued: IssuedToken) -> Trust:
-    _title(6, "A relying party checks the file with the published keys, and its place in the log by the proof")
+    _title(6, "A relying party verifies the file by the published keys and the log proof")
     keys = jose.parse_key_set(send(HttpRequest("GET", f"{box.settings.url}{JWKS_PATH}")).body)
     log = TrustedLog(parse_policy((box.folder / LOG_POLICY).read_bytes(), LOG_POLICY), LOG_POLICY)
     issuer = TrustedIssuer(box.settings.url, keys, log=log)
@@ -226,7 +226,7 @@ def _step_tamper(path: Path, trust: Trust, issued: IssuedToken) -> None:
 
 
 def _step_log(issued: IssuedToken) -> None:
-    _title(8, "The log said so before the token was signed: this leaf of it, and no other")
+    _title(8, "The log contained this leaf before the issuer signed the token")
     leaf, proof = _leaf_of(issued).to_bytes(), parse_proof(_proof_of(issued))
     for line in leaf.decode("ascii").splitlines():
         say(f"   {line}")
@@ -238,12 +238,12 @@ def _step_log(issued: IssuedToken) -> None:
     _expect(leads_to_root(leaf), "the proof to lead from the leaf to the root")
     say(f"   leaf {proof.index} of {checkpoint.size}: its hashes lead to the root that the log has signed")
     flipped = leaf.replace(b"\nexp 1", b"\nexp 2")
-    _expect(flipped != leaf and not leads_to_root(flipped), "another leaf not to be in the log")
-    say("   the same leaf with one digit changed: its hashes lead elsewhere")
+    _expect(flipped != leaf and not leads_to_root(flipped), "that the log lacks the changed leaf")
+    say("   the same leaf with one digit changed: its hashes lead to another root")
 
 
 def _step_repeat(box: Sandbox, identity: Credential, body: dict[str, JSON], issued: IssuedToken) -> None:
-    _title(9, "The same request again, as after a lost answer: the same token")
+    _title(9, "The same request again, as after a lost answer, gets the same token")
     answer = request_tokens(box.settings.url, identity, body)
     same = read_answer(answer, IssuedToken).verify_token == issued.verify_token
     _expect(answer.status == 200 and same, "the same token")
@@ -251,7 +251,7 @@ def _step_repeat(box: Sandbox, identity: Credential, body: dict[str, JSON], issu
 
 
 def _step_reuse(box: Sandbox, identity: Credential, built: Built) -> None:
-    _title(10, "The same identity with another body: one identity token makes one request")
+    _title(10, "The same identity token with another body is refused: it allows one request")
     other = msgspec.structs.replace(built, details={**built.details, "notes": "a second result"})
     try:
         request_token(box.settings.url, identity, request_of(other))
@@ -263,7 +263,7 @@ def _step_reuse(box: Sandbox, identity: Credential, built: Built) -> None:
 
 
 def _step_explain(box: Sandbox, body: dict[str, JSON]) -> None:
-    _title(11, "Why would I be refused? The same run from a feature branch, asked at POST /tokens/explain")
+    _title(11, "POST /tokens/explain says why the issuer would refuse the same run from a feature branch")
     branch = "refs/heads/feature"
     workflow = f"example-org/inspect-evals/.github/workflows/evaluate.yml@{branch}"
     identity = Credential(box.provider.token(box.settings.url, ref=branch, workflow_ref=workflow), reusable=False)

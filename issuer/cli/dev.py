@@ -1,6 +1,6 @@
-"""`issuer dev`: a throw-away issuer for who writes an integration, and, in a second shell, any job that he wants.
+"""`issuer dev`: a throw-away issuer for authors of integrations, with credentials of any CI job.
 
-`dev token` prints the credential of a job alone, `dev env` the variables by which the client finds it as in a CI.
+`dev token` prints only the credential of a job. `dev env` prints the variables of such a job, for the client.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
+from issuer.cli.options import all_of
 from issuer.cli.render import render
 from issuer.cli.terminal import say
 from issuer.client.credential import ACCESS_TOKEN, ID_TOKEN, gitlab_variable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from issuer.dev.sandbox import Sandbox
 
 _ISSUER_URL = "ISSUER_URL"
-# What the client looks at, each of which would count beside what is set.
+# The variables that the client reads. `dev env` unsets the others, because the client could prefer one of them.
 _READ = ("GITHUB_ACTIONS", REQUEST_URL, REQUEST_TOKEN, "GITLAB_CI", ID_TOKEN, ACCESS_TOKEN)
 
 
@@ -41,15 +42,15 @@ _READ = ("GITHUB_ACTIONS", REQUEST_URL, REQUEST_TOKEN, "GITLAB_CI", ID_TOKEN, AC
 )
 @click.option(
     "--policies", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
-    help="Your policies, followed while it runs; without it, samples.",
+    help="Your policies, loaded again when they change. Default: samples.",
 )  # fmt: skip
 @click.pass_context
 def dev(context: click.Context, port: int, policies: Path | None) -> None:
-    """Run a throw-away issuer: embedded store, fresh key, and a local provider that speaks as each of your providers.
+    """Run a throw-away issuer with an embedded store, a new key, and a local provider that imitates each of yours.
 
-    It listens on loopback alone, limits nobody, and forgets everything when Ctrl-C ends it. In a second terminal
-    `issuer dev token` prints the token of any job, good or bad, and `eval "$(issuer dev env)"` makes the shell such a
-    job.
+    It listens only on loopback, has no rate limits, and deletes everything when Ctrl-C ends it. In a second terminal,
+    `issuer dev token` prints the token of any job, good or bad. `eval "$(issuer dev env)"` gives the shell the
+    environment of such a job.
     """
     if context.invoked_subcommand is not None:
         if port or policies is not None:
@@ -57,53 +58,50 @@ def dev(context: click.Context, port: int, policies: Path | None) -> None:
                 f"--port and --policies are for `issuer dev`, not for `{context.invoked_subcommand}`"
             )
         return
-    from issuer.dev.local_issuer import bench  # with the server, which `dev token` and `dev env` do not need
+    from issuer.dev.local_issuer import bench  # imports the server, which `dev token` and `dev env` do not need
     from issuer.service.process.server import serve
 
-    with bench(port, policies, _tell) as box, announced(_state(), _found(box)):
-        say(_welcome(box, policies))
-        serve(box.settings)
-
-
-def _found(box: Sandbox) -> RunningIssuer:
-    return RunningIssuer(box.settings.url, box.provider.issuer, box.provider.request_token)
+    with bench(port, policies, _report_reload) as box:
+        running = RunningIssuer(box.settings.url, box.provider.issuer, box.provider.request_token)
+        with announced(_state(), running):
+            say(_welcome(box, policies))
+            serve(box.settings)
 
 
 def _state() -> Path | None:
     return user_folder("XDG_STATE_HOME", ".local/state")
 
 
-def _tell(policies: PolicySet | None, findings: Sequence[Finding]) -> None:
-    """Say what became of policies that have changed."""
+def _report_reload(policies: PolicySet | None, findings: Sequence[Finding]) -> None:
+    """Report whether changed policies were loaded."""
     if text := render([each for each in findings if each.severity == "error"], [], "issuer dev", "human"):
         say(text, err=True)
-    taken = "policies: not taken, those of before stay" if policies is None else "policies: taken"
-    say(taken, err=True)
+    say(f"policies: {'not loaded, the old ones stay in force' if policies is None else 'loaded'}", err=True)
 
 
 def _welcome(box: Sandbox, policies: Path | None) -> str:
     url = box.settings.url
-    whose = "samples of this package" if policies is None else f"{policies}, followed"
+    source = "samples of this package" if policies is None else f"{policies}, loaded again when they change"
     return f"""issuer   {url}
 metadata {url}{METADATA_PATH}
-policies {whose}
+policies {source}
 folder   {box.folder}  (removed at the end)
 
-In a second terminal, ask as a CI job would:
+In a second terminal, send a request as a CI job does:
 
   eval "$(issuer dev env)"
   issuer token request --claims claims.json
 
 {_by_hand(box) if policies is None else ""}
-`issuer dev token --help` has the jobs that should be refused: another branch, a fork, an expired token.
+`issuer dev token --help` lists jobs that your policies should refuse: another branch, a fork, an expired token.
 """
 
 
 def _by_hand(box: Sandbox) -> str:
-    """Show the same without the client: the sample's job, as a runner is asked for its token, and a run of it."""
+    """Return the same request as curl commands: get the sample job's token as on a runner, and send a run."""
     url, provider = box.settings.url, box.provider
     return f"""
-The same by hand:
+The same with curl:
 
 TOKEN=$(curl -s -H 'Authorization: bearer {provider.request_token}' \\
   '{provider.issuer}{JOB_PATH}?audience={url}' | sed 's/.*"value": *"\\([^"]*\\)".*/\\1/')
@@ -116,9 +114,6 @@ curl -s {url}/tokens -H "Authorization: Bearer $TOKEN" -H 'Content-Type: applica
 """
 
 
-# -- jobs --------------------------------------------------------------------------------------------------------------
-
-
 def _claim(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
     claims: dict[str, Any] = {}
     for each in given:
@@ -128,97 +123,94 @@ def _claim(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
         try:
             claims[name.removesuffix(":")] = msgspec.json.decode(text) if name.endswith(":") else text
         except (msgspec.DecodeError, RecursionError):
-            raise click.BadParameter("what follows := must be JSON, not nested without end") from None
+            raise click.BadParameter("the text after := must be JSON without excessive nesting") from None
     return claims
 
 
-def _named(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    if text == "":  # as "$UNSET" is: the job would be the good one
-        raise click.BadParameter("it is empty: write what it is, or leave the option out")
+def _not_empty(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    if text == "":  # for example from "$UNSET": without the value, the job would be a good one
+        raise click.BadParameter("the value is empty: give one, or leave the option out")
     return text
 
 
 def _job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what a job can be; the command gets it as `job`, and the issuer as `found`."""
+    """Add the options that describe a job. The command gets `running`, the issuer, and `job`."""
 
-    def gathered(port: int | None, without: tuple[str, ...], provider: str | None, **more: Any) -> None:
+    def run(port: int | None, without: tuple[str, ...], provider: str | None, **more: Any) -> None:
         given = {name: value for name, value in more.items() if value is not None}
         command(find(_state(), port), Job(provider=provider or "", without=without, **given))
 
-    gathered.__doc__, gathered.__name__ = command.__doc__, command.__name__
-    for add in reversed((
-        click.option("--provider", callback=_named, metavar="ID",
-                     help="Whose job, by the id in providers.yaml; the first."),
-        click.option("--integration", callback=_named, metavar="ID",
-                     help="The integration whose job it is; the first of the provider."),
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    return all_of(
+        click.option("--provider", callback=_not_empty, metavar="ID",
+                     help="The job's provider, by its id in providers.yaml. Default: the first."),
+        click.option("--integration", callback=_not_empty, metavar="ID",
+                     help="The job's integration. Default: the first of the provider."),
         click.option("--claim", "claims", multiple=True, callback=_claim, metavar="NAME=TEXT",
-                     help="What the token says instead; NAME:=JSON for what is no text. May be given again."),
-        click.option("--without", multiple=True, metavar="NAME", help="A claim that it lacks. May be given again."),
-        click.option("--branch", callback=_named, metavar="NAME", help="A job of another branch."),
+                     help="Replace a claim of the token; NAME:=JSON for other types. May be given again."),
+        click.option("--without", multiple=True, metavar="NAME", help="Leave a claim out. May be given again."),
+        click.option("--branch", callback=_not_empty, metavar="NAME", help="A job of another branch."),
         click.option("--pull-request", is_flag=True, help="A job of a pull or merge request."),
-        click.option("--fork", is_flag=True, help="A job of somebody's copy of the repository."),
-        click.option("--expired", is_flag=True, help="A token that has ended five minutes ago."),
-        click.option("--audience", callback=_named, metavar="AUD", help="A token for another service."),
-        click.option("--port", type=click.IntRange(1, 65535), help="The issuer, where several run."),
-    )):  # fmt: skip
-        gathered = add(gathered)
-    return gathered
+        click.option("--fork", is_flag=True, help="A job of a fork of the repository."),
+        click.option("--expired", is_flag=True, help="A token that expired five minutes ago."),
+        click.option("--audience", callback=_not_empty, metavar="AUD", help="A token for another service."),
+        click.option("--port", type=click.IntRange(1, 65535), help="The port of the issuer, if several run."),
+    )(run)  # fmt: skip
 
 
 @dev.command()
 @_job_options
-def token(found: RunningIssuer, job: Job) -> None:
+def token(running: RunningIssuer, job: Job) -> None:
     """Print the identity token, or the access token, of a job.
 
-    It is the job of the identity that the policy of the provider has, by the policy's own granted test; the options
-    make it another one. It counts at this throw-away issuer alone.
+    The job comes from a granted test in the policy of the provider. The options change it. Only this throw-away issuer
+    accepts the token.
     """
-    say(_ask(found, job)[0])
+    say(_ask(running, job)[0])
 
 
 @dev.command()
 @_job_options
-def env(found: RunningIssuer, job: Job) -> None:
-    """Print the variables by which `issuer token request` finds the issuer, and the identity of a job, as in a CI.
+def env(running: RunningIssuer, job: Job) -> None:
+    """Print the variables that a CI job has, so that `issuer token request` finds this issuer and an identity.
 
     For a shell to read: eval "$(issuer dev env)".
     """
-    credential, profile = _ask(found, job)
-    say(_shell_text(_variables(found, job, credential, profile)))
+    credential, profile = _ask(running, job)
+    say(_shell_text(_variables(running, job, credential, profile)))
 
 
-def _ask(found: RunningIssuer, job: Job) -> tuple[str, str]:
-    """Return the credential of a job, and the profile of its provider. Raises SetupError and Undecided."""
+def _ask(running: RunningIssuer, job: Job) -> tuple[str, str]:
+    """Return the credential of a job and the profile of its provider. Raises SetupError and Undecided."""
     try:
-        query = urlencode({"audience": found.issuer, "job": msgspec.json.encode(job)})
+        query = urlencode({"audience": running.issuer, "job": msgspec.json.encode(job)})
     except UnicodeEncodeError:
-        raise SetupError(Code.DEV_JOB, "what an option says is not UTF-8") from None
-    answer = send(
-        HttpRequest("GET", f"{found.provider}{JOB_PATH}?{query}", {"Authorization": f"bearer {found.request_token}"})
-    )
+        raise SetupError(Code.DEV_JOB, "an option's value is not UTF-8") from None
+    headers = {"Authorization": f"bearer {running.request_token}"}
+    answer = send(HttpRequest("GET", f"{running.provider}{JOB_PATH}?{query}", headers))
     try:
-        said = msgspec.json.decode(answer.body, type=dict[str, str])
+        members = msgspec.json.decode(answer.body, type=dict[str, str])
     except msgspec.MsgspecError:
-        raise SetupError(Code.DEV_JOB, "its provider could not read it: it is too large") from None
+        raise SetupError(Code.DEV_JOB, "the job is too large for the local provider") from None
     if answer.status != 200:
-        raise SetupError(Code.DEV_JOB, said["message"])
-    return said["value"], said["profile"]
+        raise SetupError(Code.DEV_JOB, members["message"])
+    return members["value"], members["profile"]
 
 
-def _variables(found: RunningIssuer, job: Job, credential: str, profile: str) -> dict[str, str]:
-    """Return what a job of this kind finds in its environment, and the client reads there."""
-    if profile == "github-actions":  # each request gets a token of its own, as a runner's does
+def _variables(running: RunningIssuer, job: Job, credential: str, profile: str) -> dict[str, str]:
+    """Return the environment of such a job, as far as the client reads it."""
+    if profile == "github-actions":  # the client fetches a new token for each request, as on a runner
         query = urlencode({"api-version": "2.0", "job": msgspec.json.encode(job)})
-        own = {"GITHUB_ACTIONS": "true", REQUEST_URL: f"{found.provider}{JOB_PATH}?{query}",
-               REQUEST_TOKEN: found.request_token}  # fmt: skip
+        own = {"GITHUB_ACTIONS": "true", REQUEST_URL: f"{running.provider}{JOB_PATH}?{query}",
+               REQUEST_TOKEN: running.request_token}  # fmt: skip
     elif profile == "gitlab-ci":
-        own = {"GITLAB_CI": "true", gitlab_variable(found.issuer): credential}
+        own = {"GITLAB_CI": "true", gitlab_variable(running.issuer): credential}
     else:
         own = {ACCESS_TOKEN if profile in ("oauth", "pat") else ID_TOKEN: credential}
-    return {_ISSUER_URL: found.issuer, **own}
+    return {_ISSUER_URL: running.issuer, **own}
 
 
 def _shell_text(variables: Mapping[str, str]) -> str:
-    """Write variables for a POSIX shell to `eval`: no value is read as anything but text."""
-    gone = [f"unset {name}" for name in _READ if name not in variables]
-    return "\n".join([*gone, *(f"export {name}={shlex.quote(value)}" for name, value in variables.items())])
+    """Return shell commands that set the variables, and unset the others that the client reads."""
+    unset = [f"unset {name}" for name in _READ if name not in variables]
+    return "\n".join([*unset, *(f"export {name}={shlex.quote(value)}" for name, value in variables.items())])

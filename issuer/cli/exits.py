@@ -1,4 +1,4 @@
-"""The exit codes of the command line (contract section 6), the one for each outcome, and missing packages."""
+"""The exit codes of the command line (contract section 6), chosen by outcome, and the error for missing packages."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from issuer.errors import Finding, InputError, IssuerError, Refused, SetupError,
 
 if TYPE_CHECKING:
     from issuer.formats.findings import Line
-    from issuer.verify.summary import Summary  # loads what most commands do not need
+    from issuer.verify.summary import Summary  # most commands do not need its imports
 
 
 class Exit(enum.IntEnum):
-    """What a command ends with; 2 is a usage error, which click ends with."""
+    """The exit codes of commands. Click itself uses 2, for usage errors."""
 
     GOOD = 0
     NO = 1  # the answer is no
     INPUT = 3  # input is missing or malformed
     UNDECIDED = 4
-    REFUSED = 5  # by the issuer, or it would be
-    LOCAL = 6  # local state: a setting, a key, a folder
+    REFUSED = 5  # the issuer refused, or would refuse
+    LOCAL = 6  # local state, such as a setting, a key or a folder
 
 
 def exit_for_error(error: IssuerError) -> Exit:
@@ -37,18 +37,18 @@ def exit_for_error(error: IssuerError) -> Exit:
     return Exit.REFUSED if isinstance(error, Refused) else Exit.UNDECIDED
 
 
-# The worst wins.
+# From worst to best.
 _ORDER = (Exit.LOCAL, Exit.INPUT, Exit.NO, Exit.REFUSED, Exit.UNDECIDED)
 
 
 def exit_for_lines(lines: Iterable[Line]) -> Exit:
-    """Return the exit code of the worst line of a diagnosis."""
+    """Return the exit code for the worst line of a diagnosis."""
     codes = [exit_for_error(line.error) for line in lines if line.error is not None]
     return min(codes, key=_ORDER.index, default=Exit.GOOD)
 
 
 def exit_for_findings(findings: Iterable[Finding]) -> Exit:
-    """Return INPUT where a file is malformed, NO where only tests of policies fail; warnings alone are good."""
+    """Return INPUT if a file is malformed, NO if only tests of policies fail, and GOOD for warnings alone."""
     codes = {finding.code for finding in findings if finding.severity == "error"}
     if codes - {Code.POLICY_TEST_FAILED}:
         return Exit.INPUT
@@ -56,7 +56,7 @@ def exit_for_findings(findings: Iterable[Finding]) -> Exit:
 
 
 def exit_for_summary(summary: Summary, *, require_token: bool) -> Exit:
-    """Return the exit code for a run over result files, the worst first: could not be read, no, undecided."""
+    """Return the exit code for judged result files. The order is: a file was unreadable, a no, undecided, good."""
     verdicts = summary.verdicts
     lost = summary.by_reason[Code.INTERNAL]
     if summary.findings > lost:
@@ -70,7 +70,7 @@ def exit_for_summary(summary: Summary, *, require_token: bool) -> Exit:
 
 @contextlib.contextmanager
 def extra_of(name: str, what: str) -> Iterator[None]:
-    """Raise SetupError for a package that `what` needs and that is missing: it says which extra has it."""
+    """Raise SetupError if a package that `what` needs is missing. The error says which extra installs it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Options that commands of several folders have, and how values of options are read."""
+"""Options that commands in several folders share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE_OR_INPUT = click.Path(path_type=Path, allow_dash=True)
 
 
 def all_of(*options: Decorator) -> Decorator:
-    """Return one decorator that adds these options, in the order in which the help shows them."""
+    """Return one decorator that adds these options. The help shows them in this order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
@@ -28,7 +28,7 @@ def all_of(*options: Decorator) -> Decorator:
 
 
 def demand(is_good: Callable[[str], object], rule: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that refuses a value, or one of several, by its rule; it drops what is given twice."""
+    """Return a callback that raises click.BadParameter(rule) unless every value is good, and drops repeated values."""
 
     def check(_: click.Context, __: click.Parameter, given: Any) -> Any:
         values = given if isinstance(given, tuple) else () if given is None else (given,)
@@ -40,7 +40,7 @@ def demand(is_good: Callable[[str], object], rule: str) -> Callable[[click.Conte
 
 
 def read_time(text: str, option: str) -> int:
-    """Read Unix seconds, or ISO 8601 with an offset; return Unix seconds. Raises click.BadParameter."""
+    """Parse Unix seconds, or ISO 8601 with an offset, and return Unix seconds. Raises click.BadParameter."""
     if text.isascii() and text.isdigit() and len(text) < 12:
         return int(text)
     try:
@@ -48,7 +48,7 @@ def read_time(text: str, option: str) -> int:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        rule = "give Unix seconds, or ISO 8601 with an offset, as 2026-11-21T09:00:00Z"
+        rule = "give Unix seconds, or ISO 8601 with an offset, such as 2026-11-21T09:00:00Z"
         raise click.BadParameter(rule, param_hint=option)
     return int(moment.timestamp())
 
@@ -57,25 +57,25 @@ def _reason(_: click.Context, __: click.Parameter, text: str) -> str:
     from issuer.service.revocation.bounds import MAX_REASON_CHARS
 
     if not text.strip() or len(text) > MAX_REASON_CHARS:
-        raise click.BadParameter(f"say why, in 1 to {MAX_REASON_CHARS} characters")
+        raise click.BadParameter(f"give a reason of 1 to {MAX_REASON_CHARS} characters")
     return text
 
 
 def reason_option(words: str) -> Decorator:
-    """Return the option that says why an operator does something."""
+    """Return the required --reason option, with this help text."""
     return click.option("--reason", required=True, callback=_reason, metavar="TEXT", help=words)
 
 
-audit_reason_option = reason_option("Why; it is in the audit.")
-config_option = click.option("--config", type=A_FILE, help="The service's file of settings; as `serve`.")
+audit_reason_option = reason_option("The reason, for the audit file.")
+config_option = click.option("--config", type=A_FILE, help="The service's settings file, as for `issuer serve`.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
-verbose_option = click.option("--verbose", is_flag=True, help="Show every check that passed, too.")
+verbose_option = click.option("--verbose", is_flag=True, help="Also show each check that passed.")
 development_option = click.option(
-    "--development", is_flag=True, help="Allow providers on plain http, at loopback addresses."
+    "--development", is_flag=True, help="Allow providers with plain http at loopback addresses."
 )
 issuer_option = click.option(
     "--issuer", required=True, envvar="ISSUER_URL", metavar="URL", help="The issuer. Also $ISSUER_URL."
 )
-integration_option = click.option("--integration", metavar="ID", help="The integration that you mean to be.")
+integration_option = click.option("--integration", metavar="ID", help="The integration that you expect to match.")
 audience_option = click.option("--audience", metavar="AUD", help="The relying party that the token is for.")

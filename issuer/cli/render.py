@@ -1,7 +1,6 @@
-"""Renderers: each value that a command has to say, as text for people and in the formats of CI systems and editors.
+"""Renderers of findings, policy checks, diagnoses and tables: text for people, and formats of CI systems and editors.
 
-A `Finding` becomes text, JSON, a workflow command, a JUnit case or a SARIF result; checks of a policy become blocks and
-lines, a diagnosis its lines or one document, and rows become a table. No exit code depends on the format.
+A `Finding` becomes text, JSON, a workflow command, a JUnit case or a SARIF result. No exit code depends on the format.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from issuer.token.wire import ShownCheck
 
 
 def say_text(text: str, *head: str, rest: int = 2, err: bool = False, **style: Any) -> None:
-    """Say one text behind `head`, which may be painted; on a terminal it is broken between words, `rest` columns in."""
+    """Write `head`, which may be painted, and then the text. On a terminal, wrap it and indent by `rest` columns."""
     width = sum(cell_len(click.unstyle(part)) for part in head)
-    margin, broken = " " * width, is_watched() if err else is_read()
-    lines = wrap(text, margin, " " * rest) if broken else [margin + printable(text)]
-    said = "\n".join(lines)[width:]
-    say(*head, paint(said, **style) if style else said, err=err)
+    margin, on_terminal = " " * width, is_watched() if err else is_read()
+    lines = wrap(text, margin, " " * rest) if on_terminal else [margin + printable(text)]
+    body = "\n".join(lines)[width:]
+    say(*head, paint(body, **style) if style else body, err=err)
 
 
 def say_wrapped(text: str, first: str = "", rest: str | None = None, *, err: bool = False) -> None:
-    """Say one text that is broken between words everywhere, behind `first`; its next lines are behind `rest`."""
+    """Write one text, wrapped on a terminal and elsewhere. `first` and `rest` are the prefixes of its lines."""
     say("\n".join(wrap(text, first, rest)), err=err)
 
 
@@ -59,9 +58,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def render_table(rows: Sequence[Sequence[str]]) -> str:
-    """Lay out rows in columns, two spaces apart, each cell made printable; no line ends in white space.
+    """Lay out rows in columns, two spaces apart. Escapes each cell; no line ends in white space.
 
-    Rich measures the cells, of which some signs take two columns; its own Table takes a millisecond a row.
+    Rich measures the cells, because some characters take two columns. Rich's Table is too slow: 1 ms for each row.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
@@ -69,7 +68,7 @@ def render_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Lay out values by their names, which are the heads of the columns; an empty value leaves its cell empty."""
+    """Lay out values under their names. An empty value gives an empty cell."""
     return render_table(
         [[name.upper() for name in rows[0]], *([str(cell or "") for cell in row.values()] for row in rows)]
     )
@@ -80,8 +79,8 @@ def render_rows(rows: Sequence[Mapping[str, Any]]) -> str:
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-class Problem(Struct, frozen=True):
-    """What is wrong at one place: the rule that it breaks, a title of a few words, and one sentence."""
+class Defect(Struct, frozen=True):
+    """A defect at one place: the rule that it breaks, a title of a few words, and one sentence."""
 
     level: str
     rule: str
@@ -90,13 +89,13 @@ class Problem(Struct, frozen=True):
     place: Place
 
     @classmethod
-    def of(cls, finding: Finding, message: str) -> Problem:
-        """Name a finding by its code."""
+    def of(cls, finding: Finding, message: str) -> Defect:
+        """Return a finding as a problem. Its code is the rule and the title."""
         return cls(finding.severity, str(finding.code), str(finding.code), message, finding.place)
 
 
-def workflow_command(problem: Problem) -> str:
-    """Write a workflow command of GitHub's; what would end it or a property is escaped as its runner unescapes it."""
+def workflow_command(problem: Defect) -> str:
+    """Return a GitHub workflow command. Escapes each delimiter in the way that GitHub's runner unescapes."""
     place = problem.place
     properties = {"file": place.file, "line": place.line or 1, "col": place.column or 1, "title": problem.title}
     named = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in properties.items())
@@ -110,7 +109,7 @@ def _escape(text: str, signs: str = "") -> str:
 
 
 class Case(Struct, frozen=True):
-    """A case of JUnit, which failed or was skipped if there is a text that says why; `kind` is that of the failure."""
+    """A JUnit case. `failure` or `skipped` has the reason if it did not pass; `kind` is the type of a failure."""
 
     group: str
     name: str
@@ -119,7 +118,7 @@ class Case(Struct, frozen=True):
     skipped: str = ""
 
     def render(self) -> str:
-        """Write the case as XML."""
+        """Return the case as XML."""
         typed = f" type={_quote(self.kind)}" if self.kind else ""
         inner = f"    <failure message={_quote(self.failure)}{typed}/>\n" if self.failure else ""
         inner = f"    <skipped message={_quote(self.skipped)}/>\n" if self.skipped else inner
@@ -130,7 +129,7 @@ XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def junit_suite(name: str, cases: Sequence[Case]) -> str:
-    """Write one suite of cases."""
+    """Return one suite of cases as XML."""
     failures, skipped = sum(bool(case.failure) for case in cases), sum(bool(case.skipped) for case in cases)
     counts = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}"'
     return "".join(
@@ -139,27 +138,27 @@ def junit_suite(name: str, cases: Sequence[Case]) -> str:
 
 
 def junit(name: str, cases: Sequence[Case]) -> str:
-    """Write a document of one suite."""
+    """Return an XML document with one suite."""
     return XML + junit_suite(name, cases).rstrip("\n")
 
 
 def _quote(text: str) -> str:
-    """Quote an XML attribute; a line break stays one, and what XML 1.0 cannot hold is gone by `printable`."""
+    """Quote an XML attribute. Line breaks stay. `printable` escapes the characters that XML 1.0 cannot contain."""
     return quoteattr("\n".join(map(printable, text.split("\n"))), {"\n": "&#10;"})
 
 
 def sarif(tool: str, rules: Mapping[str, Mapping[str, str]], results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a SARIF 2.1.0 document; each rule has texts by the name of their member."""
+    """Return a SARIF 2.1.0 document. `rules` has the texts of each rule by member name."""
     written = [{"id": rule, **{name: {"text": text} for name, text in texts.items()}} for rule, texts in rules.items()]
     driver = {"name": tool, "version": __version__, "rules": written}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def sarif_result(problem: Problem) -> dict[str, Any]:
-    """Return one result at a place in a file, whose line and column count from 1, and are 0 if they are unknown.
+def sarif_result(problem: Defect) -> dict[str, Any]:
+    """Return one SARIF result. The place's line and column count from 1; 0 means unknown.
 
-    No text becomes a link, as `[words](address)` does in a message (SARIF 2.1.0, 3.11.6).
+    Breaks up `[words](address)`, which would be a link in a message (SARIF 2.1.0, 3.11.6).
     """
     place = problem.place
     where: dict[str, Any] = {"artifactLocation": {"uri": quote(os.fsencode(place.file), safe="/")}}
@@ -177,7 +176,7 @@ FORMATS = ("human", "json", "github", "junit", "sarif")
 
 
 def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: str) -> str:
-    """Write what `tool` (as `issuer policy check`) found in `files`, in one of FORMATS; "" is nothing to say."""
+    """Return the findings of `tool`, such as `issuer policy check`, in one of FORMATS. May return ""."""
     writers: dict[str, Callable[[], str]] = {
         "human": lambda: "\n".join(line for finding in findings for line in _human(finding)),
         "json": lambda: _json(findings, files, tool),
@@ -189,7 +188,7 @@ def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: s
 
 
 def format_finding(finding: Finding) -> str:
-    """Write one finding on one line for people: `file:line:col: code: what, and what to do`."""
+    """Return one finding as one line for people: `file:line:col: code: defect, next step`."""
     mark = "warning: " if finding.severity == "warning" else ""
     return printable(without_secrets(f"{finding.place}: {mark}{finding.code}: {_sentence(finding)}"))
 
@@ -199,12 +198,12 @@ def _sentence(finding: Finding) -> str:
 
 
 def _human(finding: Finding) -> list[str]:
-    """Write a finding, and of text that could not be read the line with a caret below the place."""
+    """Return the lines of a finding. A syntax error also shows the faulty line, with a caret below the place."""
     return [format_finding(finding), *(show_source(finding.place) if finding.code is Code.FILE_SYNTAX else [])]
 
 
-def _problem(finding: Finding) -> Problem:
-    return Problem.of(finding, _sentence(finding))
+def _problem(finding: Finding) -> Defect:
+    return Defect.of(finding, _sentence(finding))
 
 
 def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
@@ -213,7 +212,7 @@ def _json(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
 
 
 def document_of(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON has it."""
+    """Return a finding as a JSON object."""
     place = finding.place
     return {
         "code": str(finding.code), "file": place.file, "line": place.line, "column": place.column,
@@ -222,7 +221,7 @@ def document_of(finding: Finding) -> dict[str, Any]:
 
 
 def _junit(findings: Sequence[Finding], files: Sequence[str], tool: str) -> str:
-    """Write a case for each file."""
+    """Return a document with one case for each file."""
     errors = [finding for finding in findings if finding.severity == "error"]
     failures = {name: list[str]() for name in [*files, *(finding.place.file for finding in errors)]}
     for finding in errors:
@@ -244,13 +243,13 @@ _VERDICT = 9  # columns
 
 
 def say_lines(lines: Iterable[diagnosis.Line], about: Mapping[str, object] | None) -> list[diagnosis.Line]:
-    """Say each line of a diagnosis as it is found, with the next step below it; return them.
+    """Write each line of a diagnosis as soon as it is known, with its next step, and return all lines.
 
-    With `about` one JSON document, which has these members, takes their place.
+    If `about` is given, write one JSON document instead, with these members and the lines.
     """
-    found = []
+    diagnosed = []
     for line in lines:
-        found.append(line)
+        diagnosed.append(line)
         if about is None:
             text = f"{line.name}: {line.detail}" + (f" ({line.code})" if line.code else "")
             say_text(text, paint(line.verdict.ljust(_VERDICT), fg=_COLOURS[line.verdict]), rest=_VERDICT + 2)
@@ -258,9 +257,9 @@ def say_lines(lines: Iterable[diagnosis.Line], about: Mapping[str, object] | Non
                 say_text(f"next: {line.next}", " " * _VERDICT, rest=_VERDICT + 2)
     if about is not None:
         members = ("name", "verdict", "detail", "code", "next")
-        rows = [{name: getattr(line, name) for name in members} for line in found]
+        rows = [{name: getattr(line, name) for name in members} for line in diagnosed]
         say_document({"version": 1, **about, "lines": rows})
-    return found
+    return diagnosed
 
 
 # -- checks of a policy -----------------------------------------------------------------------------------------------
@@ -270,9 +269,9 @@ _MARGIN = " " * 6
 
 
 def render_checks(checks: Sequence[ShownCheck], *, verbose: bool = False) -> str:
-    """Write a block for each check that failed, then those that passed: in one line, or with `verbose` one each.
+    """Return a block for each failed check, then the passed checks: on one line, or with `verbose` one line each.
 
-    No value is cut off or broken: what differs may be at its end.
+    Shows the values of failed checks whole, because a difference may be at the end.
     """
     failed = [line for check in checks if not check.passed for line in _block(check)]
     passed = [check for check in checks if check.passed]
@@ -282,7 +281,7 @@ def render_checks(checks: Sequence[ShownCheck], *, verbose: bool = False) -> str
 
 
 def _block(check: ShownCheck) -> Iterator[str]:
-    # Where nothing in the request is judged, the rule's place says which check it is.
+    # A check without a pointer judges no member of the request: the rule's place identifies it.
     yield printable(f"{FAILED}  {check.code} {check.pointer or check.rule}".rstrip())
     rule = check.rule if check.pointer else ""
     for label, text in (("yours", check.actual), ("wanted", check.expected), ("rule", rule), ("next", check.hint)):
@@ -296,14 +295,14 @@ def _summary(passed: Sequence[ShownCheck]) -> list[str]:
 
 
 def _rows(passed: Sequence[ShownCheck]) -> list[str]:
-    """Write one line a check: its name, and its value, which is as it should be, and so is cut if it is long."""
+    """Return one line for each check: its name and its value. Cuts long values; the user need not compare them."""
     names = list(map(subject, passed))
     room = max(30, columns() - len(_MARGIN) - max(map(len, names)) - 2)
     rows = [("ok  ", name, shorten(check.actual, room)) for name, check in zip(names, passed, strict=True)]
     return render_table(rows).split("\n")
 
 
-# What is checked, where the code's second word, which says how it fails, does not name it.
+# The subjects of identity and integration checks. Their codes name only the failure.
 _SUBJECTS = {
     Code.IDENTITY_ISSUER_UNKNOWN: "provider",
     Code.IDENTITY_ALGORITHM_REFUSED: "algorithm",
@@ -318,7 +317,7 @@ _SUBJECTS = {
 
 
 def subject(check: ShownCheck) -> str:
-    """Name what is checked, in a word or two: a check that passed is not called by how it fails."""
+    """Return the subject of a check in a word or two. The name of its failure would mislead if the check passed."""
     code = Code.named(check.code)
     if code in _SUBJECTS:
         return _SUBJECTS[code]

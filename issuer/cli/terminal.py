@@ -1,6 +1,7 @@
-"""What commands write: text that no terminal obeys, errors for people, and documents for machines.
+"""The output of commands: escaped text, errors for people, and JSON documents.
 
-Every command writes by `say` or `say_document`, so no text of a file, a server or a name reaches a terminal as it is.
+Every command writes with `say` or `say_document`. They escape the text of files, servers and names, so that such text
+cannot control a terminal.
 """
 
 from __future__ import annotations
@@ -23,48 +24,47 @@ _LAYOUT = "\n\t"
 
 
 class Painted(str):
-    """Text in colours of our own, by `paint`: `say` writes it as it is."""
+    """Text that `paint` has escaped and coloured. `say` writes it unchanged."""
 
     __slots__ = ()
 
 
 def paint(text: str, **style: Any) -> Painted:
-    """Give a text, made printable, a style of click's."""
+    """Escape a text and give it a click style."""
     return Painted(click.style(printable(text, _LAYOUT), **style))
 
 
-BLANK = Painted("\r\x1b[K")  # takes the last line of a terminal away
+BLANK = Painted("\r\x1b[K")  # clears the current line of a terminal
 
 
 def is_watched() -> bool:
-    """Say whether somebody watches standard error: then progress is shown there."""
+    """Return whether standard error is a terminal. If it is, commands show progress there."""
     return sys.stderr.isatty()
 
 
 def say(*parts: str, err: bool = False, end: str = "\n") -> None:
-    """Write a text of one or several lines to standard output, or to standard error.
+    """Write one or more lines to standard output, or to standard error.
 
-    Whatever a terminal would obey is escaped, but line ends and tabs: where there must be one line, each text in it is
-    made `printable` first.
+    Escapes control characters except line ends and tabs. A caller that needs exactly one line calls `printable` first.
     """
     text = "".join(part if isinstance(part, Painted) else printable(part, _LAYOUT) for part in parts)
     click.echo(text + end, nl=False, err=err, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def is_read() -> bool:
-    """Say whether standard output is a terminal: then lines are broken between words, and elsewhere none is."""
+    """Return whether standard output is a terminal. Commands wrap lines only on a terminal."""
     return sys.stdout.isatty()
 
 
 def columns() -> int:
-    """Return how many columns text is laid out in: those of the terminal or of $COLUMNS, at most 100; 80 in a pipe."""
+    """Return the line width for text: the terminal's or $COLUMNS, between 20 and 100; 80 in a pipe."""
     return max(20, min(100, shutil.get_terminal_size((80, 24)).columns))
 
 
 def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Lay out one text in lines of `columns`, the first behind `first`, others behind `rest`, or as far in.
+    """Wrap a text to `columns`. The prefix of the first line is `first`, of the others `rest` or spaces as wide.
 
-    Breaks at spaces alone: a value that is wider stands whole on a line of its own, to be copied.
+    Breaks only at spaces. A value that is too wide gets a whole line, so that a reader can copy it.
     """
     indent = " " * cell_len(first) if rest is None else rest
     return textwrap.wrap(
@@ -74,9 +74,9 @@ def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
 
 
 def say_whole(text: str) -> None:
-    """Write to standard output as `say` does, where a signal may come between."""
+    """Write all of a text to standard output, even if signals interrupt the write."""
     stream, left = sys.stdout.buffer, memoryview(printable(text, _LAYOUT).encode())
-    while left:  # under PYTHONUNBUFFERED a signal cuts a write to a full pipe short
+    while left:  # under PYTHONUNBUFFERED, a signal can cut short a write to a full pipe
         left = left[stream.write(left) or 0 :]
     stream.flush()
 
@@ -87,10 +87,10 @@ def say_document(document: object) -> None:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape what a terminal would obey, but for the signs to keep: a hostile file must not draw its own "verified".
+    """Escape unprintable characters except those in `keep`. A hostile file must not draw its own "verified".
 
-    And what a CI system would, which reads commands from what a job writes: `##[name]` and `##vso[name]` anywhere in a
-    line, as GitHub's and Azure's runners do, and `::` where the text has one line, which it may begin.
+    Escapes the commands that CI runners read from a job's output, too. GitHub's and Azure's runners read `##[name]` and
+    `##vso[name]` anywhere in a line. They read `::` at the start of a line, so it is escaped in texts of one line.
     """
     if not text.isprintable():
         text = "".join(sign if sign.isprintable() or sign in keep else ascii(sign)[1:-1] for sign in text)
@@ -104,20 +104,22 @@ _CI_LINE = re.compile(r"\A(\s*)::")
 
 
 def shorten(text: str, widest: int = 200) -> str:
-    """Make a text printable, and cut it to at most `widest` columns."""
+    """Escape a text and cut it to at most `widest` columns."""
     shown = printable(text)
     return shown if cell_len(shown) <= widest else f"{set_cell_size(shown, widest - 3)}..."
 
 
 def render_json(document: object) -> str:
-    """Write one document, indented; printable, as `to_json` is."""
+    """Return one document as indented JSON, escaped as by `to_json`."""
     return msgspec.json.format(to_json(document))
 
 
 def to_json(value: object) -> str:
-    """Write a value as JSON on one line, in which everything that is not printable is escaped: the same value, in text
-    that neither a terminal nor a CI system obeys. Of the name of a file that is not UTF-8 the other bytes are spelled
-    out."""
+    """Return a value as one line of JSON that neither a terminal nor a CI system obeys.
+
+    JSON escapes replace unprintable characters, so the value is the same. In a file name that is not UTF-8, the invalid
+    bytes are spelled out.
+    """
     try:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
@@ -126,7 +128,7 @@ def to_json(value: object) -> str:
     return _CI_COMMAND.sub(r"##\1\\u005b", text) if "##" in text else text
 
 
-# Within ASCII, JSON itself escapes all but DEL.
+# JSON itself escapes every control character in ASCII except DEL.
 _UNPRINTABLE = re.compile(r"[\x7f-\U0010ffff]")
 
 
@@ -147,7 +149,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def say_error(error: IssuerError) -> None:
-    """Write an error to standard error; on a terminal its lines are broken between words."""
+    """Write an error to standard error. Wrap its lines on a terminal."""
     first, *rest = f"{_SPEAKER}{describe_error(error)}".split("\n")
     lines = [first, *rest]
     if is_watched():
@@ -160,7 +162,7 @@ _SPEAKER = "issuer: "
 
 
 def _break(line: str) -> list[str]:
-    """Break a line of an error, whose label stays to the left; the lines of a file stay as they are."""
+    """Wrap a line of an error under its label. Lines of a file have no label and stay whole."""
     label = _LABEL.match(line)
     return wrap(line[label.end() :], label[0]) if label else [line]
 
@@ -169,9 +171,10 @@ _LABEL = re.compile(r"  (?:next|more|yours|wanted): +")
 
 
 def describe_error(error: IssuerError) -> str:
-    """Say an error for people: its code, every fault with its place, and the next step.
+    """Describe an error for people: its code, each fault with its place, and the next step.
 
-    Only what is said of this machine has lines of its own: a text from elsewhere must not write a `next:` of its own.
+    Only a SetupError keeps its line breaks, because its text comes from this machine. Text from elsewhere could contain
+    a false `next:` line.
     """
     lines = without_secrets(str(error)).split("\n") if isinstance(error, SetupError) else [str(error)]
     if isinstance(error, InputError):
@@ -187,9 +190,9 @@ def describe_error(error: IssuerError) -> str:
 
 
 def show_source(place: Place) -> list[str]:
-    """Return the line of a file that is wrong with a caret below the column, as far as it is known and fits.
+    """Return the faulty line of a file and a caret below the column.
 
-    Nothing of a line that may hold a credential.
+    Returns nothing if the line is unknown or may contain a credential.
     """
     line, column = place.source.replace("\t", " "), place.column
     if not line.strip() or without_secrets(line, guess=True) != line or _CREDENTIALS.search(line):
@@ -202,12 +205,12 @@ def show_source(place: Place) -> list[str]:
     return [f"  {number} | {shown}", f"  {' ' * len(number)} | {' ' * before}^"]
 
 
-# A password in a URL, or behind a name.
+# A password in a URL, or after a name such as `token:`.
 _CREDENTIALS = re.compile(r"://[^/\s]*@|(?i:secret|password|passphrase|token|key)[\w-]*[\"']?\s*[:=]")
 
 
 def _fault_line(fault: Fault, error: IssuerError) -> list[str]:
-    """Say as much of a fault as the error does not: an issuer's detail has that of its first fault in it."""
+    """Return the part of a fault that the error's detail lacks. An issuer's detail repeats its first fault."""
     if fault.detail in error.detail:
         return [f"  at {fault.pointer}"] if fault.pointer else []
     return [f"  {fault.pointer or '/'}: {fault.detail}"]

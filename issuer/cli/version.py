@@ -1,4 +1,4 @@
-"""What `issuer --version` says: the release, the commit that it was made from, and what it runs on."""
+"""The text of `issuer --version`: the release, its commit, and the versions of Python and OpenSSL."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import re
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import click
-
 from issuer import __version__
-from issuer.cli.terminal import say
 from issuer.errors import InputError
 from issuer.io.files import read
 
@@ -21,16 +18,9 @@ _COMMIT_FILE = Path(__file__).parents[1] / "commit.txt"
 _CHECKOUT = Path(__file__).parents[2]
 
 
-def show_version(context: click.Context, _option: click.Parameter, asked: bool) -> None:
-    """Print it and end, as an option of click's."""
-    if asked and not context.resilient_parsing:
-        say(describe_version())
-        context.exit()
-
-
 def describe_version() -> str:
     """Return the lines of `issuer --version`."""
-    import ssl
+    import ssl  # inside the function, because the imports load OpenSSL
 
     import cryptography
     from cryptography.hazmat.backends.openssl.backend import backend
@@ -46,8 +36,10 @@ def describe_version() -> str:
 
 
 def released_from(file: Path) -> str:
-    """Return the commit that `git archive` wrote into a file (.gitattributes), and so into the wheel; "" in a checkout,
-    where the file has its placeholder."""
+    """Return the commit that `git archive` wrote into a file (.gitattributes); "" in a checkout.
+
+    A wheel contains that file. In a checkout the file has only the placeholder.
+    """
     try:
         return _only_commit(_text(file))
     except (OSError, InputError, ValueError):
@@ -55,7 +47,7 @@ def released_from(file: Path) -> str:
 
 
 def commit_of(checkout: Path) -> str:
-    """Return the commit that a git checkout is at, "" where the folder is none; git itself is not asked."""
+    """Return the commit of a git checkout, or "" for any other folder. Reads git's files and runs no git."""
     try:
         git = checkout / ".git"
         if git.is_file():  # a worktree: `gitdir: PATH`
@@ -69,7 +61,7 @@ def commit_of(checkout: Path) -> str:
 
 
 def _of_branch(git: Path, name: str) -> str:
-    """Return the commit of a branch, loose or packed; a worktree's branches are those of its repository."""
+    """Return the commit of a branch, loose or packed. A worktree has its branches in the main repository."""
     common = git / "commondir"
     shared = git / _text(common) if common.is_file() else git
     if (loose := shared / name).is_file():
@@ -87,9 +79,9 @@ def _only_commit(text: str) -> str:
 
 
 def _installed_from() -> str:
-    """Return the commit that pip noted when it installed from a repository (PEP 610), or ""."""
+    """Return the commit that pip recorded when it installed from a repository (PEP 610), or ""."""
     try:
-        noted = json.loads(distribution("eval-token-issuer").read_text("direct_url.json") or "{}")
+        record = json.loads(distribution("eval-token-issuer").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         return ""
-    return _only_commit(str(noted.get("vcs_info", {}).get("commit_id", "")))
+    return _only_commit(str(record.get("vcs_info", {}).get("commit_id", "")))

@@ -1,12 +1,11 @@
-"""For frameworks and their CI jobs: from a finished run to a verify token in its result file (README.md).
+"""The client of an issuer, for frameworks and their CI jobs: it gets verify tokens and writes result files (README.md).
 
     credential = credential_here("https://issuer.example")
     issued = request_token("https://issuer.example", credential, request_of(built))
     put_entry(Path(".eval_results/gsm8k.yaml"), issued.entry)
 
-A credential comes from the environment (`ambient`), from an OAuth server (`oauth`) or from the caller; claims come
-from a run (`build`) or a file (`request`). What an issuer answers counts once it verifies (`answer`). Knows nothing of
-files that others wrote: those are for `issuer.relying`.
+A credential comes from the environment, the CI, an OAuth server or the caller (`credential`). Claims come from a run
+(`build`) or a file (`tokens`). An issuer's answer is used only after it is verified (`answer`).
 """
 
 from issuer.client.build import BuildOptions, Result, Unbuilt, build_each, build_results, write_results

@@ -1,8 +1,8 @@
-"""What an issuer answered, against what it was asked: the same results, and tokens that its own keys have signed. Pure.
+"""The verification of an issuer's answer: it must match the request, and the issuer's keys must have signed it. Pure.
 
-Whatever answers under an issuer's URL is believed in nothing: the entry must have the digests of what was sent, the
-token must pass checks 1 to 9 of contract section 6, and every member must say what the token says. Only `identity` and
-`warnings`, which no token has, are taken as they are.
+The server at an issuer's URL is not trusted. The entry must have the digests of the request, the token must pass checks
+1 to 9 of contract section 6, and every member of the answer must match the token. Only `identity` and `warnings` are
+not checked, because no token contains them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from issuer.verify.trust import Trust, TrustedIssuer
 
 
 class SentRequest(Struct, frozen=True):
-    """What was asked of the issuer with this URL; None where it was left to the issuer."""
+    """A request as it was sent to the issuer with this URL; None for a member that the issuer chooses."""
 
     issuer: str
     submissions: tuple[Submission, ...]
@@ -40,16 +40,13 @@ class SentRequest(Struct, frozen=True):
 
 
 def read_asked(issuer: str, body: Mapping[str, Any]) -> SentRequest:
-    """Read the body of a request of `/tokens` or `/tokens/batch` as the issuer does. Raises Refused."""
-    batch = isinstance(results := body.get("results"), list)
-    items = results if batch and isinstance(results, list) else [body]
-    places = [f"/results/{index}" for index in range(len(items))] if batch else [""]
-    submissions = tuple(_submission(item, place) for item, place in zip(items, places, strict=True))
-    integration, audience = (value if isinstance(value := body.get(name), str) else None for name in _CHOSEN)
-    return SentRequest(issuer, submissions, integration, audience)
-
-
-_CHOSEN = ("integration", "audience")
+    """Parse a request body of `/tokens` or `/tokens/batch` as the issuer does. Raises Refused."""
+    if isinstance(results := body.get("results"), list):
+        submissions = tuple(_submission(item, f"/results/{index}") for index, item in enumerate(results))
+    else:
+        submissions = (_submission(body, ""),)
+    terms = (value if isinstance(value := body.get(name), str) else None for name in ("integration", "audience"))
+    return SentRequest(issuer, submissions, *terms)
 
 
 def _submission(item: Any, pointer: str) -> Submission:
@@ -61,22 +58,22 @@ def _submission(item: Any, pointer: str) -> Submission:
 def check_answer(
     asked: SentRequest, issued: tuple[IssuedToken, ...], keys: jose.KeySet, now: int
 ) -> tuple[IssuedToken, ...]:
-    """Return what was issued, each `entry` as it is written here, where all of it is what was asked for. `keys` is the
-    issuer's key set, fetched after the answer if one from before lacked a key (`has_key_for`); `now` is Unix seconds.
-    Raises VerificationError with what is wrong, and Undecided(`dependency.key_set`) where a check could not be made."""
+    """Return the issued tokens if all of them match the request; each `entry` is written anew by this client. `keys` is
+    the issuer's key set; it must be fetched again if it lacks a key of the answer (`has_key_for`). `now` is Unix
+    seconds. Raises VerificationError with all faults, and Undecided(`dependency.key_set`) if a check is impossible."""
     if len(issued) != len(asked.submissions):
         raise _unverified([f"{len(issued)} tokens for {len(asked.submissions)} results"])
-    if len({one.jti for one in issued}) < len(issued):
-        raise _unverified(["two of the tokens have one jti"])
-    for submission, one in zip(asked.submissions, issued, strict=True):
-        _check(asked, submission, one, keys, now)
-    pairs = zip(asked.submissions, issued, strict=True)
-    return tuple(replace(one, entry=submission.entry(one.verify_token)) for submission, one in pairs)
+    if len({token.jti for token in issued}) < len(issued):
+        raise _unverified(["two of the tokens have the same jti"])
+    pairs = tuple(zip(asked.submissions, issued, strict=True))
+    for submission, token in pairs:
+        _check(asked, submission, token, keys, now)
+    return tuple(replace(token, entry=submission.entry(token.verify_token)) for submission, token in pairs)
 
 
 def has_key_for(issued: Iterable[IssuedToken], keys: jose.KeySet) -> bool:
-    """Say whether the key set has the key that each token names, good or not."""
-    return all(kid is None or kid in keys.keys for kid in (_kid(one.verify_token) for one in issued))
+    """Return whether the key set has the key that each token names, valid or not."""
+    return all(kid is None or kid in keys.keys for kid in (_kid(token.verify_token) for token in issued))
 
 
 def _kid(token: str) -> str | None:
@@ -102,12 +99,12 @@ def _check(asked: SentRequest, sent: Submission, issued: IssuedToken, keys: jose
     checks = [f"check {check.number}, {check.name}: {check.evidence}" for check in failed]
     if not has_key_for((issued,), keys):
         checks.append("the issuer's key set has no key with the kid of its token")
-    said = *_other_content(sent, entry, issued), *_other_terms(asked, issued, claims), *_other_place(issued)
-    if faults := [*said, *checks]:
+    faults = [*_content_faults(sent, entry, issued), *_term_faults(asked, issued, claims), *_log_faults(issued)]
+    if faults := [*faults, *checks]:
         raise _unverified(faults, sent.pointer)
     if report.verdict != "verified":
         reasons = "; ".join(check.evidence for check in report.checks if check.status is Status.UNKNOWN)
-        raise Undecided(Code.DEPENDENCY_KEY_SET, f"what the issuer answered cannot be checked: {reasons}")
+        raise Undecided(Code.DEPENDENCY_KEY_SET, f"the issuer's answer cannot be checked: {reasons}")
 
 
 def _read_entry(sent: Submission, issued: IssuedToken) -> Entry:
@@ -116,12 +113,12 @@ def _read_entry(sent: Submission, issued: IssuedToken) -> Entry:
     except InputError as error:
         raise _unverified([f"its entry cannot be read: {error}"], sent.pointer) from None
     if len(entries) != 1:
-        raise _unverified([f"{len(entries)} entries where one was asked for"], sent.pointer)
+        raise _unverified([f"{len(entries)} entries for one result"], sent.pointer)
     return entries[0]
 
 
-def _other_place(issued: IssuedToken) -> Iterator[str]:
-    """Yield why the answer does not show the token in the log that it names."""
+def _log_faults(issued: IssuedToken) -> Iterator[str]:
+    """Yield why the answer does not prove that its log contains the token."""
     if issued.log is UNSET:
         return
     try:
@@ -134,8 +131,8 @@ def _other_place(issued: IssuedToken) -> Iterator[str]:
 
 
 def proof_objection(raw: bytes, origin: str, leaf: TokenLeaf, index: int | None = None) -> str:
-    """Return why a tlog-proof does not show a token's leaf in the log `origin`, or "". Whether it is the log's own
-    checkpoint, and who has cosigned it, is for who trusts that log to say."""
+    """Return why a tlog-proof does not show a token's leaf in the log `origin`, or "". The checkpoint's signatures are
+    not checked here: relying parties decide which logs and witnesses they trust."""
     try:
         proof = parse_proof(raw)
         checkpoint = parse_checkpoint(parse_note(proof.checkpoint).text)
@@ -154,8 +151,8 @@ def _read_token(sent: Submission, issued: IssuedToken) -> TokenClaims:
         raise _unverified([f"its token cannot be read: {error.detail}"], sent.pointer) from None
 
 
-def _other_content(sent: Submission, entry: Entry, issued: IssuedToken) -> Iterator[str]:
-    """Yield how the entry differs from what was sent, by its digests."""
+def _content_faults(sent: Submission, entry: Entry, issued: IssuedToken) -> Iterator[str]:
+    """Yield how the entry differs from the submission, by its digests."""
     try:
         digest = claims_of(entry, sent.claims.model_repo).digest
     except Refused as refusal:
@@ -165,23 +162,23 @@ def _other_content(sent: Submission, entry: Entry, issued: IssuedToken) -> Itera
         ("content_digest", sent.content_digest, content_digest(entry.form)),
     ):
         if ours != theirs:
-            yield f"its entry is not what was sent: {name} {theirs}, not {ours}"
+            yield f"its entry is not the submitted result: {name} {theirs}, not {ours}"
     if entry.value is not UNSET:
         yield "its entry has a `value`, which was not sent"
     if entry.token != issued.verify_token:
         yield "its entry has another token than `verify_token`" if entry.token else "its entry has no token"
 
 
-def _other_terms(asked: SentRequest, issued: IssuedToken, claims: TokenClaims) -> Iterator[str]:
-    """Yield where the token says something else than what was asked for, or than the answer says of it."""
-    for name, wanted, said in (
+def _term_faults(asked: SentRequest, issued: IssuedToken, claims: TokenClaims) -> Iterator[str]:
+    """Yield how the token differs from the request's terms, and from the other members of the answer."""
+    for name, requested, signed in (
         ("integration", asked.integration, claims.sub),
         ("audience", asked.audience, claims.aud),
     ):
-        if wanted is not None and wanted != said:
-            yield f"its token is for another {name}: {said}, not {wanted}"
+        if requested is not None and requested != signed:
+            yield f"its token is for another {name}: {signed}, not {requested}"
     log = None if issued.log is UNSET else issued.log.origin
-    for name, answered, told in (
+    for name, answered, stated in (
         ("token_type", issued.token_type, jose.TOKEN_TYPE),
         ("kid", issued.kid, _kid(issued.verify_token)),
         ("jti", issued.jti, claims.jti),
@@ -193,5 +190,5 @@ def _other_terms(asked: SentRequest, issued: IssuedToken, claims: TokenClaims) -
         ("policy", issued.policy, claims.policy),
         ("log", log, None if claims.log is UNSET else claims.log),
     ):
-        if answered != told:
-            yield f"`{name}` of the answer is not the token's: {answered}, not {told}"
+        if answered != stated:
+            yield f"`{name}` of the answer is not the token's: {answered}, not {stated}"

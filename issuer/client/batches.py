@@ -1,7 +1,7 @@
-"""Tokens for many results: batches, an identity for each request, and a folder from which a killed submission goes on.
+"""Token requests for many results: batches, an identity for each request, and a folder to resume a killed submission.
 
-The folder has a file for each request, put in its place in one step: its nonce before it is sent, its tokens once they
-are received, never a secret. A token from it is checked as an issuer's answer; a file that cannot be read is ignored.
+The folder has a file for each request, written in one step: the nonce before the request is sent, the tokens after the
+answer, but never a secret. Tokens from it are checked like an issuer's answer. Unreadable files are ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,7 +22,7 @@ from issuer.client.credential import Credential, fresh_nonce
 from issuer.client.tokens import explain_request, fetch_keys, obtain
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Refused, Undecided, VerificationError
-from issuer.formats import jcs, jose
+from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.io import files
 from issuer.io.http_client import PATIENCE_S, check_url
@@ -36,7 +35,7 @@ _LOCK_S = 60.0
 
 
 class _Request(Struct, frozen=True):
-    """One file: the request's nonce, "" where it needs none, and the tokens that were received for it."""
+    """One file: the request's nonce, "" if it has none, and the tokens that were received for it."""
 
     version: Literal[1]
     nonce: str = ""
@@ -44,14 +43,14 @@ class _Request(Struct, frozen=True):
 
 
 class ResumeState:
-    """The folder; made when something is kept. Raises OSError where it cannot be written."""
+    """The folder of a submission, created on the first write. Raises OSError if it cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep another submission with this folder waiting. Raises OSError where it waits too long."""
+        """Lock the folder against other submissions until the block ends. Raises OSError after 60 s of waiting."""
         files.make_folder(self.folder, mode=0o777, follow=False)
         if not (ignored := self.folder / ".gitignore").exists():
             files.replace(ignored, b"*\n", mode=None, durable=False, follow=False)
@@ -59,26 +58,25 @@ class ResumeState:
             yield
 
     def nonce(self, key: str) -> str:
-        """Return the nonce of a request that was begun and has no answer yet; "" where there is none. `key` is the
-        digest of the request."""
-        found = self._read(self._path(key))
-        return found.nonce if is_nonce(found.nonce) and not found.tokens else ""
+        """Return the nonce of a request that was begun and has no answer yet, or "". `key` is the request's digest."""
+        request = self._read(self._path(key))
+        return request.nonce if is_nonce(request.nonce) and not request.tokens else ""
 
     def begin(self, key: str, nonce: str) -> None:
-        """Keep the nonce of a request that is about to be sent: sent again with it, it gets the same tokens."""
+        """Record the nonce before the request is sent. A repeat with the same nonce gets the same tokens."""
         self._write(key, _Request(1, nonce))
 
     def finish(self, key: str, tokens: tuple[IssuedToken, ...]) -> None:
-        """Keep the tokens of a request."""
+        """Record the tokens of a request."""
         self._write(key, _Request(1, "", tokens))
 
     def tokens(self) -> Iterator[IssuedToken]:
-        """Yield every token that is here, those that live longest last."""
-        found = [token for path in sorted(self.folder.glob("*.kept")) for token in self._read(path).tokens]
-        yield from sorted(found, key=lambda token: token.expires_at)
+        """Yield all tokens in the folder; those that live longest are last."""
+        tokens = [token for path in sorted(self.folder.glob("*.kept")) for token in self._read(path).tokens]
+        yield from sorted(tokens, key=lambda token: token.expires_at)
 
     def prune(self, now: int) -> None:
-        """Remove the requests whose tokens have all ended."""
+        """Remove the requests whose tokens have all expired."""
         for path in self.folder.glob("*.kept"):
             tokens = self._read(path).tokens
             if tokens and all(token.expires_at < now for token in tokens):
@@ -99,20 +97,20 @@ class ResumeState:
 
 Answer = TypeVar("Answer")
 
-# A token that was kept is used again while it has this long to live: its file has to be received before it ends.
+# A recorded token is reused if it lives at least this long: relying parties must receive its file before it expires.
 LEAST_LEFT_S = 300
-# How many results a rehearsal has refused before it asks no more: refusals count against the identity.
+# After this many refusals a rehearsal stops, because refusals count against the identity.
 MAX_REFUSED = 10
-# An identity lives for minutes; one that was fetched anew is good.
+# An identity token lives for minutes. For these codes a fresh one helps.
 _ENDED = frozenset({Code.IDENTITY_EXPIRED, Code.IDENTITY_TOO_OLD, Code.DEPENDENCY_STATE_RESET})
-# How far the clock of who makes identities may be behind the issuer's store.
+# The provider's clock may be this far behind the clock of the issuer's store.
 CLOCKS_S = 2
-_ROOM = 4096  # of a batch's body, for what is beside its results
+_ROOM = 4096  # bytes of a batch's body that are reserved for the members beside its results
 
 
 class IssuerAccess(Struct, frozen=True):
-    """The issuer to ask, and the identity to ask with. `identity` is called for every request: where the CI makes fresh
-    tokens, each request has its own. It raises SetupError and Undecided."""
+    """An issuer's URL and the caller's identity. `identity` is called for every request, so that each request has a
+    fresh token if the CI makes them. It raises SetupError and Undecided."""
 
     issuer: str
     identity: Callable[[], Credential]
@@ -120,18 +118,14 @@ class IssuerAccess(Struct, frozen=True):
     audience: str | None = None
     patience_s: float = PATIENCE_S
 
-    def asked(self, submissions: Sequence[Submission]) -> SentRequest:
-        """Return what an answer is held against."""
-        return SentRequest(check_url(self.issuer), tuple(submissions), self.integration, self.audience)
-
     def body(self, **members: JSON) -> dict[str, JSON]:
-        """Return the body of a request."""
-        named = {"integration": self.integration, "audience": self.audience}
-        return {**members, **{name: text for name, text in named.items() if text}}
+        """Return a request body with these members, the integration and the audience."""
+        terms = {"integration": self.integration, "audience": self.audience}
+        return {**members, **{name: text for name, text in terms.items() if text}}
 
 
 class ResultRefusal(Struct, frozen=True):
-    """A result that the issuer refuses: its place among those that were asked for, from 0, and what did not pass."""
+    """A result that the issuer refuses: its index among the requested results, and the checks that failed."""
 
     index: int
     code: Code
@@ -139,7 +133,7 @@ class ResultRefusal(Struct, frozen=True):
 
 
 class ObtainedTokens(Struct, frozen=True):
-    """What was answered: tokens by the result's place, those of an earlier start (`again`) among them, and refusals."""
+    """The tokens by the result's index, and the refusals. Tokens of the indexes `again` are from an earlier start."""
 
     tokens: dict[int, IssuedToken]
     again: frozenset[int]
@@ -147,47 +141,45 @@ class ObtainedTokens(Struct, frozen=True):
 
 
 def obtain_each(
-    asking: IssuerAccess, submissions: Sequence[Submission], kept: ResumeState, *, keep_going: bool = False
+    access: IssuerAccess, submissions: Sequence[Submission], state: ResumeState, *, keep_going: bool = False
 ) -> ObtainedTokens:
-    """Get a token for each result, and keep each batch of them as soon as it is there. A batch is refused as a whole.
-    Without `keep_going` the first one that is ends the asking; with it, the batch is asked for again without the
-    results that were refused. Raises as `client.tokens.obtain` does for what is no refusal of a result, SetupError
-    where no identity is to be had, and OSError for the folder."""
-    tokens = _still_good(asking, submissions, kept)
+    """Get a token for each result, and record each batch as soon as it is answered. A batch is refused as a whole.
+    Without `keep_going` the first refused batch is the last; with it, the batch is sent again without the refused
+    results. Raises as `client.tokens.obtain` does for an error that is not about single results, SetupError if there is
+    no identity, and OSError for the folder."""
+    tokens = _still_good(access, submissions, state)
     again, refusals = frozenset(tokens), list[ResultRefusal]()
-    lacking = [index for index in range(len(submissions)) if index not in tokens]
-    for batch in _batches(lacking, submissions):
+    missing = [index for index in range(len(submissions)) if index not in tokens]
+    for batch in _batches(missing, submissions):
         while batch:
             try:
-                issued = _obtain(asking, [submissions[index] for index in batch], kept)
+                issued = _obtain(access, [submissions[index] for index in batch], state)
             except Refused as refused:
-                found = _refusals(batch, refused)
-                if not found:
+                by_result = _refusals(batch, refused)
+                if not by_result:
                     raise
-                refusals += found
+                refusals += by_result
                 if not keep_going:
                     return ObtainedTokens(tokens, again, tuple(refusals))
-                batch = [index for index in batch if index not in {each.index for each in found}]
+                batch = [index for index in batch if index not in {refusal.index for refusal in by_result}]
                 continue
             tokens.update(zip(batch, issued, strict=True))
             break
     return ObtainedTokens(tokens, again, tuple(refusals))
 
 
-def explain_each(asking: IssuerAccess, submissions: Sequence[Submission]) -> Iterator[tuple[int, Explained]]:
-    """Ask for each result what would be decided; no more once MAX_REFUSED are refused. Nothing is signed or used up,
-    but each question counts as a request. Raises as `explain_request` does."""
+def explain_each(access: IssuerAccess, submissions: Sequence[Submission]) -> Iterator[tuple[int, Explained]]:
+    """Yield the issuer's decision on each result, until MAX_REFUSED are refused. Each counts as a request; no token is
+    signed and no use is spent. Raises as `explain_request` does."""
     refused, credential = 0, None
-    for index, each in enumerate(submissions):
-        explained, credential = _renewed(asking, partial(_explain, asking, each), credential)
+    for index, submission in enumerate(submissions):
+        body = access.body(**_item(submission))
+        ask = partial(explain_request, access.issuer, request=body, patience_s=access.patience_s)
+        explained, credential = _renewed(access, ask, credential)
         yield index, explained
         refused += explained.verdict == "refused"
         if refused >= MAX_REFUSED:
             return
-
-
-def _explain(asking: IssuerAccess, submission: Submission, by: Credential) -> Explained:
-    return explain_request(asking.issuer, by, asking.body(**_item(submission)), patience_s=asking.patience_s)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -198,7 +190,7 @@ def _item(submission: Submission) -> dict[str, JSON]:
 
 
 def _batches(indices: Sequence[int], submissions: Sequence[Submission]) -> Iterator[list[int]]:
-    """Cut what is to be asked for into bodies that an issuer takes; the same results make the same bodies."""
+    """Yield the indexes of each batch, within the issuer's bounds. The same results make the same batches."""
     batch, size = list[int](), 0
     for index in indices:
         more = len(msgspec.json.encode(_item(submissions[index]))) + 1
@@ -211,110 +203,99 @@ def _batches(indices: Sequence[int], submissions: Sequence[Submission]) -> Itera
         yield batch
 
 
-def _obtain(asking: IssuerAccess, submissions: Sequence[Submission], kept: ResumeState) -> tuple[IssuedToken, ...]:
-    """Ask for one batch. With a nonce of an earlier start the issuer repeats what it answered then; where it no longer
-    does, the request is begun anew."""
-    body = asking.body(results=[_item(each) for each in submissions])
-    key = jcs.digest({"issuer": asking.issuer, "request": body})
-    before = kept.nonce(key)
+def _obtain(access: IssuerAccess, submissions: Sequence[Submission], state: ResumeState) -> tuple[IssuedToken, ...]:
+    """Request one batch. With the nonce of an earlier start the issuer repeats its answer. If it refuses that nonce,
+    send a new one."""
+    body = access.body(results=[_item(submission) for submission in submissions])
+    key = jcs.digest({"issuer": access.issuer, "request": body})
+    before = state.nonce(key)
     try:
-        issued = _request(asking, body, key, before, kept)
+        issued = _request(access, body, key, before, state)
     except Refused as refused:
         if not before or refused.code is not Code.NONCE_REUSED:
             raise
-        issued = _request(asking, body, key, "", kept)
-    kept.finish(key, issued)
+        issued = _request(access, body, key, "", state)
+    state.finish(key, issued)
     return issued
 
 
 def _request(
-    asking: IssuerAccess, body: dict[str, JSON], key: str, nonce: str, kept: ResumeState
+    access: IssuerAccess, body: dict[str, JSON], key: str, nonce: str, state: ResumeState
 ) -> tuple[IssuedToken, ...]:
     nonce = nonce or fresh_nonce()
 
     def ask(by: Credential) -> tuple[IssuedToken, ...]:
         if by.reusable:
-            kept.begin(key, nonce)
+            state.begin(key, nonce)
         sent = {**body, "nonce": nonce} if by.reusable else body
-        return obtain(asking.issuer, by, sent, "/tokens/batch", patience_s=asking.patience_s).tokens
+        return obtain(access.issuer, by, sent, "/tokens/batch", patience_s=access.patience_s).tokens
 
-    return _renewed(asking, ask)[0]
+    return _renewed(access, ask)[0]
 
 
 def _renewed(
-    asking: IssuerAccess, ask: Callable[[Credential], Answer], credential: Credential | None = None
+    access: IssuerAccess, ask: Callable[[Credential], Answer], credential: Credential | None = None
 ) -> tuple[Answer, Credential]:
-    """Ask with a credential, a fresh one at first, and once more with another where it ended while it waited. An issuer
-    whose store has just lost its memory says when it takes one that is fetched: until then, it waits. Returns the one
-    that was good, too. What is said of one that cannot be renewed, as one in a variable, is raised."""
-    first = credential or asking.identity()
+    """Call `ask` with a credential, and once more with a fresh one if the first expired while the request waited. An
+    issuer that lost its store says when it accepts fresh identities; wait until then. Return the answer and the
+    accepted credential. Raises the first error if the credential cannot be renewed, such as one in a variable."""
+    first = credential or access.identity()
     try:
         return ask(first), first
     except (Refused, Undecided) as error:
-        if error.code not in _ENDED or (again := asking.identity()) == first:
+        if error.code not in _ENDED or (again := access.identity()) == first:
             raise
         if error.code is Code.DEPENDENCY_STATE_RESET:
             wait_s = (error.retry_after_s or 1) + CLOCKS_S
-            if wait_s > asking.patience_s:
+            if wait_s > access.patience_s:
                 raise
             time.sleep(wait_s)
-            again = asking.identity()
+            again = access.identity()
     return ask(again), again
 
 
-def _still_good(asking: IssuerAccess, submissions: Sequence[Submission], kept: ResumeState) -> dict[int, IssuedToken]:
-    """Find the tokens of an earlier start that are for these results and live long enough, checked as an answer is."""
+def _still_good(access: IssuerAccess, submissions: Sequence[Submission], state: ResumeState) -> dict[int, IssuedToken]:
+    """Return the recorded tokens that fit these results and live long enough, checked like an answer."""
     now = int(time.time())
     by_content = {
         (token.claims_digest, token.content_digest): token
-        for token in kept.tokens()
+        for token in state.tokens()
         if token.expires_at - now >= LEAST_LEFT_S
     }
     if not by_content:
         return {}
-    keys = fetch_keys(check_url(asking.issuer), patience_s=asking.patience_s)
+    url = check_url(access.issuer)
+    keys = fetch_keys(url, patience_s=access.patience_s)
     good = {}
-    for index, each in enumerate(submissions):
-        token = by_content.get((each.claims_digest, each.content_digest))
-        if token is not None and (checked := _checked(asking, each, token, keys, now)) is not None:
-            good[index] = checked
+    for index, submission in enumerate(submissions):
+        if token := by_content.get((submission.claims_digest, submission.content_digest)):
+            request = SentRequest(url, (submission,), access.integration, access.audience)
+            with contextlib.suppress(VerificationError, Undecided):
+                (good[index],) = check_answer(request, (token,), keys, now)
     return good
 
 
-def _checked(
-    asking: IssuerAccess, submission: Submission, token: IssuedToken, keys: jose.KeySet, now: int
-) -> IssuedToken | None:
-    try:
-        return check_answer(asking.asked([submission]), (token,), keys, now)[0]
-    except (VerificationError, Undecided):
-        return None
-
-
 def _refusals(batch: Sequence[int], refused: Refused) -> list[ResultRefusal]:
-    """Say which results of a batch were refused, and why; none where it is not about single results."""
+    """Return the refused results of a batch with the failed checks; [] if the error is not about single results."""
     checks = refused.checks if isinstance(refused, Denied) else tuple(map(_check_of, refused.faults))
-    failed = [check for check in checks if not check.passed]
-    if not all(_place(check) is not None for check in failed):
-        return []
-    ordered = sorted(failed, key=lambda check: _place(check) or 0)
-    groups = ((place, tuple(found)) for place, found in groupby(ordered, key=_place) if place is not None)
+    failed: dict[int, list[ShownCheck]] = {}
+    for check in checks:
+        if not check.passed:
+            if (place := _place(check)) is None:
+                return []
+            failed.setdefault(place, []).append(replace(check, pointer="/".join(["", *check.pointer.split("/")[3:]])))
     return [
-        ResultRefusal(batch[place], Code.named(found[0].code) or refused.code, tuple(map(_alone, found)))
-        for place, found in groups
+        ResultRefusal(batch[place], Code.named(failed[place][0].code) or refused.code, tuple(failed[place]))
+        for place in sorted(failed)
         if place < len(batch)
     ]
 
 
 def _place(check: ShownCheck) -> int | None:
-    """Return which result of a request's `results` a check is of."""
+    """Return the index of the check's result in the request's `results`, or None."""
     _, _, rest = check.pointer.partition("/results/")
     place = rest.partition("/")[0]
     return int(place) if check.pointer.startswith("/results/") and place.isascii() and place.isdigit() else None
-
-
-def _alone(check: ShownCheck) -> ShownCheck:
-    """Return the check as of a request with this result alone."""
-    return replace(check, pointer="/".join(["", *check.pointer.split("/")[3:]]))
 
 
 def _check_of(fault: Fault) -> ShownCheck:

@@ -1,11 +1,11 @@
-"""Finished runs become result files without tokens, and the claims with which their tokens are requested.
+"""The build of result files without tokens from finished runs, and of the claims for their token requests.
 
     options = BuildOptions(Supplied(model_repo="acme/open-model", command="inspect eval ..."))
     results = build_results(read_all("logs/"), Path("out"), options)
     write_results(results)
 
-Nothing is invented: what a run does not say is supplied, and must not contradict it. Every run is looked at, whatever
-is wrong with another one; nothing is written while one is bad, unless its caller leaves it out.
+The owner supplies values that a run lacks; they must not contradict the run. Every run is checked, even after errors in
+others. No file is written until all runs are good, or the caller leaves out the bad ones.
 """
 
 from __future__ import annotations
@@ -34,16 +34,19 @@ from issuer.results.benchmark import Benchmark, demand_defined
 from issuer.results.details import read_details
 from issuer.results.entry import Profile, content_digest, read_entries, result_file_name, target_entry, write_entry
 
-_LOCK_S = 30.0  # jobs that build into one place take turns
+_LOCK_S = 30.0  # jobs that build into the same place take turns
 _YAML = frozenset({".yaml", ".yml"})
-_NUMBER = re.compile(r"([0-9]{4,9})-")  # how the file of a result's claims begins
+_NUMBER = re.compile(r"([0-9]{4,9})-")  # the names of claims files begin with a number
 
 
 class BuildOptions(Struct, frozen=True):
-    """What the owner of runs supplies, for all of them and by a mapping file for each; and which runs are taken.
-    `allow_mock` names the mock models whose runs are taken, `allow_partial` takes limited runs, and those not known to
-    be whole. Entries are written in the `profile`; `both` and `hub` need the `benchmark`, which must define what is
-    built, and is for runs of one. `reproduces` is the content digest of the result that the one run reproduces."""
+    """The values that the owner supplies, for all runs and by a mapping file for each, and the permitted runs.
+
+    `allow_mock` has the names of permitted mock models. `allow_partial` permits runs that are partial or not known to
+    be full. Entries are written in the `profile`. `both` and `hub` need the `benchmark`, which must define the built
+    tasks and metrics; all runs must then be of this benchmark. `reproduces` is the content digest of the result that
+    the run reproduces.
+    """
 
     supplied: Supplied = Supplied()
     mapping: RunMapping | None = None
@@ -54,7 +57,7 @@ class BuildOptions(Struct, frozen=True):
     reproduces: str = ""
 
     def claims(self, run: Run) -> Built:
-        """Bring together what the run says and what its owner says. Raises InputError."""
+        """Return the claims of a run with the supplied values. Raises InputError."""
         supplied = self.supplied
         if self.mapping is not None:
             supplied = together(supplied, self.mapping.supplied(run), Place(self.mapping.document.name))
@@ -63,7 +66,7 @@ class BuildOptions(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """One run's result: its entry without a token, as the target form and as it is written, and where it goes."""
+    """One run's result: its entry without a token, in the target form and as written, and the paths of its files."""
 
     run: Run
     built: Built
@@ -79,7 +82,7 @@ class Result(Struct, frozen=True):
 
 
 class Unbuilt(Struct, frozen=True):
-    """A run of which no result can be built, and everything that was found."""
+    """A run without a result, and all its errors."""
 
     run: Run
     error: InputError
@@ -88,27 +91,27 @@ class Unbuilt(Struct, frozen=True):
 def build_results(
     runs: Sequence[Run], out: Path, options: BuildOptions | None = None, *, tasks: Sequence[str] = ()
 ) -> tuple[Result, ...]:
-    """Build the results of runs, or of those of `tasks` (the runs' words for them). Nothing is written yet. `out` is a
+    """Build the results of all runs, or of the runs of `tasks` (in the runs' words), without writing them. `out` is a
     result file (`*.yaml`), or a folder for `MODEL/.eval_results/BENCHMARK.yaml`. The claims go to a folder `claims` in
-    it, or beside the file. Raises InputError with what is wrong with each run that cannot be used, one result twice
-    among it, and for results that do not belong in one file."""
+    it, or beside the file. Raises InputError with the errors of all runs, also for a result that occurs twice, and for
+    results that do not belong in one file."""
     results, unbuilt = build_each(runs, out, options, tasks=tasks)
     if unbuilt:
-        raise InputError.of([each.error for each in unbuilt])
+        raise InputError.of([run.error for run in unbuilt])
     return results
 
 
 def build_each(
     runs: Sequence[Run], out: Path, options: BuildOptions | None = None, *, tasks: Sequence[str] = ()
 ) -> tuple[tuple[Result, ...], tuple[Unbuilt, ...]]:
-    """Do the same, and return beside the results the runs that have none. Raises InputError for what is nobody's run:
-    the mapping file, and results that do not belong in one file."""
+    """Build like `build_results`, but return the runs with errors beside the results. Raises InputError only for errors
+    outside the runs: in the mapping file, and for results that do not belong in one file."""
     options = options or BuildOptions()
     if options.mapping is not None:
         options.mapping.demand_all_fit(runs)
     chosen = [run for run in runs if not tasks or run.task in tasks]
     if options.reproduces and len(chosen) > 1:
-        rule = f"--reproduces is for one run, and these are {len(chosen)}: say which (--task)"
+        rule = f"--reproduces is for one run, and these are {len(chosen)}: choose one with --task"
         raise InputError(Code.FILE_RULE, rule, Place(chosen[0].name))
     results: dict[tuple[Path, str], Result] = {}
     unbuilt = []
@@ -117,7 +120,7 @@ def build_each(
             result = _build(run, options, out, number)
             key = result.file, content_digest(result.entry)
             if key in results:
-                rule = f"this result is given twice, the other time by {results[key].run.name}"
+                rule = f"two runs give this result; the other is {results[key].run.name}"
                 unbuilt.append(Unbuilt(run, InputError(Code.FILE_RULE, rule, Place(run.name))))
             results.setdefault(key, result)
         except InputError as error:
@@ -127,27 +130,27 @@ def build_each(
 
 
 def write_results(results: Sequence[Result], *, update: bool = False) -> tuple[Result, ...]:
-    """Write the result files, and for each result its claims; return the results that are new.
+    """Write the result files, and the claims of each result; return the results that are new.
 
-    Each file is put in its place in one step, by one process after the other. Without `update` nothing may be there.
-    With it, what is there stays: a result that has its entry, signed or not, is not new; others are added, and their
-    claims under free numbers. Raises InputError, before anything is written, where a file is there or would not be
-    readable as a result file; OSError as the system has it.
+    Each file is replaced in one step, and processes take turns. Without `update`, no file may exist. With it, existing
+    entries stay: a result with an entry, signed or not, is not new. Other results are added, and their claims get free
+    numbers. Raises InputError, before any write, if a file exists or would not be readable as a result file; OSError of
+    the system.
     """
     if not update:
-        _demand_absent(path for each in results for path in (each.file, each.claims_file))
+        _demand_absent(results)
     before = _texts(results)
     texts, new = _added(results, before)
     if not new:
         return ()
-    with _turn(new):
+    with _locked(new):
         if not update:
-            _demand_absent(path for each in results for path in (each.file, each.claims_file))
-        if (now := _texts(results)) != before:  # another process has written meanwhile
+            _demand_absent(results)
+        if (now := _texts(results)) != before:  # another process wrote in between
             texts, new = _added(results, now)
         new = _renumbered(new) if update else new
-        # The claims first: where a crash comes between, an update finds the entry missing, and these good.
-        claims = {each.claims_file: each.request for each in new}
+        # The claims first: after a crash in between, an update finds no entry, and adds it to the existing claims.
+        claims = {result.claims_file: result.request for result in new}
         for path, raw in {**claims, **{path: text.encode() for path, text in texts.items()}}.items():
             files.make_folder(path.parent, mode=0o777, follow=False)
             files.replace(path, raw, mode=None, durable=False, follow=False)
@@ -155,10 +158,10 @@ def write_results(results: Sequence[Result], *, update: bool = False) -> tuple[R
 
 
 @contextlib.contextmanager
-def _turn(results: Iterable[Result]) -> Iterator[None]:
-    """Keep waiting who builds into the same place: that has one folder of claims, whatever its files are."""
+def _locked(results: Iterable[Result]) -> Iterator[None]:
+    """Lock the folder of claims, which all builds into the same place share, until the block ends."""
     with contextlib.ExitStack() as locks:
-        for folder in sorted({each.claims_file.parent for each in results}):
+        for folder in sorted({result.claims_file.parent for result in results}):
             files.make_folder(folder, mode=0o777, follow=False)
             locks.enter_context(files.folder_locked(folder, wait_s=_LOCK_S))
         yield
@@ -172,13 +175,13 @@ def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
         entry = target_entry(built.claims, details)
         primary = options.benchmark.primary if options.benchmark else None
         written = write_entry(entry, profile=options.profile, primary=primary)
-        read_entries(written.encode(), run.name)  # what no reader takes is this run's fault, not its file's
+        read_entries(written.encode(), run.name)  # an unreadable entry is an error of this run, not of its file
     except Refused as refusal:
         fault = refusal.faults[0]
         raise InputError(fault.code, f"details{fault.pointer}: {fault.detail}", Place(run.name)) from None
     except FormatError as error:
         raise error.located(Place(run.name)) from None
-    except InputError as error:  # its place is in a text that is nowhere
+    except InputError as error:  # its place is in the built text, which is in no file
         raise InputError(error.code, f"its entry: {error.detail}", Place(run.name)) from None
     word = re.sub(r"[^A-Za-z0-9_.-]+", "_", built.claims.task_id).strip(".")[:64]
     claims = f"{number:04}-{word}.json"
@@ -189,12 +192,11 @@ def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
 
 
 def _demand_one_subject(results: Sequence[Result], out: Path, options: BuildOptions) -> None:
-    members = ["model_repo", "benchmark_repo"] if out.suffix in _YAML else []
-    for member in members:
-        if len(names := {getattr(each.built.claims, member) for each in results}) > 1:
-            rule = f"one file is of one {member}, not of {', '.join(sorted(names)[:5])}: give a folder"
+    for member in ("model_repo", "benchmark_repo") if out.suffix in _YAML else ():
+        if len(names := {getattr(result.built.claims, member) for result in results}) > 1:
+            rule = f"a file is for one {member}, not for {', '.join(sorted(names)[:5])}: give a folder"
             raise InputError(Code.FILE_RULE, rule, Place(str(out)))
-    benchmarks = {each.built.claims.benchmark_repo for each in results}
+    benchmarks = {result.built.claims.benchmark_repo for result in results}
     if options.benchmark is not None and len(benchmarks) > 1:
         rule = f"--benchmark is for runs of one benchmark, not of {', '.join(sorted(benchmarks)[:5])}"
         raise InputError(Code.FILE_RULE, rule, Place(str(out)))
@@ -204,54 +206,48 @@ def _demand_one_subject(results: Sequence[Result], out: Path, options: BuildOpti
 
 
 def _texts(results: Iterable[Result]) -> dict[Path, str]:
-    """Read the files that results go to; "" for one that is not there. Raises InputError."""
-    return {path: read_text(path) for path in dict.fromkeys(each.file for each in results)}
+    """Read the results' files; "" for a file that does not exist. Raises InputError."""
+    return {path: read_text(path) for path in dict.fromkeys(result.file for result in results)}
 
 
-def _added(results: Iterable[Result], there: dict[Path, str]) -> tuple[dict[Path, str], list[Result]]:
-    """Add the entries to their files, as they are `there`, which are read back as their reader will; return the files
-    that change, and the results that are new in them. Raises InputError."""
+def _added(results: Iterable[Result], before: dict[Path, str]) -> tuple[dict[Path, str], list[Result]]:
+    """Return the changed texts of the results' files, and the results that are new in them. Raises InputError, also for
+    a text that its reader would refuse."""
     by_file: dict[Path, list[Result]] = {}
-    for each in results:
-        by_file.setdefault(each.file, []).append(each)
+    for result in results:
+        by_file.setdefault(result.file, []).append(result)
     texts, new = {}, []
     for path, group in by_file.items():
-        before = there[path]
-        lacking = edit.lacks(before, "".join(each.written for each in group), str(path))
-        added = [each for each, lacks in zip(group, lacking, strict=True) if lacks]
-        if added:
-            texts[path] = edit.extend(before, "".join(each.written for each in added), str(path))
+        lacking = edit.lacks(before[path], "".join(result.written for result in group), str(path))
+        if added := [result for result, lacks in zip(group, lacking, strict=True) if lacks]:
+            texts[path] = edit.extend(before[path], "".join(result.written for result in added), str(path))
             new += added
     return texts, new
 
 
-def _demand_absent(paths: Iterable[Path]) -> None:
-    for path in paths:
+def _demand_absent(results: Iterable[Result]) -> None:
+    for path in (path for result in results for path in (result.file, result.claims_file)):
         if path.exists():
-            rule = "is there already: --update adds what is new to it; or remove it, or choose another OUT"
+            rule = "exists already: --update adds new results to it; or remove it, or choose another OUT"
             raise InputError(Code.FILE_RULE, rule, Place(str(path)))
 
 
 def _renumbered(results: Iterable[Result]) -> list[Result]:
-    """Give the claims of each result the next number that is free, where another run's are under its own."""
+    """Return the results with the next free number for claims, if another run's claims have their number."""
     taken: dict[Path, set[int]] = {}
-    placed = []
-    for each in results:
-        folder, name = each.claims_file.parent, each.claims_file.name
+    renumbered = []
+    for result in results:
+        path, folder = result.claims_file, result.claims_file.parent
         if folder not in taken:
             taken[folder] = set(_numbers(folder))
-        number, word = int(name.partition("-")[0]), name.partition("-")[2]
-        if number in taken[folder] and not _has_claims(each):
+        first, _, word = path.name.partition("-")
+        number = int(first)
+        is_written = path.is_file() and files.read(path, MAX_BYTES, follow=False) == result.request
+        if number in taken[folder] and not is_written:
             number = max(taken[folder]) + 1
         taken[folder].add(number)
-        placed.append(replace(each, claims_file=folder / f"{number:04}-{word}"))
-    return placed
-
-
-def _has_claims(result: Result) -> bool:
-    """Say whether the claims of this result are in their place already."""
-    path, request = result.claims_file, result.request
-    return path.is_file() and files.read(path, MAX_BYTES, follow=False) == request
+        renumbered.append(replace(result, claims_file=folder / f"{number:04}-{word}"))
+    return renumbered
 
 
 def _numbers(folder: Path) -> Iterator[int]:

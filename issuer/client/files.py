@@ -1,6 +1,6 @@
-"""Writes result files: an entry is appended or gets its token, and nothing else in the file changes.
+"""The writer of result files: it appends an entry or adds its token, and keeps the rest of the file.
 
-An entry is written in the target form, or in the profile `both`, which today's readers take, too.
+Entries have the target form, or the profile `both`, which today's readers also accept. Proofs go beside the file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from issuer.token.verify_token import unverified_leaf
 from issuer.token.wire import LOG_PATH, IssuedToken
 from issuer.verify.check_log import sidecar_name
 
-STAND_IN = f"a.b.{'c' * 2000}"  # of the size of a token
-_LOCK_S = 30.0  # jobs of one matrix write one file in turn, each in milliseconds
+STAND_IN = f"a.b.{'c' * 2000}"  # has the size of a token
+_LOCK_S = 30.0  # the jobs of a matrix write the same file in turn, each in milliseconds
 
 
 def demand_place(path: Path, benchmark_repo: object) -> None:
-    """Raise, before any work is done for it, what `put_entry` would raise for the file as it is; and InputError for a
-    place in which no result of this benchmark is ever verified (check 6), where the benchmark is a text at all."""
+    """Raise the errors of `put_entry` for the present file, before any other work. Raises InputError also for a path at
+    which results of this benchmark are never verified (check 6)."""
     if isinstance(benchmark_repo, str):
         place = Path(result_file_name(benchmark_repo))
         if Path(os.path.abspath(path)).parts[-2:] != place.parts:
-            rule = f"results of {benchmark_repo} are verified in {place} of a repository only: name it so"
+            rule = f"results of {benchmark_repo} are only verified in {place} of a repository: use this path"
             raise InputError(Code.RESULT_FILE_NAME, rule, Place(str(path)))
     files.demand_replaceable(path, follow=False)
     if before := read_text(path):
@@ -42,20 +42,20 @@ def demand_place(path: Path, benchmark_repo: object) -> None:
 
 
 def shaped(entry: str, profile: Profile | None, primary: str | None) -> str:
-    """Return an issued entry as it is written in a profile that has tokens; `primary` is the benchmark's metric. None
-    is the form in which it was issued, `target`. Raises InputError where `both` lacks the primary metric's score."""
+    """Return an issued entry in a profile; `primary` is the benchmark's primary metric. Without a profile the entry
+    stays in the issued form, `target`. Raises InputError if `both` lacks the primary metric's score."""
     return entry if profile is None else edit.rewrite(entry, "the entry", profile=profile, primary=primary)
 
 
 def put_entry(
     path: Path, entry: str, *, append: bool = False, profile: Profile | None = None, primary: str | None = None
 ) -> bool:
-    """Put an issued entry into a result file, or make the file with it; return whether that changed the file.
+    """Put an issued entry into a result file, or create the file; return whether the file changed.
 
-    An entry of the file that says the same gets the token of this one, and keeps its form unless a `profile` is given;
-    otherwise, or with `append`, the entry is appended, in the target form or that of the profile. For `both`, `primary`
-    is the benchmark's primary metric. The file must be readable as a result file, before and after; it is replaced in
-    one step, by one process after the other. Raises InputError, and OSError where it cannot be written.
+    If the file has an entry with the same content, that entry gets the token, and keeps its form unless a `profile` is
+    given. Otherwise, or with `append`, the entry is appended, in the target form or that of the profile. For `both`,
+    `primary` is the benchmark's primary metric. The file must be a valid result file before and after. It is replaced
+    in one step, and processes take turns. Raises InputError, and OSError if the file cannot be written.
     """
     entry = shaped(entry, profile, primary)
     files.make_folder(path.parent, mode=0o777, follow=False)
@@ -69,7 +69,7 @@ def put_entry(
 def rehearse_entry(
     path: Path | None, said: Submission, *, append: bool = False, profile: Profile | None = None, primary: str | None
 ) -> None:
-    """Raise, before a token is spent on it, the InputError of `put_entry` for the entry of this result."""
+    """Raise the InputError that `put_entry` would raise for this result's entry, before a token is requested."""
     entry = shaped(said.entry(STAND_IN), profile, primary)
     if path is not None:
         _edited(path, entry, append=append, reshape=profile is not None)
@@ -84,24 +84,24 @@ def _edited(path: Path, entry: str, *, append: bool, reshape: bool) -> tuple[str
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a result file, "" where it is not there. Raises InputError."""
+    """Return the text of a result file; "" if it does not exist. Raises InputError."""
     try:
-        # Bytes, not text: reading text turns every CRLF of the file into LF.
+        # Bytes, not text: reading text would turn every CRLF into LF.
         return files.read(path, MAX_BYTES, follow=False).decode() if path.exists() else ""
     except UnicodeDecodeError as error:
         raise files.unreadable(path, str(error)) from None
 
 
 def write_text(path: Path, after: str) -> None:
-    """Replace a file in one step, or make it with its folders. Raises OSError, also where the file or a folder of its
-    path is a symbolic link: a checkout is somebody else's."""
+    """Replace a file in one step, or create it and its folders. Raises OSError, also if the file or a folder of its
+    path is a symbolic link: another party controls the content of a checkout."""
     files.make_folder(path.parent, mode=0o777, follow=False)
     files.replace(path, after.encode(), mode=None, durable=True, follow=False)
 
 
-# With the proof beside a result, a reader in years can see that the token existed in time. The log has it some seconds
-# after the token, once enough witnesses have cosigned. It is checked as far as the token alone allows: a relying party
-# decides by its policy whether these are the right log and witnesses.
+# With a proof beside the result, a reader can verify years later that the token existed in time. The log has the proof
+# some seconds after the token, once enough witnesses have cosigned. This client checks only that the proof is for the
+# token. Relying parties decide by their policy which logs and witnesses count.
 
 PATIENCE_S = 10.0
 _PAUSE_S = 0.5
@@ -115,15 +115,15 @@ class LogProof(Struct, frozen=True):
 
 
 def wait_for_proof(issuer: str, issued: IssuedToken, *, patience_s: float = PATIENCE_S) -> LogProof | None:
-    """Ask an issuer's log for the proof of a token, until witnesses have cosigned; None where `patience_s` passes
-    before, and for a token that is in no log. Raises VerificationError(`answer.unverified`) for a proof that is not of
-    this token in its log."""
+    """Ask an issuer's log for the proof of a token until witnesses have cosigned. Return None after `patience_s`, and
+    for a token without a log. Raises VerificationError(`answer.unverified`) for a proof that does not show this token
+    in its log."""
     if issued.log is UNSET:
         return None
     leaf, until = unverified_leaf(issued.verify_token), time.monotonic() + patience_s
     url = f"{check_url(issuer)}{LOG_PATH}/proof?iat={leaf.iat}&token={leaf.token.hex()}"
     while (left_s := until - time.monotonic()) > 0:
-        raw = _ask(url, left_s)
+        raw = _fetch(url, left_s)
         if raw is not None:
             if reason := proof_objection(raw, issued.log.origin, leaf):
                 detail = f"the proof of the token {issued.jti} does not show it in the log: {reason}"
@@ -133,8 +133,8 @@ def wait_for_proof(issuer: str, issued: IssuedToken, *, patience_s: float = PATI
     return None
 
 
-def _ask(url: str, left_s: float) -> bytes | None:
-    """Return the answer where there is one. Without it nothing is known, whatever the status: it is asked again."""
+def _fetch(url: str, left_s: float) -> bytes | None:
+    """Return the proof, or None for any status but 200 and for no answer: then the caller asks again."""
     try:
         answer = send(HttpRequest("GET", url, max_bytes=MAX_PROOF_BYTES), deadline_s=left_s)
     except Undecided:
@@ -143,8 +143,8 @@ def _ask(url: str, left_s: float) -> bytes | None:
 
 
 def put_proof(path: Path, proof: LogProof) -> Path:
-    """Write the proof beside the result file that has its token, and return where: FILE.<16 hex>.tlog-proof. Raises
-    OSError where it cannot be written, also where the file or a folder of its path is a symbolic link."""
+    """Write the proof beside the result file with its token, and return its path: FILE.<16 hex>.tlog-proof. Raises
+    OSError if it cannot be written, also if the file or a folder of its path is a symbolic link."""
     place = path.with_name(sidecar_name(path.name, proof.token))
     files.replace(place, proof.raw, mode=None, durable=True, follow=False)
     return place

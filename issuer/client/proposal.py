@@ -1,7 +1,7 @@
-"""What is proposed to a model repository: result files with signed entries, and the proofs beside them.
+"""Proposals to model repositories: result files with signed entries, and the proofs beside them.
 
-Decides the form of an entry, finds what is on main already, and lets nothing leave before it verifies by the issuer's
-own keys. A `Destination` reads and proposes files: the Hub by pull requests (`OnHub`), or a folder (`InFolder`).
+This module chooses the form of each entry, finds results that are already on main, and verifies each entry by the
+issuer's keys before it is proposed. A `Destination` reads and proposes files: on the Hub, or in a folder.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from issuer.client.build import Result
 from issuer.client.files import STAND_IN, LogProof, read_text, shaped
@@ -40,11 +41,11 @@ from issuer.verify.report import Report
 from issuer.verify.trust import Trust, TrustedIssuer
 
 BENCHMARK_FILE = "eval.yaml"
-ResultKey = tuple[str, str]  # of a result: its model repository and content digest
+ResultKey = tuple[str, str]  # a result's model repository and content digest
 
 
 class ProposedResult(Struct, frozen=True):
-    """One result on its way: what is to be signed, and the form in which it is written, with the reason for that."""
+    """One result to propose: its submission for signing, the form of its entry, and the reason for this form."""
 
     result: Result
     said: Submission
@@ -54,27 +55,27 @@ class ProposedResult(Struct, frozen=True):
 
     @property
     def repo(self) -> str:
-        """The model repository that it is for."""
+        """The result's model repository."""
         return self.said.claims.model_repo
 
     @property
     def path(self) -> str:
-        """Its file there."""
+        """The path of the result's file in the model repository."""
         return result_file_name(self.said.claims.benchmark_repo)
 
     @property
     def key(self) -> ResultKey:
-        """What tells it from every other result."""
+        """The unique key of the result."""
         return self.repo, self.said.content_digest
 
     def entry(self, token: str) -> str:
-        """Write the entry with a token, in its form."""
+        """Return the entry with this token, in its form."""
         primary = self.benchmark.primary if self.benchmark else None
         return shaped(self.said.entry(token), self.profile, primary)
 
 
 class RepoChange(Struct, frozen=True):
-    """The files of one model repository as they are to be, by path, with what each was; made of main at `commit`."""
+    """The proposed files of one model repository, by path, with their texts on main at `commit`."""
 
     repo: str
     commit: str
@@ -83,19 +84,14 @@ class RepoChange(Struct, frozen=True):
     after: dict[str, bytes]
     entries: dict[str, list[str]]
 
-    @property
-    def content_digests(self) -> list[str]:
-        """The digests of the results in it."""
-        return [item.said.content_digest for item in self.items]
-
 
 class Destination(Protocol):
-    """Where files come from and go to: `client.hub.Hub`'s methods, and `put`, which is tried `tries` times."""
+    """A source and target of files: some methods of `client.hub.Hub`, and `put`, which is tried up to `tries` times."""
 
     tries: int
 
     def main(self, repo: str) -> str:
-        """Return the commit that main is at."""
+        """Return main's commit."""
 
     def read(self, repo: str, path: str, *, revision: str) -> FileAt | None:
         """Return a file of a model repository."""
@@ -104,90 +100,91 @@ class Destination(Protocol):
         """Return a file of a benchmark's repository."""
 
     def proposed(self, repo: str, content_digests: Sequence[str]) -> Mapping[str, PullRequest]:
-        """Say which results an open pull request has."""
+        """Return by content digest the open pull requests with these results."""
 
     def put(self, change: RepoChange) -> PullRequest | None:
-        """Propose a change; None where there is nothing to change. Raises `hub.Moved` where main has moved: it
-        is to be made anew."""
+        """Propose a change; None if main already has it. Raises `hub.Moved` if the files changed on main: then the
+        change must be made anew."""
 
 
-# -- before anything is asked -----------------------------------------------------------------------------------------
+# -- before signing ---------------------------------------------------------------------------------------------------
 
 
 def items_of(
     results: Sequence[Result], place: Destination, benchmark: Benchmark | None = None
 ) -> tuple[ProposedResult, ...]:
-    """Find the form of each result, by its benchmark's `eval.yaml` at the commit that ran, or by the one that is given.
-    Raises InputError for two results that would stand in one place of one file, and for what the benchmark does not
-    define; and as `place` does."""
+    """Choose the form of each result by its benchmark's `eval.yaml` at the measured commit, or by the given benchmark.
+    Raises InputError for two results for the same entry of a file, and for tasks and metrics that the benchmark does
+    not define. Raises as `place` does."""
     _demand_one_each(results)
-    found: dict[tuple[str, str], Benchmark | str] = {}
+    benchmarks: dict[tuple[str, str], Benchmark | str] = {}
     items = []
     for result in results:
         claims = result.built.claims
         key = claims.benchmark_repo, claims.benchmark_revision
-        if key not in found:
-            found[key] = benchmark or _benchmark_at(place, *key)
+        if key not in benchmarks:
+            benchmarks[key] = benchmark or _benchmark_at(place, *key)
         said = Submission.of(claims, read_details(result.built.details))
-        items.append(_item(result, said, found[key]))
+        items.append(_item(result, said, benchmarks[key]))
     return tuple(items)
 
 
 def _demand_one_each(results: Sequence[Result]) -> None:
     first: dict[tuple[object, ...], Result] = {}
     errors = []
-    for each in results:
-        claims = each.built.claims
+    for result in results:
+        claims = result.built.claims
         slices = frozenset(metric.slice or "" for metric in claims.metrics)
-        other = first.setdefault((claims.model_repo, claims.benchmark_repo, claims.task_id, slices), each)
-        if other is not each:
-            what = f"{claims.task_id} of {claims.benchmark_repo} for {claims.model_repo}"
-            rule = f"two runs are for one entry, {what}: the other one is {other.run.name}; give one of them"
-            errors.append(InputError(Code.FILE_RULE, rule, Place(each.run.name)))
+        other = first.setdefault((claims.model_repo, claims.benchmark_repo, claims.task_id, slices), result)
+        if other is not result:
+            entry = f"{claims.task_id} of {claims.benchmark_repo} for {claims.model_repo}"
+            rule = f"two runs are for the same entry, {entry}: the other is {other.run.name}; give one of them"
+            errors.append(InputError(Code.FILE_RULE, rule, Place(result.run.name)))
     if errors:
         raise InputError.of(errors)
 
 
 def _benchmark_at(place: Destination, repo: str, commit: str) -> Benchmark | str:
-    """Return the benchmark, or why none is known."""
+    """Return the benchmark, or the reason why it is unavailable."""
     try:
         file = place.read_dataset_file(repo, commit, BENCHMARK_FILE)
         if file is None:
-            return f"no {BENCHMARK_FILE} of {repo} at that commit is at hand"
+            return f"{BENCHMARK_FILE} of {repo} at that commit is unavailable"
         return read_benchmark(file.text.encode(), file.name)
     except InputError as error:
         return f"{BENCHMARK_FILE} of {repo} at that commit cannot be read: {error.detail}"
-    except Refused as error:  # it is private, or gone
-        return f"no {BENCHMARK_FILE} of {repo} at that commit is at hand: {error.detail}"
+    except Refused as error:  # it is private or deleted
+        return f"{BENCHMARK_FILE} of {repo} at that commit is unavailable: {error.detail}"
 
 
-def _item(result: Result, said: Submission, found: Benchmark | str) -> ProposedResult:
-    if isinstance(found, str):
-        return ProposedResult(result, said, None, "target", found)
-    demand_defined(found, said.claims, Place(result.run.name))
-    if found.primary is None:
-        return ProposedResult(result, said, found, "target", f"{BENCHMARK_FILE} marks no primary metric")
+def _item(result: Result, said: Submission, benchmark: Benchmark | str) -> ProposedResult:
+    if isinstance(benchmark, str):
+        return ProposedResult(result, said, None, "target", benchmark)
+    demand_defined(benchmark, said.claims, Place(result.run.name))
+    if benchmark.primary is None:
+        return ProposedResult(result, said, benchmark, "target", f"{BENCHMARK_FILE} marks no primary metric")
     try:
-        primary_value(said.form, found.primary)
+        primary_value(said.form, benchmark.primary)
     except FormatError:
-        return ProposedResult(result, said, found, "target", f"it has no score of the primary metric, {found.primary}")
-    return ProposedResult(result, said, found, "both", f"the primary metric is {found.primary}")
+        why = f"it has no score of the primary metric, {benchmark.primary}"
+        return ProposedResult(result, said, benchmark, "target", why)
+    return ProposedResult(result, said, benchmark, "both", f"the primary metric is {benchmark.primary}")
 
 
 def rehearse(items: Sequence[ProposedResult], place: Destination) -> tuple[RepoChange, ...]:
-    """Make each repository's files with stand-ins for tokens: what cannot be written is found before one is asked for.
-    Raises InputError for a file on main that is no result file or cannot take the entries, and as `place` does."""
+    """Return each repository's change with stand-ins for tokens, to find errors before tokens are requested. Raises
+    InputError for a file on main that is not a result file or cannot contain the entries, and as `place` does."""
     return tuple(change_of(repo, group, place, [STAND_IN] * len(group)) for repo, group in by_repo(items))
 
 
 def by_repo(items: Sequence[ProposedResult]) -> Iterator[tuple[str, list[ProposedResult]]]:
-    """Group results by their model repository."""
+    """Yield the results of each model repository."""
     for repo, group in groupby(sorted(items, key=lambda item: item.repo), key=lambda item: item.repo):
         yield repo, list(group)
 
 
 def change_of(repo: str, items: Sequence[ProposedResult], place: Destination, tokens: Sequence[str]) -> RepoChange:
-    """Put the entries of one repository, each with its token, into its files as they are on main."""
+    """Return the change that puts the entries of one repository, each with its token, into the files on main."""
     commit = place.main(repo)
     before, after = dict[str, str](), dict[str, bytes]()
     entries: dict[str, list[str]] = {}
@@ -209,27 +206,26 @@ class Issuer(Struct, frozen=True):
 
 
 def standing(changes: Sequence[RepoChange], issuer: Issuer) -> frozenset[ResultKey]:
-    """Return the results that are on main already, as they would be written and with a token that is good, or was good
-    when it was issued."""
-    found = set[ResultKey]()
+    """Return the results that main already has in the same form, with a token that is valid now, or was when issued."""
+    keys = set[ResultKey]()
     for change in changes:
-        there = _by_content({path: text.encode() for path, text in change.before.items()})
+        on_main = _by_content({path: text.encode() for path, text in change.before.items()})
         for item in change.items:
-            if any(_stands(entry, item, issuer) for entry in there.get((item.path, item.key[1]), [])):
-                found.add(item.key)
-    return frozenset(found)
+            if any(_is_same(entry, item, issuer) for entry in on_main.get((item.path, item.key[1]), [])):
+                keys.add(item.key)
+    return frozenset(keys)
 
 
 def _by_content(files: Mapping[str, bytes]) -> dict[tuple[str, str], list[Entry]]:
-    """Read files, and return their entries by path and content digest."""
-    found: dict[tuple[str, str], list[Entry]] = {}
+    """Return the entries of these files by path and content digest."""
+    entries: dict[tuple[str, str], list[Entry]] = {}
     for path, raw in files.items():
         for entry in read_entries(raw, path) if raw.strip() else ():
-            found.setdefault((path, content_digest(entry.form)), []).append(entry)
-    return found
+            entries.setdefault((path, content_digest(entry.form)), []).append(entry)
+    return entries
 
 
-def _stands(entry: Entry, item: ProposedResult, issuer: Issuer) -> bool:
+def _is_same(entry: Entry, item: ProposedResult, issuer: Issuer) -> bool:
     (written,) = read_entries(item.entry(STAND_IN).encode(), item.path)
     if entry.token is None or (entry.token_members, entry.value) != (written.token_members, written.value):
         return False
@@ -240,22 +236,21 @@ def _stands(entry: Entry, item: ProposedResult, issuer: Issuer) -> bool:
     return report.verdict in {"verified", "good_when_issued"}
 
 
-# -- with tokens ------------------------------------------------------------------------------------------------------
+# -- after signing ----------------------------------------------------------------------------------------------------
 
 
 def demand_verified(change: RepoChange, issuer: Issuer, proofs: Mapping[str, LogProof]) -> dict[ResultKey, Report]:
-    """Judge each new entry in the file that is about to be proposed, as its reader will who receives it now. Returns
-    what was found of each. Raises VerificationError(`answer.unverified`) for one that is not verified: nothing of the
-    file may leave."""
-    there = _by_content(change.after)
+    """Verify each new entry in the files to propose, like a reader who receives them now. Return the reports. Raises
+    VerificationError(`answer.unverified`) for an entry that is not verified: the change must not be proposed."""
+    entries = _by_content(change.after)
     reports = {}
     for item in change.items:
-        (entry, *_) = there[item.path, item.key[1]]
+        (entry, *_) = entries[item.path, item.key[1]]
         report = _judge(entry, item, issuer, received=True, proofs=proofs)
         if report.verdict != "verified":
             failed = [check for check in report.checks if check.status in {Status.FAIL, Status.UNKNOWN}]
-            said = "; ".join(f"check {check.number}, {check.name}: {check.evidence}" for check in failed)
-            raise VerificationError(Code.ANSWER_UNVERIFIED, f"the entry in {item.repo}, {item.path}: {said}")
+            evidence = "; ".join(f"check {check.number}, {check.name}: {check.evidence}" for check in failed)
+            raise VerificationError(Code.ANSWER_UNVERIFIED, f"the entry in {item.repo}, {item.path}: {evidence}")
         reports[item.key] = report
     return reports
 
@@ -263,8 +258,8 @@ def demand_verified(change: RepoChange, issuer: Issuer, proofs: Mapping[str, Log
 def _judge(
     entry: Entry, item: ProposedResult, issuer: Issuer, *, received: bool, proofs: Mapping[str, LogProof] | None = None
 ) -> Report:
-    """Judge an entry by the issuer's keys, for whatever audience its token is for: as received now, or as a reader
-    who cannot know when. Raises IssuerError for what is no token."""
+    """Verify an entry by the issuer's keys, for the audience of its token. If not `received` now, the time of receipt
+    is unknown. Raises IssuerError if the entry's token cannot be parsed."""
     token = entry.token or ""
     claims, run = read_unverified(jose.parse_compact(token).unverified_payload)
     trust = Trust(claims.aud, {issuer.url: TrustedIssuer(issuer.url, issuer.keys, keys_fetched_at=issuer.now)})
@@ -276,19 +271,17 @@ def _judge(
 
 
 def with_proofs(change: RepoChange, tokens: Sequence[IssuedToken], proofs: Mapping[str, LogProof]) -> RepoChange:
-    """Put the proofs that there are beside the files that have their tokens."""
+    """Return the change with the available proofs beside the files of their tokens."""
     sidecars = {}
     for item, token in zip(change.items, tokens, strict=True):
         if token.log is not UNSET and (proof := proofs.get(token.verify_token)):
             path = PurePosixPath(item.path)
             sidecars[str(path.with_name(sidecar_name(path.name, proof.token)))] = proof.raw
-    return RepoChange(
-        change.repo, change.commit, change.items, change.before, {**change.after, **sidecars}, change.entries
-    )
+    return replace(change, after={**change.after, **sidecars})
 
 
-_LOCAL = "0" * 40  # the commit of a folder, which has none
-_LOCK_S = 30.0  # jobs that write into one folder take turns, each for milliseconds
+_LOCAL = "0" * 40  # a placeholder for the commit, which a folder lacks
+_LOCK_S = 30.0  # jobs that write into the same folder take turns, each for milliseconds
 
 
 class OnHub:
@@ -306,25 +299,26 @@ class OnHub:
     def put(self, change: RepoChange) -> PullRequest | None:
         """Open a pull request, or find the one that has these results."""
         text = pull_request_text(change.repo, change.entries, self._hub.endpoint)
+        digests = [item.said.content_digest for item in change.items]
         return self._hub.open_pull_request(
-            change.repo, change.after, text.title, text.description, change.commit, change.content_digests
+            change.repo, change.after, text.title, text.description, change.commit, digests
         )
 
 
 class InFolder:
-    """Model repositories as folders: `FOLDER/OWNER/NAME`. Asks nobody, so no benchmark is known."""
+    """Model repositories as folders: `FOLDER/OWNER/NAME`. No benchmark is known, because no server is asked."""
 
-    tries = 100  # each is lost to a job that has written: no more than so many write into one folder at once
+    tries = 100  # a try fails only if another job has written, so a hundred jobs may write at once
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def main(self, repo: str) -> str:  # noqa: ARG002
-        """Return a stand-in: what is there is what there is."""
+        """Return a stand-in for the commit."""
         return _LOCAL
 
     def read(self, repo: str, path: str, *, revision: str) -> FileAt | None:
-        """Return a file. Raises InputError for one that is no text."""
+        """Return a file. Raises InputError if it is not text."""
         place = self.folder / repo / path
         return FileAt(repo, path, revision, read_text(place)) if place.exists() else None
 
@@ -333,26 +327,26 @@ class InFolder:
         return None
 
     def proposed(self, repo: str, content_digests: Sequence[str]) -> Mapping[str, PullRequest]:  # noqa: ARG002
-        """Return nothing: no pull requests are here."""
+        """Return {}: folders have no pull requests."""
         return {}
 
     def put(self, change: RepoChange) -> PullRequest | None:
-        """Write the files that change, each in one step; the proofs first. Others wait. Raises OSError, and Moved where
-        one of them has written since the files were read."""
+        """Write the changed files, each in one step, the proofs first; other jobs wait. Raises OSError, and Moved if
+        another job has written since the files were read."""
         changed = {path: raw for path, raw in change.after.items() if change.before.get(path, "").encode() != raw}
         if not changed:
             return None
-        own = self.folder / change.repo
+        repo = self.folder / change.repo
         with contextlib.ExitStack() as locks:
-            for folder in sorted({(own / path).parent for path in changed}):
+            for folder in sorted({(repo / path).parent for path in changed}):
                 files.make_folder(folder, mode=0o777, follow=False)
                 locks.enter_context(files.folder_locked(folder, wait_s=_LOCK_S))
             self._demand_unmoved(change)
             for path, raw in sorted(changed.items(), key=lambda item: item[0] in change.before):
-                files.replace(own / path, raw, mode=None, durable=True, follow=False)
-        return PullRequest(str(own), 0, existed=False)
+                files.replace(repo / path, raw, mode=None, durable=True, follow=False)
+        return PullRequest(str(repo), 0, existed=False)
 
     def _demand_unmoved(self, change: RepoChange) -> None:
-        there = {path: self.read(change.repo, path, revision=_LOCAL) for path in change.before}
-        if moved := tuple(path for path, file in there.items() if (file.text if file else "") != change.before[path]):
+        now = {path: self.read(change.repo, path, revision=_LOCAL) for path in change.before}
+        if moved := tuple(path for path, file in now.items() if (file.text if file else "") != change.before[path]):
             raise Moved(moved, f"{', '.join(moved)} in {self.folder / change.repo} has changed since it was read")

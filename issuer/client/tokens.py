@@ -1,4 +1,4 @@
-"""Requests for verify tokens (contract section 5): their bodies, and what an issuer says: an answer, or an error."""
+"""Requests for verify tokens (contract section 5): their bodies, and the answers and errors of an issuer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,7 @@ from issuer.adapters import Built
 from issuer.client.answer import SentRequest, check_answer, has_key_for, read_asked
 from issuer.client.credential import Credential, fresh_nonce
 from issuer.codes import Code
-from issuer.errors import (
-    Fault,
-    FormatError,
-    InputError,
-    IssuerError,
-    Place,
-    Refused,
-    Undecided,
-    VerificationError,
-    reading,
-)
+from issuer.errors import Fault, FormatError, IssuerError, Refused, Undecided, VerificationError, reading
 from issuer.formats import jose
 from issuer.formats.strict_json import JSON, loads
 from issuer.identity import pat
@@ -48,31 +38,29 @@ def request_of(built: Built) -> dict[str, JSON]:
 
 
 def read_request(raw: bytes, name: str) -> dict[str, JSON]:
-    """Read a request as JSON: the body of `/tokens`, or the run claims alone. `name` is what errors call it. Its
-    members are the issuer's to judge. Raises InputError for what is not a JSON object, or is larger than the issuer
-    takes."""
+    """Read a request as JSON: the body of `/tokens`, or the run claims alone. `name` is its name in errors. The issuer
+    judges its members. Raises InputError unless it is a JSON object that is small enough for the issuer."""
     with reading(name):
         value = loads(raw, max_bytes=MAX_BYTES["single"], max_depth=_MAX_DEPTH)
-    if not isinstance(value, dict):
-        raise InputError(Code.FILE_SCHEMA, "must be a JSON object", Place(name))
+        if not isinstance(value, dict):
+            raise FormatError(Code.FILE_SCHEMA, "must be a JSON object")
     return value if "claims" in value else {"claims": value}
 
 
 def with_nonce(request: Mapping[str, Any], credential: Credential) -> dict[str, Any]:
-    """Return the request as this credential sends it: with a fresh nonce, if it is reusable and there is none yet. Who
-    keeps the nonce can ask the same again, and gets the same token while that lives."""
+    """Return the request for this credential: with a fresh nonce if the credential is reusable and the request has
+    none. The same request with the same nonce gets the same token, as long as that token lives."""
     if not credential.reusable or request.get("nonce"):
         return dict(request)
     return {**request, "nonce": fresh_nonce()}
 
 
-_MAX_DEPTH = 16
 # Shorter texts are not secrets, and occur in answers by chance.
 _SECRET_CHARS = 16
 
 
 class Obtained(Struct, frozen=True):
-    """Tokens whose answer was checked, in the order of the request; `repeated`: the same as the time before."""
+    """Tokens from a checked answer, in the order of the request. `repeated` means that they were issued before."""
 
     tokens: tuple[IssuedToken, ...]
     repeated: bool
@@ -81,15 +69,15 @@ class Obtained(Struct, frozen=True):
 def request_token(
     issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
 ) -> IssuedToken:
-    """Ask for a verify token: `issued.entry` is what goes into a result file (`put_entry`). `request` is the body of
-    `/tokens`; the nonce that a reusable credential needs is added where it has none. Raises as `obtain` does."""
+    """Request a verify token. `put_entry` writes the result's `entry` into a file. `request` is the body of `/tokens`;
+    it gets a nonce if the credential needs one. Raises as `obtain` does."""
     return obtain(issuer, credential, with_nonce(request, credential), patience_s=patience_s).tokens[0]
 
 
 def request_batch(
     issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
 ) -> tuple[IssuedToken, ...]:
-    """Do the same for several results: `request` is the body of `/tokens/batch`."""
+    """Request verify tokens for several results; `request` is the body of `/tokens/batch`. Raises as `obtain` does."""
     body = with_nonce(request, credential)
     return obtain(issuer, credential, body, "/tokens/batch", patience_s=patience_s).tokens
 
@@ -102,9 +90,9 @@ def obtain(
     *,
     patience_s: float = PATIENCE_S,
 ) -> Obtained:
-    """Request tokens, and believe the answer in nothing: it must be what was asked for, by the issuer's own keys. The
-    key set is fetched first: where it cannot be had, no use of the identity is spent. Raises as `request_tokens` does,
-    VerificationError for an answer that `client.answer` refuses, and Undecided(`dependency.key_set`)."""
+    """Request tokens, and verify the answer against the request and the issuer's keys. The key set is fetched first: if
+    it is unavailable, no use of the identity is spent. Raises as `request_tokens` does, VerificationError for an answer
+    that `client.answer` refuses, and Undecided(`dependency.key_set`)."""
     url = check_url(issuer)
     keys = fetch_keys(url, patience_s=patience_s)
     answer = request_tokens(url, credential, request, endpoint, patience_s=patience_s)
@@ -112,19 +100,19 @@ def obtain(
         issued: tuple[IssuedToken, ...] = (read_answer(answer, IssuedToken),)
     else:
         issued = read_answer(answer, IssuedTokens).tokens
-    if not has_key_for(issued, keys):  # the signing key has changed meanwhile
+    if not has_key_for(issued, keys):  # the issuer changed its signing key after the first fetch
         keys = fetch_keys(url, patience_s=patience_s)
     return Obtained(check_answer(_asked(url, request), issued, keys, int(time.time())), answer.status == 200)
 
 
 def fetch_keys(issuer: str, *, patience_s: float = PATIENCE_S) -> jose.KeySet:
-    """Fetch an issuer's key set (contract section 6), from no cache. Raises Undecided(`dependency.key_set`)."""
+    """Fetch an issuer's key set (contract section 6) without a cache. Raises Undecided(`dependency.key_set`)."""
     get = HttpRequest("GET", f"{issuer}{JWKS_PATH}", {"Accept": "application/json"}, max_bytes=jose.MAX_KEY_SET_BYTES)
     try:
         answer = send_until_decided(get, patience_s=patience_s)
         keys = jose.parse_key_set(answer.body) if answer.status == 200 else None
     except FormatError as error:
-        raise Undecided(Code.DEPENDENCY_KEY_SET, f"{issuer}{JWKS_PATH} is no key set: {error.detail}") from None
+        raise Undecided(Code.DEPENDENCY_KEY_SET, f"{issuer}{JWKS_PATH} is not a key set: {error.detail}") from None
     except Undecided as error:
         raise Undecided(Code.DEPENDENCY_KEY_SET, error.detail) from None
     if keys is None:
@@ -133,7 +121,7 @@ def fetch_keys(issuer: str, *, patience_s: float = PATIENCE_S) -> jose.KeySet:
 
 
 def fetch_metadata(issuer: str, *, patience_s: float = PATIENCE_S) -> bytes:
-    """Fetch what an issuer says of itself, as its bytes; b"" where it is not to be had."""
+    """Fetch an issuer's metadata; b"" if it is unavailable."""
     get = HttpRequest("GET", f"{check_url(issuer)}/.well-known/eval-token-issuer", {"Accept": "application/json"})
     try:
         answer = send_until_decided(get, patience_s=patience_s)
@@ -143,28 +131,28 @@ def fetch_metadata(issuer: str, *, patience_s: float = PATIENCE_S) -> bytes:
 
 
 def _asked(issuer: str, request: Mapping[str, Any]) -> SentRequest:
-    """Read what was sent, as it was sent. Raises VerificationError for a result that nobody may sign."""
+    """Parse the request in its encoded form. Raises VerificationError for a result that an issuer must not sign."""
     try:
         body = loads(msgspec.json.encode(request), max_bytes=MAX_BYTES["batch"], max_depth=_MAX_DEPTH + 4)
         return read_asked(issuer, dict(body) if isinstance(body, Mapping) else {})
     except (Refused, FormatError) as error:
-        detail = f"it signed what no issuer may sign: {error.detail}"
+        detail = f"it signed a result that an issuer must not sign: {error.detail}"
         raise VerificationError(Code.ANSWER_UNVERIFIED, detail, error.faults) from None
 
 
 def explain_request(
     issuer: str, credential: Credential, request: Mapping[str, Any], *, patience_s: float = PATIENCE_S
 ) -> Explained:
-    """Ask what the issuer would decide of a request for a verify token, and why; nothing is signed or used up. Raises
-    as `request_tokens` does; where a policy would refuse, that is the answer, and nothing is raised."""
+    """Ask for the issuer's decision on a request and its reasons, without signing and without spending a use. Raises as
+    `request_tokens` does, except for a policy's denial, which is returned."""
     body = with_nonce(request, credential)
     answer = request_tokens(issuer, credential, body, "/tokens/explain", patience_s=patience_s)
     return read_answer(answer, Explained)
 
 
 def explain_caller(issuer: str, credential: Credential, *, patience_s: float = PATIENCE_S) -> Explained:
-    """Ask who the issuer takes the caller for, and what stands against it, whatever it would have signed: costs one
-    request of its rate and never counts as a refusal where it is registered. Raises as `explain_request` does."""
+    """Ask for the caller's registration and standing, without a result. This counts as one request against the rate; it
+    never counts as a refusal of a registered caller. Raises as `explain_request` does."""
     answer = request_tokens(issuer, credential, {}, "/tokens/explain", patience_s=patience_s)
     return read_answer(answer, Explained)
 
@@ -177,12 +165,12 @@ def request_tokens(
     *,
     patience_s: float = PATIENCE_S,
 ) -> HttpAnswer:
-    """Post a request to one of the endpoints, and return the answer where it is good; `read_answer` reads it.
+    """Post a request to one of the endpoints, and return a successful answer for `read_answer`.
 
-    A request with a reusable credential must have its `nonce`, unless it is `{}`. The same request is safe to repeat
-    (contract section 5), so it is repeated where nothing was decided, within `patience_s` (`http_client`). Raises
-    Refused, Denied where a policy refused, and Undecided; none of them, and no answer, has the credential in it, even
-    where the server repeats it.
+    A request with a reusable credential must have a `nonce`, unless it is `{}`. The same request is safe to repeat
+    (contract section 5), so it is repeated within `patience_s` until the server decides (`http_client`). Raises
+    Refused, Denied if a policy refused, and Undecided. Errors and answers never contain the credential, even if the
+    server repeats it.
     """
     headers = {"Authorization": f"Bearer {credential.bearer}", "Content-Type": "application/json"}
     post = HttpRequest("POST", f"{check_url(issuer)}{endpoint}", headers, msgspec.json.encode(request))
@@ -193,12 +181,12 @@ def request_tokens(
         error = problem_of(answer)
         if leaks:
             error = Undecided(error.code) if isinstance(error, Undecided) else Refused(error.code)
-        if error.code.meaning.status:  # an issuer has a page for each
+        if error.code.meaning.status:  # an issuer has a page for each of these codes
             error.page = f"{check_url(issuer)}/errors/{error.code}"
         raise error
     if leaks or not isinstance(value, dict):
-        what = "repeats the credential, so nothing of it is shown" if leaks else "did not come from an issuer"
-        raise Undecided(Code.DEPENDENCY_SERVER, f"the answer {what} (HTTP status {answer.status})")
+        fault = "repeats the credential and is not shown" if leaks else "did not come from an issuer"
+        raise Undecided(Code.DEPENDENCY_SERVER, f"the answer {fault} (HTTP status {answer.status})")
     return answer
 
 
@@ -206,21 +194,21 @@ Body = TypeVar("Body", IssuedToken, IssuedTokens, Explained)
 
 
 def read_answer(answer: HttpAnswer, kind: type[Body]) -> Body:
-    """Read the body of a good answer, whose members beyond those known here are ignored. Raises Undecided."""
+    """Parse the body of a successful answer. Unknown members are ignored. Raises Undecided."""
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        what = "what answered is not an issuer: its 2xx body is not an issuer's"
-        raise Undecided(Code.DEPENDENCY_SERVER, what) from None
+        detail = "the server is not an issuer: its 2xx body is not an issuer's"
+        raise Undecided(Code.DEPENDENCY_SERVER, detail) from None
 
 
 def _is_enough(answer: HttpAnswer) -> bool:
-    # A store that lost its memory answers the same to this identity token for ever: only a fresh one helps.
+    # After a loss of the store the answer to this identity token never changes: only a fresh token helps.
     return is_decided(answer) or problem_of(answer).code is Code.DEPENDENCY_STATE_RESET
 
 
 def _json(answer: HttpAnswer) -> JSON:
-    """Read the body of an answer; what is not JSON counts as no answer."""
+    """Parse the body of an answer; None if it is not JSON."""
     try:
         return loads(answer.body, max_bytes=MAX_ANSWER_BYTES, max_depth=_MAX_DEPTH)
     except FormatError:
@@ -228,22 +216,22 @@ def _json(answer: HttpAnswer) -> JSON:
 
 
 def _has_secret(value: JSON, bearer: str) -> bool:
-    """Say whether a part of a credential is anywhere in a JSON value, percent-encoded or not. Encoded anew: the value's
-    own text may have escapes."""
+    """Return whether a JSON value contains a part of the credential, percent-encoded or not. The value is encoded anew,
+    because its original text may have escapes."""
     text, secret = unquote(msgspec.json.encode(value).decode()), _secret_of(bearer)
     return any(secret[at : at + _SECRET_CHARS] in text for at in range(len(secret) - _SECRET_CHARS + 1))
 
 
 def _secret_of(bearer: str) -> str:
-    """Return the secret part of a credential: of a JWT the signature, for good answers hold JWTs, too."""
+    """Return the secret part of a credential. Of a JWT it is the signature, because answers contain other JWTs."""
     if bearer.startswith(pat.PREFIX):
-        return bearer.removeprefix(pat.PREFIX).partition("_")[2]  # the id before it is public
+        return bearer.removeprefix(pat.PREFIX).partition("_")[2]  # the id before the secret is public
     return bearer.rpartition(".")[2] if bearer.startswith("eyJ") else bearer
 
 
 def problem_of(answer: HttpAnswer) -> IssuerError:
-    """Turn a problem document (RFC 9457) into the error that the server meant; anything else is Undecided. An issuer's
-    `detail` ends with the remedy of its code, which the code here says, too."""
+    """Return the error in a problem document (RFC 9457), or Undecided for any other body. An issuer's `detail` ends
+    with the remedy of its code, which is removed, because the code has it."""
     value = _json(answer)
     members = dict(value) if isinstance(value, dict) else {}
     code, detail = Code.named(str(members.get("code"))), str(members.get("detail") or f"HTTP status {answer.status}")
@@ -257,15 +245,10 @@ def problem_of(answer: HttpAnswer) -> IssuerError:
         for fault in (errors if isinstance(errors, list) else [])
         if isinstance(fault, dict)
     )
-    checks = _checks(members.get("checks"))
-    refused = Refused(code, detail, faults) if checks is None else Denied(code, detail, faults, checks=checks)
+    try:
+        checks = msgspec.convert(members.get("checks"), tuple[ShownCheck, ...])
+        refused: Refused = Denied(code, detail, faults, checks=checks)
+    except msgspec.ValidationError:  # no checks
+        refused = Refused(code, detail, faults)
     warnings = members.get("warnings")
     return refused.warned(*map(str, warnings if isinstance(warnings, list) else []))
-
-
-def _checks(value: object) -> tuple[ShownCheck, ...] | None:
-    """Read the checks of a problem document; None if it has none that can be read."""
-    try:
-        return msgspec.convert(value, tuple[ShownCheck, ...])
-    except msgspec.ValidationError:
-        return None

@@ -1,3 +1,3 @@
-"""Local OIDC providers, any job of theirs, sample policies and a sample run, for trying the system out. Never a real
-service: it runs that of `service` in a throw-away folder, and adds no rule and no endpoint.
+"""A sandbox for trying the system out: local OIDC providers, their jobs, sample policies and a sample run. It runs the
+service of `issuer.service` in a temporary folder, and adds no rule and no endpoint.
 """

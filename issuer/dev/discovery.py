@@ -1,7 +1,8 @@
-"""How a second shell finds the throw-away issuer that runs in the first: by a file of the user's own.
+"""The file by which a second shell finds the throw-away issuer that runs in the first.
 
-The file holds the request token, by which anybody gets tokens of that issuer's providers: it is for its owner alone. It
-counts while its issuer holds the lock beside it: a killed one holds none, and somebody else may listen at its port now.
+The file contains the request token, which is enough to get tokens of the issuer's providers, so only its owner may read
+it. It is valid while the issuer holds the lock beside it. After a kill the lock is free, and another process may have
+the port.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,12 +21,12 @@ from issuer.errors import InputError, SetupError
 from issuer.io import files
 
 _MAX_BYTES = 4096
-_LOOK_S = 0.5  # a lock is held for a moment by who looks, too
+_LOOK_S = 0.5  # `find` also holds the lock for a moment
 FOLDER = "dev"
 
 
 class RunningIssuer(Struct, frozen=True):
-    """A throw-away issuer: its URL, its local provider's, and what that demands of who asks for a token."""
+    """A throw-away issuer: its URL, its local provider's URL, and the token that the provider requires of callers."""
 
     issuer: str
     provider: str
@@ -38,16 +39,16 @@ class RunningIssuer(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def announced(state: Path | None, found: RunningIssuer) -> Iterator[None]:
-    """Keep the file while a throw-away issuer runs. `state` is this program's folder for the user, None without one."""
+def announced(state: Path | None, running: RunningIssuer) -> Iterator[None]:
+    """Keep the file while the block runs. `state` is this program's folder for the user; without one, do nothing."""
     if state is None:
         yield
         return
-    path = state / FOLDER / f"{found.port}.json"
+    path = state / FOLDER / f"{running.port}.json"
     files.make_folder(path.parent)
     _demand_own(path.parent)
     with files.locked(_lock_of(path), wait_s=_LOOK_S):
-        files.replace(path, msgspec.json.encode(found), mode=0o600, durable=False)
+        files.replace(path, msgspec.json.encode(running), mode=0o600, durable=False)
         try:
             yield
         finally:
@@ -56,42 +57,35 @@ def announced(state: Path | None, found: RunningIssuer) -> Iterator[None]:
 
 
 def find(state: Path | None, port: int | None) -> RunningIssuer:
-    """Return the one that runs, or the one on this port. Raises SetupError."""
+    """Return the only running issuer, or the one on this port. Raises SetupError."""
     folder = None if state is None else state / FOLDER
     paths = [] if folder is None or not folder.is_dir() else sorted(folder.glob("*.json"))
     if folder is not None and paths:
         _demand_own(folder)
-    running = [found for found in map(_read, paths) if found is not None]
-    chosen = [found for found in running if port in {None, int(found.port)}]
+    running = [issuer for issuer in map(_read, paths) if issuer is not None]
+    chosen = [issuer for issuer in running if port in {None, int(issuer.port)}]
     if len(chosen) == 1:
         return chosen[0]
-    raise SetupError(Code.DEV_ABSENT, _which([found.port for found in running], port))
-
-
-def _which(ports: Sequence[str], port: int | None) -> str:
-    if not ports:
-        return "no `issuer dev` runs here"
+    ports = ", ".join(issuer.port for issuer in running)
+    if not running:
+        raise SetupError(Code.DEV_ABSENT, "`issuer dev` is not running here")
     if port is None:
-        return f"several run, on the ports {', '.join(ports)}: choose one by --port"
-    return f"none runs on port {port}, but on {', '.join(ports)}"
+        raise SetupError(Code.DEV_ABSENT, f"several are running, on the ports {ports}: choose one with --port")
+    raise SetupError(Code.DEV_ABSENT, f"port {port} has no `issuer dev`; the running ones have {ports}")
 
 
 def _read(path: Path) -> RunningIssuer | None:
-    """Read one file; None for one of an issuer that is no longer there, which is removed."""
+    """Return the issuer of a file. If the issuer has ended, remove the file and return None."""
+    running = None
     try:
-        found = msgspec.json.decode(files.read(path, _MAX_BYTES, private=True, follow=False), type=RunningIssuer)
-        return None if _is_gone(path) else found
-    except (InputError, OSError, SetupError, msgspec.MsgspecError):
-        return None
-
-
-def _is_gone(path: Path) -> bool:
-    try:
+        running = msgspec.json.decode(files.read(path, _MAX_BYTES, private=True, follow=False), type=RunningIssuer)
         with files.locked(_lock_of(path), wait_s=0):
             path.unlink(missing_ok=True)
-            return True
-    except BlockingIOError:
-        return False
+    except BlockingIOError:  # the issuer holds the lock
+        return running
+    except (InputError, OSError, SetupError, msgspec.MsgspecError):
+        pass
+    return None
 
 
 def _lock_of(path: Path) -> Path:
@@ -99,8 +93,8 @@ def _lock_of(path: Path) -> Path:
 
 
 def _demand_own(folder: Path) -> None:
-    """Raise SetupError for a folder that others can write to: they would choose who mints this user's tokens."""
-    found = folder.stat()
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        detail = f"the folder {folder} can be written by others. Run `chmod 700 {folder}`"
+    """Raise SetupError for a folder that other users can write: they could direct this user's requests to a server."""
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
+        detail = f"other users can write to the folder {folder}. Run `chmod 700 {folder}`"
         raise SetupError(Code.CACHE_UNSAFE, detail)

@@ -1,7 +1,7 @@
-"""What a job says of itself in its token: as its policy wants it, and then bent as the author asks. Pure.
+"""The claims in the token of a sample job: a job that fits its policy, with the changes that the author requests. Pure.
 
-A job begins as the sample of its provider's profile. Where a policy has an identity of that provider, it becomes that
-identity's job, by the claims of the policy's own granted test. What was asked for comes last.
+A job starts as the sample of its provider's profile. If a policy has an identity of that provider, the job gets the
+claims of this identity and of the policy's granted test. The author's changes are applied last.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from issuer.errors import SetupError
 from issuer.formats.strict_json import JSON
 from issuer.identity.profiles import TOKENS_ISSUE, Profile
 from issuer.identity.table import Provider
-from issuer.policy.model import Identity, Policy
-from issuer.policy.requirement import exact_values
+from issuer.policy.model import Identity, Policy, exact_values
 
-# Where the local provider answers for any job.
+# The path at which the local provider issues the token of any job.
 JOB_PATH = "/job"
 GRANTED = "granted"
-# How a branch is called in the claims of each profile.
+# The claims of each profile that name the branch.
 _BRANCH: Mapping[str, Mapping[str, str]] = {
     "github-actions": {"ref": "refs/heads/{}", "ref_type": "branch"},
     "gitlab-ci": {"ref": "{}", "ref_path": "refs/heads/{}", "ref_type": "branch", "ref_protected": "false"},
@@ -45,9 +44,8 @@ _NEXT_DIGIT = str.maketrans("0123456789", "1234567890")
 
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job, good or bad. `provider` is an id of providers.yaml, and `integration` whose job it is; "" is the first.
-    `claims` replace what the token says, `without` are left out of it. `audience` is for a token of another service
-    than the one that asks."""
+    """A job, good or bad. `provider` is an id in providers.yaml, and `integration` the owner of the job; "" is the
+    first. `claims` replace claims of the token, `without` removes some. `audience` replaces the issuer's URL."""
 
     provider: str = ""
     integration: str = ""
@@ -61,59 +59,60 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def find_provider(job: Job, providers: Iterable[Provider]) -> Provider:
-    """Return the provider of a job. Raises SetupError, which names those that there are."""
+    """Return the provider of a job. Raises SetupError, which lists the known providers."""
     known = {provider.id: provider for provider in providers}
-    if (found := known.get(job.provider or next(iter(known), ""))) is None:
+    if (provider := known.get(job.provider or next(iter(known), ""))) is None:
         raise SetupError(Code.DEV_JOB, f"no such provider; providers.yaml has {', '.join(known)}")
-    return found
+    return provider
 
 
 def claims_of(job: Job, provider: Provider, policies: Collection[Policy]) -> dict[str, Any]:
-    """Return what the token of a job says, but for iss, aud, jti and times, and with what it is to lack (`without`);
-    UNSET is a claim to leave out. Raises SetupError for what cannot be said of this provider's jobs."""
-    said = _registered(job, provider, policies)
-    claims = _SAMPLES.get(provider.profile, _anybody)(said)
+    """Return the claims of a job's token, except iss, aud, jti and times; `without` is not applied yet. UNSET is a
+    claim to omit. Raises SetupError for a change that tokens of this provider cannot express."""
+    claims = _SAMPLES.get(provider.profile, _any_profile)(_registered(job, provider, policies))
     if job.fork:
         claims |= _of_a_fork(provider.rules, claims)
-    for asked, table, value in ((job.branch, _BRANCH, job.branch), (job.pull_request, _PULL_REQUEST, "")):
-        if asked:
-            claims |= _moved(provider, claims, _known(table, provider.profile), value)
+    if job.branch:
+        claims |= _moved(provider, claims, _BRANCH, job.branch)
+    if job.pull_request:
+        claims |= _moved(provider, claims, _PULL_REQUEST, "")
     return {**claims, **job.claims}
 
 
 def without(claims: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the claims that a token has, but for those of these names. Raises SetupError for one that it has not: to
-    lack it would be no bad job, but the good one."""
-    there = {name: value for name, value in claims.items() if value is not UNSET}
+    """Return the claims of a token without those of these names. Raises SetupError for a name that the token lacks,
+    because the job would be unchanged."""
+    present = {name: value for name, value in claims.items() if value is not UNSET}
     for name in names:
-        if name not in there:
-            near = get_close_matches(name, there, 1)
-            meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(there))}"
-            raise SetupError(Code.DEV_JOB, f"the token of this job has no claim {name} that it could lack; {meant}")
-    return {name: value for name, value in there.items() if name not in set(names)}
+        if name not in present:
+            near = get_close_matches(name, present, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(present))}"
+            raise SetupError(Code.DEV_JOB, f"the token of this job has no claim {name} to remove; {hint}")
+    return {name: value for name, value in present.items() if name not in set(names)}
 
 
-# -- whose job it is ---------------------------------------------------------------------------------------------------
+# -- the registration --------------------------------------------------------------------------------------------------
 
 
 def _registered(job: Job, provider: Provider, policies: Collection[Policy]) -> dict[str, JSON]:
-    """Return what the first identity of the provider says of its jobs: its names, pins, exact values, and test."""
+    """Return the claims of the provider's first identity: its names, exact values and pins, and its policy's test."""
     for policy in policies:
         if job.integration in {"", policy.integration}:
             for identity in policy.identities:
                 if identity.provider == provider.id:
-                    return {**_demanded(identity, provider.rules), **_tested(policy, provider.id)}
+                    return {**_required(identity, provider.rules), **_tested(policy, provider.id)}
     if job.integration:
         known = [policy.integration for policy in policies if any(i.provider == provider.id for i in policy.identities)]
-        detail = f"no integration of this name has an identity of {provider.id}; such are {', '.join(known) or 'none'}"
+        names = ", ".join(known) or "none"
+        detail = f"no integration of this name has an identity of {provider.id}; integrations with one: {names}"
         raise SetupError(Code.DEV_JOB, detail)
     return {}
 
 
-def _demanded(identity: Identity, rules: Profile) -> dict[str, JSON]:
+def _required(identity: Identity, rules: Profile) -> dict[str, JSON]:
     exact = {name: value for name, rule in identity.require.items() for value in exact_values(rule)[:1] if value}
-    said: dict[str, JSON] = {**identity.names, **exact, **identity.pins}
-    return {name: value for name, value in said.items() if name not in rules.derived}
+    claims: dict[str, JSON] = {**identity.names, **exact, **identity.pins}
+    return {name: value for name, value in claims.items() if name not in rules.derived}
 
 
 def _tested(policy: Policy, provider: str) -> Mapping[str, JSON]:
@@ -124,67 +123,60 @@ def _tested(policy: Policy, provider: str) -> Mapping[str, JSON]:
 # -- samples -----------------------------------------------------------------------------------------------------------
 
 
-def _github(said: Mapping[str, JSON]) -> dict[str, Any]:
-    """Return a job of GitHub Actions in one repository: its workflow is its own."""
-    ref, workflow = said.get("ref", REF), str(said.get("workflow_ref", ""))
-    repository = str(said.get("repository") or "/".join(workflow.split("/")[:2]) or REPOSITORY)
+def _github(claims: Mapping[str, JSON]) -> dict[str, Any]:
+    """Return a job of GitHub Actions, with a workflow in its repository."""
+    ref, workflow = claims.get("ref", REF), str(claims.get("workflow_ref", ""))
+    repository = str(claims.get("repository") or "/".join(workflow.split("/")[:2]) or REPOSITORY)
     workflow = workflow or f"{repository}/.github/workflows/evaluate.yml@{ref}"
     return {
         "sub": f"repo:{repository}:ref:{ref}", "environment": UNSET, "ref": ref, "repository": repository,
         "repository_id": REPOSITORY_ID, "repository_owner": repository.partition("/")[0],
-        "repository_owner_id": OWNER_ID, "workflow_ref": workflow, "job_workflow_ref": workflow, **said,
+        "repository_owner_id": OWNER_ID, "workflow_ref": workflow, "job_workflow_ref": workflow, **claims,
     }  # fmt: skip
 
 
-def _gitlab(said: Mapping[str, JSON]) -> dict[str, Any]:
-    """Return a job of GitLab CI, of a protected branch."""
-    path, ref_path = str(said.get("project_path", "example-group/evals")), said.get("ref_path", REF)
+def _gitlab(claims: Mapping[str, JSON]) -> dict[str, Any]:
+    """Return a job of GitLab CI on a protected branch."""
+    path, ref_path = str(claims.get("project_path", "example-group/evals")), claims.get("ref_path", REF)
     return {
         "sub": f"project_path:{path}:ref_type:branch:ref:main", "namespace_id": "31000001",
         "namespace_path": path.rpartition("/")[0], "project_id": "41000001", "project_path": path,
         "project_visibility": "public", "user_id": "1", "user_login": "octocat", "pipeline_id": "19512345",
         "pipeline_source": "push", "job_id": "19512346", "ref": "main", "ref_type": "branch", "ref_path": ref_path,
         "ref_protected": "true", "runner_id": 7, "runner_environment": "gitlab-hosted", "sha": SHA,
-        "ci_config_ref_uri": f"gitlab.com/{path}//.gitlab-ci.yml@{ref_path}", "ci_config_sha": SHA, **said,
+        "ci_config_ref_uri": f"gitlab.com/{path}//.gitlab-ci.yml@{ref_path}", "ci_config_sha": SHA, **claims,
     }  # fmt: skip
 
 
-def _client(said: Mapping[str, JSON]) -> dict[str, Any]:
-    """Return an OAuth client, for itself."""
-    client = said.get("client_id", "evals")
-    return {"client_id": client, "sub": client, "scope": TOKENS_ISSUE, **said}
+def _client(claims: Mapping[str, JSON]) -> dict[str, Any]:
+    """Return an OAuth client that acts for itself."""
+    client = claims.get("client_id", "evals")
+    return {"client_id": client, "sub": client, "scope": TOKENS_ISSUE, **claims}
 
 
-def _anybody(said: Mapping[str, JSON]) -> dict[str, Any]:
-    return {"sub": "robot", **said}
-
-
-def _holder(said: Mapping[str, JSON]) -> dict[str, Any]:
-    """Return the holder of a personal access token."""
-    return {"account": "robot", "scope": TOKENS_ISSUE, **said}
+def _any_profile(claims: Mapping[str, JSON]) -> dict[str, Any]:
+    return {"sub": "robot", **claims}
 
 
 _SAMPLES: Mapping[str, Callable[[Mapping[str, JSON]], dict[str, Any]]] = {
     "github-actions": _github,
     "gitlab-ci": _gitlab,
     "oauth": _client,
-    "pat": _holder,
+    "pat": lambda claims: {"account": "robot", "scope": TOKENS_ISSUE, **claims},
 }
 
 
-# -- what is bent ------------------------------------------------------------------------------------------------------
+# -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def _known(table: Mapping[str, Mapping[str, str]], profile: str) -> Mapping[str, str]:
-    if profile not in table:
-        detail = f"tokens of {profile} do not say so by claims that are known here: give them by --claim"
+def _moved(
+    provider: Provider, claims: Mapping[str, Any], table: Mapping[str, Mapping[str, str]], branch: str
+) -> dict[str, Any]:
+    """Return the changed claims of a job at another ref. Claims that name a file at a ref get the new ref."""
+    if provider.profile not in table:
+        detail = f"`issuer dev` knows no claims for that in tokens of {provider.profile}: give them by --claim"
         raise SetupError(Code.DEV_JOB, detail)
-    return table[profile]
-
-
-def _moved(provider: Provider, claims: Mapping[str, Any], said: Mapping[str, str], branch: str) -> dict[str, Any]:
-    """Return the claims of a job that is elsewhere; what names a file at a ref names it at the new one."""
-    moved = {name: text.replace("{}", branch) for name, text in said.items()}
+    moved = {name: text.replace("{}", branch) for name, text in table[provider.profile].items()}
     ref = moved.get("ref_path", moved.get("ref", ""))
     for derived in provider.rules.derived.values():
         path, at, _ = str(claims.get(derived.path[0], "")).partition("@")
@@ -194,7 +186,7 @@ def _moved(provider: Provider, claims: Mapping[str, Any], said: Mapping[str, str
 
 
 def _of_a_fork(rules: Profile, claims: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ids and names of a repository, project or account like this one, that is somebody else's."""
+    """Return the changed ids and names of a fork: a repository, project or account with another owner."""
     changed: dict[str, Any] = {}
     for name in rules.pins:
         path = rules.derived[name].path if name in rules.derived else (name,)
@@ -204,7 +196,7 @@ def _of_a_fork(rules: Profile, claims: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changed(claims: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """Return claims in which the id at a path is another one of its form."""
+    """Return claims with another id of the same form at a path."""
     name, *inner = path
     inside = claims.get(name)
     if inner:

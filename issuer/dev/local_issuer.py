@@ -1,7 +1,7 @@
-"""A throw-away issuer for who writes an integration: it follows his policies, and speaks as each of their providers.
+"""A throw-away issuer for authors of integrations: it follows their policy files and imitates each of their providers.
 
-The local provider has an issuer of its own for each, on one port, and signs for all with keys that live in this process
-alone. Only a service in development takes a token of an issuer on plain http, so none of them counts anywhere else.
+The local provider has an OIDC issuer for each provider, on one port, and signs with keys that exist only in this
+process. Only a service in development mode accepts tokens of an issuer on plain http, so other services refuse these.
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ import msgspec
 
 from issuer.codes import Code
 from issuer.dev.jobs import JOB_PATH, Job, claims_of, find_provider, without
-from issuer.dev.provider import (
-    DISCOVERY_PATH,
-    KEY_SET_PATH,
-    TOKEN_TTL_S,
-    Exchange,
-    LocalProvider,
-    ProviderKey,
-    make_key,
-)
+from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, TOKEN_TTL_S, Exchange, LocalProvider, make_key
 from issuer.dev.sandbox import SAMPLE_POLICIES, Sandbox, sandbox
 from issuer.errors import Finding, IssuerError, SetupError
 from issuer.formats.strict_yaml import MAX_BYTES, load
@@ -45,19 +37,19 @@ from issuer.policy.match import PolicySet
 from issuer.service.authn.pat_records import Order
 from issuer.service.authn.pat_records import create as create_pat
 
-# The author's policies with local providers and very wide limits. Every other rule is as the author wrote it, so that a
-# refusal here is a refusal there.
-_MAX_COPY = 8 * MAX_BYTES  # a flow of one value a line is longer than what it says
+# The author's policies with local providers and very wide limits. All other rules stay as the author wrote them, so
+# that a refusal here predicts a refusal by the real issuer.
+_MAX_COPY = 8 * MAX_BYTES  # a copy has one value on each line, and is longer than its source
 _WIDE = {"count": 1_000_000, "per_s": 60, "burst": 50_000}
 LIMITS = {"identity": _WIDE, "integration": _WIDE, "refusals": _WIDE}
-# What says whose tokens a provider's are, where they are and for whom: here, the local provider's, for this issuer.
+# The members of a provider's entry that the local provider replaces.
 _LOCAL = frozenset({"issuer", "audience", "keys"})
 
 
 def mirror(source: Path, target: Path, local_issuer: Callable[[str], str]) -> None:
-    """Make `target` say what `source` says, which is good; `local_issuer` names the issuer of a provider by its id.
-    Raises InputError and OSError where `source` cannot be read: then nothing is changed."""
-    wanted = {name: _as_here(name, raw, local_issuer) for name, raw in _policies_in(source)}
+    """Copy the valid policies in `source` to `target`. `local_issuer` returns the local OIDC issuer of a provider's id.
+    Raises InputError and OSError, before any change, if `source` cannot be read."""
+    wanted = {name: _localized(name, raw, local_issuer) for name, raw in _policies_in(source)}
     for name, raw in wanted.items():
         path = target / name
         files.make_folder(path.parent)
@@ -74,7 +66,7 @@ def _policies_in(source: Path) -> Iterator[tuple[str, bytes]]:
             yield str(path.relative_to(source)), files.read(path, MAX_BYTES)
 
 
-def _as_here(name: str, raw: bytes, local_issuer: Callable[[str], str]) -> bytes:
+def _localized(name: str, raw: bytes, local_issuer: Callable[[str], str]) -> bytes:
     if name == STOPS_FILE or "/" in name:
         return raw
     value: Any = load(raw, name, bare_dates=lambda _: True).value
@@ -85,7 +77,7 @@ def _as_here(name: str, raw: bytes, local_issuer: Callable[[str], str]) -> bytes
 
 
 def _local(id: str, entry: dict[str, Any], local_issuer: Callable[[str], str]) -> dict[str, Any]:
-    """Return a provider's entry with the local issuer, where its tokens are signed; else as it is."""
+    """Return a provider's entry: with the local OIDC issuer if its tokens are signed, otherwise unchanged."""
     if PROFILES[entry["profile"]].kind not in SIGNED:
         return entry
     return {**{name: value for name, value in entry.items() if name not in _LOCAL}, "issuer": local_issuer(id)}
@@ -97,9 +89,9 @@ def _written(value: dict[str, Any]) -> bytes:
 
 LOOK_S = 0.5
 PAT_LIFE_S = 3600
-# An expired token ended this long ago: longer than any leeway, and not so long that it would be called too old.
+# An expired token ended this long ago: more than any leeway, but not enough to be refused as too old.
 AGO_S = 300
-# The sample folder: GitHub Actions and GitLab CI of this package's policies, and what has no CI.
+# The sample folder has GitHub Actions and GitLab CI from this package's policies, and identities without a CI.
 ACCOUNTS = Path(__file__).parent / "accounts.yaml"
 PROVIDERS = """version: 1
 providers:
@@ -108,66 +100,58 @@ providers:
   oauth: {profile: "oauth", issuer: "https://auth.example"}
   pat: {profile: "pat"}
 """
-# What is told of a folder that has changed: its policies, None where it is not taken, and every finding.
+# Called after a change of the folder: with its policies, None if they are refused, and all findings.
 Tell = Callable[[PolicySet | None, Sequence[Finding]], object]
 
 
 class Bench:
-    """The providers of the policies, in the place of the local provider's own answers. `pats` is the service's folder
-    of personal access tokens."""
+    """The policies' providers, which `local` imitates. `pats` is the service's folder of personal access tokens."""
 
-    def __init__(self, local: LocalProvider, pats: Path, source: Path, found: PolicySet) -> None:
+    def __init__(self, local: LocalProvider, pats: Path, source: Path, policies: PolicySet) -> None:
         self._local = local
         self._pats = pats
         self._making = threading.Lock()
         local.answers[JOB_PATH] = self._answer_job
-        self.follow(source, found)
+        self.follow(source, policies)
 
     def issuer_of(self, provider: str) -> str:
-        """Return the issuer that stands in for a provider."""
+        """Return the local OIDC issuer of a provider."""
         return f"{self._local.issuer}/{provider}"
 
-    def follow(self, source: Path, found: PolicySet) -> None:
-        """Speak for the providers of a folder's policies from now on. What was `found` there keeps no tests."""
-        self._providers = tuple(found.providers.values())
+    def follow(self, source: Path, policies: PolicySet) -> None:
+        """Imitate the providers of these policies from now on. `source` is read again, as a PolicySet has no tests."""
+        self._providers = tuple(policies.providers.values())
         self._policies = tuple(policy for policy in (read_each(source) or {}).values() if policy is not None)
         for provider in self._providers:
             self._local.answers[f"/{provider.id}{DISCOVERY_PATH}"] = partial(self._answer_discovery, provider.id)
 
     def credential(self, job: Job, audience: str) -> tuple[str, Provider]:
-        """Make the credential of a job that asks for an audience. Raises IssuerError."""
+        """Return the credential of a job for an audience, and its provider. Raises IssuerError."""
         provider = find_provider(job, self._providers)
         claims = claims_of(job, provider, self._policies)
         if provider.rules.kind == "pat":
             return self._access_token(without(claims, job.without), expired=job.expired), provider
         if provider.rules.kind not in ("identity-token", "access-token"):
-            detail = f"{provider.id} is asked about its tokens, and is not here: use its own, or another provider"
+            detail = f"only {provider.id} itself can verify its tokens: use a real one, or another provider"
             raise SetupError(Code.DEV_JOB, detail)
-        return self._signed(provider, self._whole(provider, claims, job, audience)), provider
-
-    def _whole(self, provider: Provider, claims: Mapping[str, Any], job: Job, audience: str) -> dict[str, Any]:
-        now = int(time.time()) - (TOKEN_TTL_S + AGO_S if job.expired else 0)
-        said = {"iat": now, "nbf": now, "exp": now + TOKEN_TTL_S, "aud": job.audience or audience,
-                "iss": self.issuer_of(provider.id), "jti": str(uuid.uuid4()), **claims}  # fmt: skip
-        whole = self._local.claims(**said) if provider.profile == "github-actions" else said
-        return without(whole, job.without)
-
-    def _signed(self, provider: Provider, claims: Mapping[str, Any]) -> str:
-        key = self._key(provider.algorithms)
-        return self._local.sign({"typ": provider.rules.types[0], "alg": key.alg, "kid": key.kid}, claims, key)
-
-    def _key(self, algorithms: Sequence[str]) -> ProviderKey:
+        published, algorithms = self._local.published, provider.algorithms
         with self._making:
-            found = next((key for key in self._local.published if key.alg in algorithms), None)
-            if found is None:
-                found = make_key(algorithms[0].replace("Ed25519", "EdDSA"))
-                self._local.published.append(found)
-            return found
+            key = next((key for key in published if key.alg in algorithms), None)
+            if key is None:
+                published.append(key := make_key(algorithms[0].replace("Ed25519", "EdDSA")))
+        header = {"typ": provider.rules.types[0], "alg": key.alg, "kid": key.kid}
+        return self._local.sign(header, self._all_claims(provider, claims, job, audience), key), provider
+
+    def _all_claims(self, provider: Provider, claims: Mapping[str, Any], job: Job, audience: str) -> dict[str, Any]:
+        now = int(time.time()) - (TOKEN_TTL_S + AGO_S if job.expired else 0)
+        merged = {"iat": now, "nbf": now, "exp": now + TOKEN_TTL_S, "aud": job.audience or audience,
+                  "iss": self.issuer_of(provider.id), "jti": str(uuid.uuid4()), **claims}  # fmt: skip
+        return without(self._local.claims(**merged) if provider.profile == "github-actions" else merged, job.without)
 
     def _access_token(self, claims: Mapping[str, Any], *, expired: bool) -> str:
         account, scope = claims.get("account"), claims.get("scope")
         if not isinstance(account, str) or not isinstance(scope, str):
-            raise SetupError(Code.DEV_JOB, "a personal access token always has an account and a scope, which are texts")
+            raise SetupError(Code.DEV_JOB, "a personal access token needs an account and a scope, which are texts")
         order = Order(account, scope.split(), (), PAT_LIFE_S)
         now = int(time.time()) - (PAT_LIFE_S + AGO_S if expired else 0)
         return create_pat(self._pats, order, now=now, random=os.urandom(pat.RANDOM_BYTES))[0]
@@ -179,10 +163,10 @@ class Bench:
     def _answer_job(self, exchange: Exchange) -> None:
         if not self._local.admits(exchange):
             return
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(exchange.path).query).items()}
+        query = {name: values[0] for name, values in parse_qs(urlsplit(exchange.path).query).items()}
         try:
-            job = msgspec.json.decode(asked.get("job", "{}"), type=Job)
-            value, provider = self.credential(job, asked.get("audience", ""))
+            job = msgspec.json.decode(query.get("job", "{}"), type=Job)
+            value, provider = self.credential(job, query.get("audience", ""))
         except (IssuerError, msgspec.MsgspecError, RecursionError) as error:
             exchange.reply(400, {"message": error.detail if isinstance(error, IssuerError) else str(error)})
         else:
@@ -191,41 +175,39 @@ class Bench:
 
 @contextlib.contextmanager
 def bench(port: int, policies: Path | None, tell: Tell) -> Iterator[Sandbox]:
-    """Make a sandbox that follows a folder of policies, the samples by default, and remove it afterwards. Raises
-    InputError where they are not good at the start, and SetupError where somebody else listens at the port. Later what
-    is not good is told, and the policies of before stay."""
+    """Make a sandbox that follows a folder of policies, by default the samples, and remove it afterwards. Raises
+    InputError for policies that are invalid at the start, and SetupError if another process listens at the port. Later
+    errors are passed to `tell`, and the previous policies stay in force."""
     with sandbox(port) as box, contextlib.ExitStack() as stack:
         listen = box.settings.listen
-        listen_addresses(listen.host, listen.port)  # before it says that it is there, in place of another
+        listen_addresses(listen.host, listen.port)  # fail before announcing an issuer on another process's port
         source, url = policies or write_samples(box.folder / "sample"), box.settings.url
-        seen = look(source, 4)
-        found = load_policies(source, url, development=True)
-        answering = Bench(box.provider, box.settings.pats_folder, source, found)
-        mirror(source, box.settings.policies_folder, answering.issuer_of)
+        snapshot = look(source, 4)
+        providers = Bench(box.provider, box.settings.pats_folder, source, load_policies(source, url, development=True))
+        mirror(source, box.settings.policies_folder, providers.issuer_of)
         ended = threading.Event()
-        follower = threading.Thread(target=_follow, args=(source, box, answering, tell, seen, ended), daemon=True)
+        follower = threading.Thread(target=_follow, args=(source, box, providers, tell, snapshot, ended), daemon=True)
         follower.start()
         stack.callback(follower.join)
         stack.callback(ended.set)
         yield box
 
 
-def _follow(source: Path, box: Sandbox, answering: Bench, tell: Tell, seen: object, ended: threading.Event) -> None:
+def _follow(source: Path, box: Sandbox, providers: Bench, tell: Tell, snapshot: object, ended: threading.Event) -> None:
     while not ended.wait(LOOK_S):
-        now = look(source, 4)
-        if now == seen:
+        if (now := look(source, 4)) == snapshot:
             continue
-        seen = now
+        snapshot = now
         policies, findings = check_policies(source, box.settings.url, int(time.time()), development=True)
         if policies is not None:
-            with contextlib.suppress(IssuerError, OSError):  # it changed once more: the next look has it
-                mirror(source, box.settings.policies_folder, answering.issuer_of)
-                answering.follow(source, policies)
+            with contextlib.suppress(IssuerError, OSError):  # the folder changed again: the next turn reads it
+                mirror(source, box.settings.policies_folder, providers.issuer_of)
+                providers.follow(source, policies)
         tell(policies, findings)
 
 
 def write_samples(folder: Path) -> Path:
-    """Write the sample policies, as an author has his own, and return their folder."""
+    """Write the sample policies as an author's folder, and return it."""
     files.make_folder(folder)
     for path in (*SAMPLE_POLICIES.glob("*.yaml"), ACCOUNTS):
         text = PROVIDERS.encode() if path.name == PROVIDERS_FILE else files.read(path, MAX_BYTES)

@@ -1,7 +1,7 @@
-"""A local OIDC provider, shaped like GitHub Actions', for `issuer dev`, `issuer demo` and the tests. Never production.
+"""A local OIDC provider like that of GitHub Actions, for `issuer dev`, `issuer demo` and tests, never for production.
 
-It publishes discovery and key set, and mints a token for anyone who has its request token, as a runner's endpoint does.
-Its keys are made when it starts. `sign` and `answers` let a test be a hostile provider.
+It publishes discovery and key set, and mints tokens for callers with its request token, like a runner's endpoint. Its
+keys are made when it starts. With `sign` and `answers`, a test can make it hostile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,11 +28,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from msgspec import UNSET, Struct
 
-# They sign with `cryptography` alone: what the provider gives `jose` to verify is not `jose`'s own work.
+# The keys sign with `cryptography` alone, so that the tests of `jose` do not verify `jose`'s own signatures.
 
 
 class ProviderKey(Struct, frozen=True):
-    """A key that signs: its JWS algorithm, its kid, the raw JWS signature of a signing input, and its public JWK."""
+    """A signing key: its JWS algorithm, its kid, the function that returns a raw JWS signature, and its public JWK."""
 
     alg: str
     kid: str
@@ -42,7 +41,7 @@ class ProviderKey(Struct, frozen=True):
 
 
 _DIGESTS = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
-_CURVES: dict[str, tuple[ec.EllipticCurve, str, int]] = {  # RFC 7518 3.4, with the octets of a coordinate
+_CURVES: dict[str, tuple[ec.EllipticCurve, str, int]] = {  # RFC 7518 3.4, with the bytes of a coordinate
     "256": (ec.SECP256R1(), "P-256", 32),
     "384": (ec.SECP384R1(), "P-384", 48),
     "512": (ec.SECP521R1(), "P-521", 66),
@@ -50,8 +49,8 @@ _CURVES: dict[str, tuple[ec.EllipticCurve, str, int]] = {  # RFC 7518 3.4, with 
 
 
 def make_key(alg: str) -> ProviderKey:
-    """Make a key for RS, PS or ES with 256, 384 or 512 (RFC 7518 3.3 to 3.5), or EdDSA (RFC 8037). An RSA key has 2048
-    bits and takes about 0.1 s."""
+    """Return a new key for RS, PS or ES with 256, 384 or 512 (RFC 7518 3.3 to 3.5), or for EdDSA (RFC 8037). An RSA key
+    has 2048 bits and takes about 0.1 s."""
     signature, jwk = _ed25519() if alg == "EdDSA" else _ecdsa(alg[2:]) if alg[:2] == "ES" else _rsa(alg)
     kid = secrets.token_hex(16)
     return ProviderKey(alg, kid, signature, {**jwk, "alg": alg, "kid": kid, "use": "sig"})
@@ -88,7 +87,7 @@ def _ed25519() -> _Pair:
 
 
 def base64url(raw: bytes) -> str:
-    """Encode without padding (RFC 7515 section 2)."""
+    """Return the base64url form without padding (RFC 7515 section 2)."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
@@ -100,17 +99,17 @@ DISCOVERY_PATH = "/.well-known/openid-configuration"
 KEY_SET_PATH = "/.well-known/jwks"
 TOKEN_PATH = "/token"  # noqa: S105  (a path)
 TOKEN_TTL_S = 300  # as GitHub's
-# Where a GitHub runner tells a job to ask for its identity token, and what it must bring.
+# The variables in which a GitHub runner gives a job the URL of its token endpoint, and the token for it.
 REQUEST_URL = "ACTIONS_ID_TOKEN_REQUEST_URL"
 REQUEST_TOKEN = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"  # noqa: S105  (the name of a variable)
 
-# The identity that the sample registration knows.
+# The identity of the sample registration.
 OWNER = "example-org"
 OWNER_ID = "600000001"
 REPOSITORY = f"{OWNER}/inspect-evals"
 REPOSITORY_ID = "700000001"
 REF = "refs/heads/main"
-SHA = hashlib.sha1(REPOSITORY.encode(), usedforsecurity=False).hexdigest()  # a commit's form
+SHA = hashlib.sha1(REPOSITORY.encode(), usedforsecurity=False).hexdigest()  # looks like a commit
 WORKFLOW_REF = f"{REPOSITORY}/.github/workflows/evaluate.yml@{REF}"
 ENVIRONMENT = "release"
 
@@ -118,9 +117,12 @@ Responder = Callable[["Exchange"], None]
 
 
 class LocalProvider:
-    """`with LocalProvider() as provider:` serves on 127.0.0.1, on a port that the system chooses, from a daemon thread.
-    `clock` gives Unix seconds. `tls` makes it an https provider, and `host` the name in its URL. `answers` replaces
-    what a path answers, `requests` counts by path, `connections` counts what was accepted at all."""
+    """A provider that serves from a daemon thread on 127.0.0.1, on a port that the system chooses.
+
+    `with LocalProvider() as provider:` starts it. `clock` returns Unix seconds. `tls` makes it an https provider, and
+    `host` is the name in its URL. `answers` replaces the answers by path, `requests` counts requests by path,
+    `connections` counts accepted connections.
+    """
 
     def __init__(
         self, *, clock: Callable[[], float] = time.time, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
@@ -142,9 +144,7 @@ class LocalProvider:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.closing.set()
         self._server.shutdown()
         self._server.server_close()
@@ -152,12 +152,12 @@ class LocalProvider:
 
     @property
     def connections(self) -> int:
-        """How many connections were accepted."""
+        """The number of accepted connections."""
         return self._server.accepted
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which a job on a GitHub runner, and so the package `id`, finds its token endpoint."""
+        """The variables in which a GitHub job, and the package `id`, finds its token endpoint."""
         return {
             "GITHUB_ACTIONS": "true",
             REQUEST_URL: f"{self.issuer}{TOKEN_PATH}?api-version=2.0",
@@ -165,11 +165,11 @@ class LocalProvider:
         }
 
     def claims(self, **overrides: Any) -> dict[str, Any]:
-        """Return the claims of a fresh token of the sample registration; an override of `UNSET` leaves a claim out."""
+        """Return the claims of a fresh token of the sample registration. An override with `UNSET` removes a claim."""
         now = int(self._clock())
         claims = {
             "iss": self.issuer,
-            # The format for repositories made, renamed or moved since 2026-07-15.
+            # The format for repositories that were made, renamed or moved since 2026-07-15.
             "sub": f"repo:{OWNER}@{OWNER_ID}/{REPOSITORY.split('/')[1]}@{REPOSITORY_ID}:environment:{ENVIRONMENT}",
             "aud": f"https://github.com/{OWNER}", "jti": str(uuid.uuid4()),
             "iat": now, "nbf": now - 600, "exp": now + TOKEN_TTL_S,  # as GitHub's
@@ -184,7 +184,7 @@ class LocalProvider:
         return {name: value for name, value in {**claims, **overrides}.items() if value is not UNSET}
 
     def token(self, audience: object, *, alg: str = "RS256", **overrides: Any) -> str:
-        """Mint a token for an audience; `alg` is RS256 or ES256, `overrides` are as those of `claims`."""
+        """Mint a token for an audience. `alg` is RS256 or ES256; `overrides` are those of `claims`."""
         key = {"RS256": self.rs256, "ES256": self.es256}[alg]
         header = {"typ": "JWT", "alg": key.alg, "kid": key.kid, "x5t": base64url(bytes.fromhex(SHA))}
         return self.sign(header, self.claims(aud=audience, **overrides), key)
@@ -192,18 +192,18 @@ class LocalProvider:
     def sign(
         self, header: Mapping[str, Any] | bytes, payload: Mapping[str, Any] | bytes, key: ProviderKey | None = None
     ) -> str:
-        """Sign any header and payload, well-formed or not, with the RS256 key by default."""
+        """Return the signed JWT of any header and payload, well-formed or not; the default key is RS256."""
         parts = (part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, payload))
         signing_input = ".".join(map(base64url, parts))
         return f"{signing_input}.{base64url((key or self.rs256).signature(signing_input.encode()))}"
 
     def rotate(self) -> None:
-        """Take the published keys away and sign with new ones."""
+        """Replace the published keys by new ones."""
         self.rs256, self.es256 = make_key("RS256"), make_key("ES256")
         self.published = [self.rs256, self.es256]
 
     def discovery(self) -> dict[str, Any]:
-        """Return the discovery document (OpenID Connect Discovery 1.0, section 3), with GitHub's members."""
+        """Return the discovery document (OpenID Connect Discovery 1.0, section 3) with GitHub's members."""
         return {
             "issuer": self.issuer, "jwks_uri": self.issuer + KEY_SET_PATH, "scopes_supported": ["openid"],
             "subject_types_supported": ["public", "pairwise"], "response_types_supported": ["id_token"],
@@ -232,7 +232,7 @@ class LocalProvider:
             exchange.reply(404, {"message": "Not found"})
 
     def admits(self, exchange: Exchange) -> bool:
-        """Say whether who asks has the request token; who has not is told so."""
+        """Return whether the caller has the request token; if not, answer 401."""
         scheme, _, credential = exchange.headers.get("Authorization", "").partition(" ")
         known = hmac.compare_digest(credential.encode(), self.request_token.encode())
         if scheme.lower() != "bearer" or not known:
@@ -249,18 +249,18 @@ class LocalProvider:
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """One connection's requests and their answers. Silent: a demo's screen is not its log."""
+    """The requests of one connection and their answers. It prints nothing, to keep the screen of a demo clean."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # a body that waits for the acknowledgement of its headers costs 40 ms
+    disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
     server: ProviderServer
 
     def do_GET(self) -> None:
-        """Answer as the provider does."""
+        """Answer for the provider."""
         self.server.provider.answer(self)
 
     def reply(self, status: int, body: Mapping[str, Any] | bytes, **headers: str) -> None:
-        """Send one whole answer; `_` in a header's name is sent as `-`."""
+        """Send a complete answer; `_` in a header's name becomes `-`."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content_Type": "application/json", "Content_Length": str(len(raw)), **headers}
         self.send_response(status)
@@ -270,11 +270,11 @@ class Exchange(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 class ProviderServer(ThreadingHTTPServer):
-    """Counts connections, and ends those that are still open when it closes."""
+    """A server that counts connections, and closes the open ones when it closes."""
 
     daemon_threads = True
 
@@ -283,7 +283,7 @@ class ProviderServer(ThreadingHTTPServer):
         self.provider = provider
         self.accepted = 0
         self._open: set[socket.socket] = set()
-        if tls is not None:  # the handshake happens in the connection's own thread, at its first read
+        if tls is not None:  # the handshake happens in the connection's thread, at its first read
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -306,4 +306,4 @@ class ProviderServer(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that hangs up in the middle is one of the things to be tested."""
+        """Print nothing, because tests have clients that close a connection early."""

@@ -1,4 +1,4 @@
-"""A throw-away issuer in one folder: a fresh key, the sample policies, and a local identity provider."""
+"""A throw-away issuer in a temporary folder: a fresh key, the sample policies, and a local identity provider."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from issuer.service.settings.model import EMBEDDED, VARIABLES, Keys, Listen, Set
 from issuer.service.signing.keyring import generate
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH
 
-# The sample policies: package data of an installed wheel, the top-level folder of a checkout.
+# The sample policies: package data in an installed wheel, a top-level folder in a checkout.
 SAMPLE_POLICIES = next(
     folder for folder in (Path(__file__).parent / "policies", Path(__file__).parents[2] / "policies") if folder.is_dir()
 )
-# The witness policy of a sandbox (c2sp.org/tlog-policy): its log, and no witness.
+# The witness policy of a sandbox (c2sp.org/tlog-policy): its log, without witnesses.
 LOG_POLICY = "log-policy.txt"
 SAMPLE_RUN = Path(__file__).parent / "runs" / "gsm8k_mini_inspect_ai.json"
 AUDIENCE = "https://huggingface.co"
-# What `POST /verify` of a sandbox judges by: itself.
+# The trust of a sandbox's `POST /verify`: the sandbox itself.
 TRUST = """version: 1
 audience: "{audience}"
 issuers:
@@ -52,7 +52,7 @@ class Sandbox(Struct, frozen=True):
 
 @contextlib.contextmanager
 def sandbox(port: int = 0) -> Iterator[Sandbox]:
-    """Make a sandbox, and remove it afterwards. `port` 0 takes a free one."""
+    """Make a sandbox, and remove it afterwards. `port` 0 means any free port."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_clean_up_on_signals())
         _sweep(Path(tempfile.gettempdir()))
@@ -71,22 +71,21 @@ def sandbox(port: int = 0) -> Iterator[Sandbox]:
 
 
 _PREFIX = "issuer-sandbox-"
-_NEW_S = 60  # so long one may have no lock yet
+_NEW_S = 60  # a younger sandbox may not have its lock yet
 
 
 def _sweep(place: Path) -> None:
-    """Remove this user's sandboxes that were killed: nobody holds their lock. They have private keys."""
+    """Remove this user's killed sandboxes, which contain private keys. Their locks are free."""
     for folder in place.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            found = folder.lstat()
-            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _NEW_S:
+            status = folder.lstat()
+            if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _NEW_S:
                 with files.folder_locked(folder, wait_s=0):
                     shutil.rmtree(folder, ignore_errors=True)
 
 
 def begin_log(settings: Settings, folder: Path) -> Settings:
-    """Begin a transparency log under an origin that was never used, and write the policy of who trusts it. Returns the
-    settings with the log."""
+    """Create a transparency log with a new origin and a policy file for it. Return the settings with the log."""
     settings = changed(
         settings,
         log_origin=f"{settings.url.removeprefix('http://')}/log/{secrets.token_hex(4)}",
@@ -104,9 +103,9 @@ def begin_log(settings: Settings, folder: Path) -> Settings:
 
 @contextlib.contextmanager
 def _clean_up_on_signals() -> Iterator[None]:
-    """Make a signal end the block as an exception does, so that keys, folders and children go; a second one waits."""
+    """Turn a signal into an exception, to remove keys, folders and children. Further signals are ignored meanwhile."""
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
 
@@ -130,14 +129,14 @@ def settings_for(folder: Path, port: int) -> Settings:
         policies=str(folder / "policies"),
         data=str(folder / "data"),
         keys=Keys(folder=str(folder / "keys")),
-        store=Store(url=EMBEDDED, epoch_leeway_s=0),  # the only provider shares this machine's clock
+        store=Store(url=EMBEDDED, epoch_leeway_s=0),  # the only provider uses this machine's clock
         listen=Listen(port=port),
         development=True,
     )
 
 
 def write_policies(folder: Path, provider_issuer: str) -> None:
-    """Copy the sample policies, with the local provider in the place of GitHub Actions."""
+    """Copy the sample policies, with the local provider in place of GitHub Actions."""
     files.make_folder(folder)
     for path in SAMPLE_POLICIES.glob("*.yaml"):
         if path.name != "providers.yaml":
@@ -154,8 +153,7 @@ def free_port() -> int:
     """Return a TCP port on loopback that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Formats, each read strictly and known in one place: JSON, YAML, JCS (RFC 8785), JOSE (RFC 7515, 7517, 7638). Pure.
+"""Strict readers and writers of JSON, YAML, JCS (RFC 8785) and JOSE (RFC 7515, 7517, 7638), one file for each. Pure.
 
-Knows bytes and grammar, and refuses what two readers could understand differently (contract sections 2 and 3).
+They know bytes and grammar, and refuse any text that two readers could understand differently (contract 2 and 3).
 """

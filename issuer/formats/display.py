@@ -1,7 +1,7 @@
-"""Values and other parties' text as people see them: in messages, CSV (RFC 4180) and Markdown (CommonMark 0.31). Pure.
+"""Safe display of untrusted text and values in messages, CSV (RFC 4180) and Markdown (CommonMark 0.31). Pure.
 
-No spreadsheet computes a CSV cell. Text is only in code spans and blocks of Markdown, so that no part of it is a link,
-a mention, HTML or the end of a table's cell (GFM 4.10).
+A spreadsheet must not compute a cell. Untrusted text in Markdown is always in a code span or code block, so it cannot
+become a link, a mention or HTML, or end a table's cell (GFM 4.10).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 def csv_table(rows: Iterable[Iterable[str]]) -> str:
-    """Write rows of cells. A text that a spreadsheet would compute begins with `'`; numbers stay as they are."""
+    """Write rows of cells as CSV. Put `'` before text that a spreadsheet would compute, but not before numbers."""
     written = _Lines()
     csv.writer(written, lineterminator="\n").writerows([_cell(cell) for cell in row] for row in rows)
     return "".join(written)
@@ -26,21 +26,17 @@ class _Lines(list[str]):
 
 
 def _cell(text: str) -> str:
-    """Make a cell no formula: a spreadsheet computes what begins with one of these signs, also where it ends cells at
-    semicolons, as in half of Europe."""
-    return text if _is_number(text) else _FORMULA.sub(r"\1'", text)
+    is_number = text.isascii() and text.lstrip("-").replace(".", "", 1).replace("e-", "", 1).isdigit()
+    return text if is_number else _FORMULA.sub(r"\1'", text)
 
 
-# Full-width ones count in East Asia.
+# The signs that begin a formula, and their full-width forms, which spreadsheets in East Asia accept. A semicolon begins
+# a new cell in the locales of half of Europe.
 _FORMULA = re.compile(r"(^|;[\s\"]*)(?=[=+\-@\uff0b\uff0d\uff1d\uff20])")
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.lstrip("-").replace(".", "", 1).replace("e-", "", 1).isdigit()
-
-
 def code_span(text: str) -> str:
-    """Write a text as a code span on one line (CommonMark 6.1). A blank text gives "": there is no empty span."""
+    """Write text as a code span on one line (CommonMark 6.1). Return "" for blank text: a span cannot be empty."""
     line = " ".join(text.split())
     if not line:
         return ""
@@ -50,13 +46,13 @@ def code_span(text: str) -> str:
 
 
 def fenced_code(text: str, language: str = "") -> str:
-    """Write a text as a fenced code block (CommonMark 4.5)."""
+    """Write text as a fenced code block (CommonMark 4.5)."""
     ticks = "`" * max(3, max(map(len, re.findall("`+", text)), default=0) + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"
 
 
 def markdown_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Write a table of cells that are Markdown on one line each. A pipe ends no cell, in a code span neither."""
+    """Write a Markdown table. Each cell is one line of Markdown. Pipes in cells are escaped, also in code spans."""
     names = list(head)
     lines = (names, ["---"] * len(names), *rows)
     return "\n".join("|" + "".join(f" {_PIPE.sub(_escaped, cell)} |" for cell in line) for line in lines)
@@ -65,17 +61,17 @@ def markdown_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 _PIPE = re.compile(r"(?<!\\)\\*\|")
 
 
-def _escaped(found: re.Match[str]) -> str:
-    """Write a pipe behind an odd number of backslashes: GFM does not say whether two of them are one, and where they
-    are, an even number ends the cell."""
-    return ("\\" if len(found[0]) % 2 else "\\\\") + found[0]
+def _escaped(pipe: re.Match[str]) -> str:
+    """Put an odd number of backslashes before a pipe. GFM does not say whether two backslashes are an escaped one: if
+    they are, a pipe after an even number ends the cell."""
+    return ("\\" if len(pipe[0]) % 2 else "\\\\") + pipe[0]
 
 
 MAX_CHARS = 200
 
 
 def show_value(value: object) -> str:
-    """Show a claim's value to the caller whose claim it is, shortened."""
+    """Return a claim's value as text of at most about 200 characters. Show it only to the caller who sent the claim."""
     if value is None:
         return "absent"
     text = show_typed(value)
@@ -83,7 +79,7 @@ def show_value(value: object) -> str:
 
 
 def show_typed(value: object) -> str:
-    """Show a value so that the number 1 and the text "1", which never match, do not look alike."""
+    """Return a value as text that shows its type: the number 1 and the text "1" never match, so they look different."""
     if isinstance(value, str):
         return value
     kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "structure"
@@ -91,5 +87,5 @@ def show_typed(value: object) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape what is not seen, or turns what is: control characters, line ends, marks of direction."""
+    """Escape characters that are invisible or change other text: controls, line ends, direction marks."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

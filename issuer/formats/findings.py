@@ -1,4 +1,4 @@
-"""The findings of checks: of policy files, each at its place, and of a diagnosis, a line each. Pure."""
+"""The results of checks: findings in policy files, each with its place, and the lines of a diagnosis. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Verdict = Literal["pass", "warning", "FAIL"]
 
 
 class Line(Struct, frozen=True):
-    """One thing that was looked at. What did not pass has the `next` step; a FAIL has its error, and that its code."""
+    """One line of a diagnosis. A warning and a FAIL have the `next` step for the reader; a FAIL also has its error."""
 
     name: str
     verdict: Verdict
@@ -25,17 +25,17 @@ class Line(Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """The code of what failed; "" where nothing did."""
+        """The code of the error, or "" without an error."""
         return "" if self.error is None else str(self.error.code)
 
 
 def failed(name: str, error: IssuerError, *, detail: str = "", step: str = "") -> Line:
-    """Return the line of an error; without a `step` of its own the remedy of its code is the next one."""
+    """Return the line for an error. Without a `step`, the next step is the remedy of the error's code."""
     return Line(name, "FAIL", detail or error.detail, step or error.code.meaning.remedy, error)
 
 
 def looked(name: str, look: Callable[[], str], *, step: str = "") -> Line:
-    """Return the line of a look, which returns what is well, or raises what is not: an IssuerError or OSError."""
+    """Return the line for one check. `look` returns a detail, or raises IssuerError or OSError if the check fails."""
     try:
         return Line(name, "pass", look())
     except InputError as error:
@@ -47,17 +47,18 @@ def looked(name: str, look: Callable[[], str], *, step: str = "") -> Line:
 
 
 def surviving(name: str, lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines of a look. What ends it is its last line, whatever that is, and hides no look after it: of what
-    nobody foresaw the kind alone is said, for its text may show a secret."""
+    """Yield the lines of a check. An exception becomes its last line, so that later checks still run. The line for an
+    unexpected exception has only the type: the text may contain a secret."""
     try:
         yield from lines
     except IssuerError as error:
         yield failed(name, error)
     except OSError as error:
         yield failed(name, _of_machine(error))
-    except Exception as error:  # noqa: BLE001 (a look that fails is a finding)
-        detail = f"this look ended by a fault of ours: {type(error).__name__}"
-        yield failed(name, SetupError(Code.INTERNAL, detail), step="Report it, with `issuer --version`.")
+    except Exception as error:  # noqa: BLE001 (a check that fails is a finding)
+        detail = f"this check failed because of a bug in the issuer: {type(error).__name__}"
+        step = "Report the bug, with the output of `issuer --version`."
+        yield failed(name, SetupError(Code.INTERNAL, detail), step=step)
 
 
 def _of_machine(error: OSError) -> SetupError:
@@ -69,16 +70,16 @@ T = TypeVar("T")
 
 
 class Findings:
-    """Collects what the rules of policy files find. An error makes the directory unusable, a warning only doubtful."""
+    """A collector of findings in policy files. One error makes the directory unusable; a warning does not."""
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
+        self._findings: list[Finding] = []
         self._broken: set[str] = set()
 
     def demand(
         self, document: Document, pointer: str, condition: object, rule: str, code: Code = Code.FILE_RULE
     ) -> bool:
-        """Record an error at `pointer` unless the condition holds; return whether it does."""
+        """Record an error at `pointer` unless the condition holds; return whether it holds."""
         if not condition:
             self._add(Finding(code, document.place(pointer), rule, pointer))
         return bool(condition)
@@ -92,7 +93,7 @@ class Findings:
         self._add(error.finding)
 
     def convert(self, document: Document, kind: type[T]) -> T | None:
-        """Turn a whole document into a typed value; None after recording every misfit."""
+        """Convert a whole document to a typed value. If it does not fit, record every misfit and return None."""
         try:
             return document.convert(kind)
         except InputError:
@@ -101,15 +102,15 @@ class Findings:
             return None
 
     def _add(self, finding: Finding) -> None:
-        self._found.append(finding)
+        self._findings.append(finding)
         if finding.severity == "error":
             self._broken.add(finding.place.file)
 
     @property
     def broken(self) -> Set[str]:
-        """The names of the files with an error."""
+        """The names of the files that have an error."""
         return self._broken
 
     def in_order(self) -> tuple[Finding, ...]:
         """Return all findings, by file, line and column."""
-        return tuple(sorted(self._found, key=lambda f: (f.place.file, f.place.line, f.place.column)))
+        return tuple(sorted(self._findings, key=lambda f: (f.place.file, f.place.line, f.place.column)))

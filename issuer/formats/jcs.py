@@ -1,8 +1,8 @@
-"""RFC 8785 canonical bytes and the digests over them. The only file that knows how.
+"""Canonical JSON bytes (RFC 8785, JCS) and SHA-256 digests over them.
 
-msgspec's sorted encoder writes the same bytes as RFC 8785 where every key is ASCII, whole floats are written as
-integers and other floats lie between 1e-5 and 2^53: nearly every document here, at a tenth of the cost. Any other part
-of a value goes to the rfc8785 package, which is also the oracle of the property test.
+msgspec's sorted encoder writes RFC 8785 bytes if every key is ASCII, whole floats are converted to integers and other
+floats are between 1e-5 and 2^53. That holds for nearly every document here, at a tenth of the cost. The rfc8785 package
+writes the other parts of a value, and is the oracle of the property test.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER
 
 # A value that `plain` has returned.
 Plain = NewType("Plain", object)
-# What may be put together from plain values, and from bytes that are canonical already, without another walk; the names
-# of a map must be in ASCII.
+# Plain values and canonical bytes may be combined without another walk. The names of a map must be ASCII.
 Encodable: TypeAlias = "Plain | msgspec.Raw | str | Sequence[Encodable] | Mapping[str, Encodable]"
 
 # Writes the RFC 8785 bytes of plain values.
@@ -28,12 +27,12 @@ encode: Callable[[Encodable], bytes] = msgspec.json.Encoder(order="sorted").enco
 
 
 def written(value: Encodable) -> msgspec.Raw:
-    """Return the value as it is written now, for `encode` to copy where it is a part of several others."""
+    """Return the encoded value, which `encode` copies. Use it for a part of several values."""
     return msgspec.Raw(encode(value))
 
 
 def canonical(value: JSON) -> bytes:
-    """Return the RFC 8785 bytes. Raises ValueError for values without them: NaN, huge integers, lone surrogates."""
+    """Return the RFC 8785 bytes. Raises ValueError for values that have none: NaN, huge integers, lone surrogates."""
     return encode(plain(value))
 
 
@@ -48,8 +47,8 @@ def digest_of_bytes(raw: bytes) -> str:
 
 
 def plain(value: JSON) -> Plain:
-    """Return the value for `encode`, so that a value that is digested, stored and signed in turn is walked only once.
-    Raises ValueError as `canonical` does, except for lone surrogates."""
+    """Return the value in the form that `encode` takes. A value that is digested, stored and signed needs this walk
+    only once. Raises ValueError as `canonical` does, except for lone surrogates."""
     walked: Plain = _plain(value)
     return walked
 
@@ -66,9 +65,9 @@ def _plain(value: Any) -> Any:
         return _plain_members(value)
     if kind is list or kind is tuple:
         return [_plain(item) for item in value]
-    if isinstance(value, Mapping):  # last: to ask the ABC takes longer than all the rest
+    if isinstance(value, Mapping):  # last: the ABC's check takes longer than all the others
         return _plain_members(value)
-    return _write_by_reference(value)  # text of an enumeration, bytes, a set: iterated, they would pass for lists
+    return _write_by_reference(value)  # it refuses bytes and sets, which iteration would turn into lists
 
 
 def _plain_members(members: Mapping[str, JSON]) -> Any:
@@ -77,7 +76,7 @@ def _plain_members(members: Mapping[str, JSON]) -> Any:
             return _write_by_reference(members)
     except TypeError:
         return _write_by_reference(members)  # a key that is not text
-    # Most members are text, which is plain as it is: not calling for them halves the walk.
+    # Most members are text, which is plain already. Without a call for each, the walk takes half the time.
     return {name: item if type(item) is str else _plain(item) for name, item in members.items()}
 
 
@@ -90,7 +89,7 @@ def _plain_float(value: float) -> Any:
 
 
 def _small(value: float) -> str:
-    """Write a fraction as ECMAScript does, with the digits that Python finds: the reference takes 8 us for each."""
+    """Write a small fraction as ECMAScript does, with the digits of `repr`. The reference takes 8 us for each."""
     text = repr(value)
     if abs(value) >= 1e-6:
         return format(Decimal(text), "f")
@@ -99,5 +98,4 @@ def _small(value: float) -> str:
 
 
 def _write_by_reference(value: JSON) -> msgspec.Raw:
-    """Return the bytes that the reference package writes, to be copied as they are."""
     return msgspec.Raw(rfc8785.dumps(value))

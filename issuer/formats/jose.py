@@ -1,8 +1,7 @@
 """Compact JWS, keys and key sets (RFC 7515, 7517, 7518, 7638, 8037, 8725). Pure; the only file that imports jwt.
 
-PyJWT's algorithm objects do the signature arithmetic, and nothing else of PyJWT is used: it accepts duplicate members,
-padded signatures, weak RSA keys and low-order Ed25519 points (SECURITY.md). `parse_compact` is the only reader of
-tokens, `parse_key_set` the only judge of keys.
+Of PyJWT, only the signature arithmetic is used: the rest accepts duplicate members, padded signatures, weak RSA keys
+and low-order Ed25519 points (SECURITY.md). `parse_compact` reads every token, `parse_key` every key.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, loads
 from issuer.formats.weak_keys import is_good_point, is_roca
 
-# PyJWT 2.15 knows no other name; RFC 9864 renames it `Ed25519`. Verifiers take both, on an Ed25519 key only.
+# PyJWT 2.15 knows only this name; RFC 9864 renames it `Ed25519`. We verify both names, with an Ed25519 key only.
 EDDSA: Final = "EdDSA"
 EDDSA_NAMES: Final = frozenset({"EdDSA", "Ed25519"})
 TOKEN_TYPE: Final = "eval-verify+jwt"  # noqa: S105  (a media type)
@@ -37,16 +36,16 @@ MAX_KEY_SET_BYTES = 256 * 1024
 MAX_KEYS = 64
 
 _ALGORITHMS = get_default_algorithms()
-# Characters of the other base64 alphabet, and padding, become a character of none.
+# Padding and the characters of the standard base64 alphabet become `!`, which is in neither alphabet.
 _TO_BASE64 = bytes.maketrans(b"-_+/=", b"+/!!!")
 _PADDING = (b"", b"===", b"==", b"=")  # by length modulo 4
-KID = re.compile(r"[\x21-\x7e]{1,256}")  # of any key that may verify
+KID = re.compile(r"[\x21-\x7e]{1,256}")
 
 # -- compact JWS ------------------------------------------------------------------------------------------------------
 
 
 class UnverifiedJws(Struct, frozen=True):
-    """A well-formed compact JWS. Nothing in it is true before its signature has been verified."""
+    """A well-formed compact JWS. Do not trust any part of it until the signature has been verified."""
 
     header: Mapping[str, JSON]
     unverified_payload: bytes
@@ -55,15 +54,14 @@ class UnverifiedJws(Struct, frozen=True):
 
 
 def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws:
-    """Take a compact JWS apart (RFC 7515 7.1): size, alphabet, canonical base64url, a header object without duplicates.
-    Raises FormatError(`jws.malformed`). The caller must still judge every header member, the payload and the
-    signature."""
+    """Split a compact JWS (RFC 7515 7.1) of canonical base64url, with a header without duplicate members. Raises
+    FormatError(`jws.malformed`). The caller must check each header member, the payload and the signature."""
     if len(token) > max_bytes:
         raise _malformed(f"longer than {max_bytes} bytes")
     head, _, rest = token.partition(".")
     payload, dot, signature = rest.partition(".")
     if not dot or "." in signature:
-        raise _malformed(f"{token.count('.') + 1} segments where a signed JWT has 3")
+        raise _malformed(f"{token.count('.') + 1} segments; a signed JWT has 3")
     if len(head) > MAX_HEADER_BYTES:
         raise _malformed(f"a header longer than {MAX_HEADER_BYTES} bytes")
     parts = _header_of(head), base64url_decode(payload), base64url_decode(signature)
@@ -72,7 +70,7 @@ def parse_compact(token: str, max_bytes: int = MAX_TOKEN_BYTES) -> UnverifiedJws
 
 @lru_cache(64)
 def _header_of(segment: str) -> Mapping[str, JSON]:
-    """Read a header. All tokens under one key have the same; a flood of others only makes this slower."""
+    """Read a header. All tokens of one key have the same header; a flood of other headers only empties the cache."""
     raw = base64url_decode(segment)
     try:
         header = loads(raw, max_bytes=MAX_HEADER_BYTES, max_depth=8)
@@ -84,15 +82,15 @@ def _header_of(segment: str) -> Mapping[str, JSON]:
 
 
 def base64url_decode(segment: str) -> bytes:
-    """Decode unpadded base64url (RFC 7515 section 2) in its one canonical spelling. Raises FormatError."""
+    """Decode unpadded, canonical base64url (RFC 7515 section 2). Raises FormatError."""
     try:
         base64 = segment.encode("ascii").translate(_TO_BASE64) + _PADDING[len(segment) % 4]
         raw = binascii.a2b_base64(base64)
     except ValueError:
-        raise _malformed("a segment that is not base64url, or whose length no such text has") from None
-    # The decoder skips junk and accepts non-zero trailing bits: other spellings of the same bytes.
+        raise _malformed("a segment is not base64url, or has an impossible length") from None
+    # The decoder skips junk and accepts non-zero trailing bits, so several texts decode to the same bytes.
     if not segment or binascii.b2a_base64(raw, newline=False) != base64:
-        raise _malformed("a segment that is empty, or not the canonical base64url of its bytes")
+        raise _malformed("a segment is empty, or is not the canonical base64url of its bytes")
     return raw
 
 
@@ -102,18 +100,18 @@ def base64url_encode(raw: bytes) -> str:
 
 
 def segment(raw: bytes) -> bytes:
-    """Do the same for a part of a JWS, which is bytes."""
-    # `replace` looks for 16 bytes at once, `translate` looks each of them up.
+    """Encode as unpadded base64url, in bytes."""
+    # `replace` searches 16 bytes at once; `translate` looks up each byte.
     return binascii.b2a_base64(raw, newline=False).replace(b"+", b"-").replace(b"/", b"_").rstrip(b"=")
 
 
 def signing_input(header: Mapping[str, JSON], payload: bytes) -> bytes:
-    """Return the JWS signing input (RFC 7515 5.1) over the canonical header and the payload bytes as they are."""
+    """Return the JWS signing input (RFC 7515 5.1) of a header, which is written canonically, and payload bytes."""
     return signing_input_of(segment(jcs.canonical(header)), payload)
 
 
 def signing_input_of(header: bytes, payload: bytes) -> bytes:
-    """Return the JWS signing input (RFC 7515 5.1) over the segment of a header and the payload bytes."""
+    """Return the JWS signing input (RFC 7515 5.1) of an encoded header and payload bytes."""
     return header + b"." + segment(payload)
 
 
@@ -133,14 +131,14 @@ PublicKey: TypeAlias = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey | rs
 
 
 class Key(Struct, frozen=True):
-    """A public key that may verify: `algorithms` are the JWS names that it fits and is meant for."""
+    """A public key that may verify. `algorithms` are the JWS names that its type and its `alg` member allow."""
 
     kid: str
     algorithms: frozenset[str]
     public: PublicKey
 
     def verifies(self, algorithm: str, signed_input: bytes, signature: bytes) -> bool:
-        """Check a signature. False for a wrong one, and for an algorithm that is not this key's."""
+        """Say whether a signature is valid. False also for an algorithm that this key does not allow."""
         if algorithm not in self.algorithms:
             return False
         name = EDDSA if algorithm in EDDSA_NAMES else algorithm
@@ -148,20 +146,20 @@ class Key(Struct, frozen=True):
 
 
 class KeySet(Struct, frozen=True):
-    """The usable keys of a JWK set by kid, all of the right form, and the number of skipped members."""
+    """The usable keys of a JWK set by kid, and the number of members that were skipped."""
 
     keys: dict[str, Key]
     skipped: int
 
     def get(self, kid: object) -> Key | None:
-        """Look up a kid; None for anything that is not text."""
+        """Return the key of a kid. None if there is no such key, or if the kid is not text."""
         return self.keys.get(kid) if isinstance(kid, str) else None
 
 
 def parse_key_set(raw: bytes) -> KeySet:
-    """Read a JWK set (RFC 7517 section 5) of at most 256 KiB and 64 keys. Unusable keys are skipped: private or
-    symmetric, for encryption, weak, of the ROCA flaw, off their curve, of low order, without a kid; of two keys with
-    one kid, both. Raises FormatError where the set itself is malformed."""
+    """Read a JWK set (RFC 7517 section 5) of at most 256 KiB and 64 keys. Skip unusable keys: private or symmetric,
+    for encryption, weak, with the ROCA flaw, off their curve, of low order or without a kid. Skip all keys that share
+    one kid. Raises FormatError if the set itself is malformed."""
     value = loads(raw, max_bytes=MAX_KEY_SET_BYTES, max_depth=8, number=_any_number)
     members = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(members, list):
@@ -175,14 +173,14 @@ def parse_key_set(raw: bytes) -> KeySet:
 
 
 def _any_number(text: str) -> float:
-    """Read a number beside the keys, where its size does no harm; NaN and Infinity are not JSON."""
+    """Read a number of any size: only ignored members of a key set are numbers. NaN and Infinity are refused."""
     if not text[-1].isdigit():
-        raise ValueError("no JSON number")
+        raise ValueError("not a JSON number")
     return float(text)
 
 
 def parse_key(jwk: JSON) -> Key | None:
-    """Read one JWK (RFC 7517, 7518 section 6, 8037); None for one that must not verify anything."""
+    """Read one JWK (RFC 7517, 7518 section 6, 8037). None if the key must not verify anything."""
     if not isinstance(jwk, Mapping) or not _may_verify(jwk):
         return None
     try:
@@ -190,7 +188,7 @@ def parse_key(jwk: JSON) -> Key | None:
     except (ValueError, KeyError, FormatError):
         return None
     if (named := jwk.get("alg")) is not None:
-        algorithms &= EDDSA_NAMES if str(named) in EDDSA_NAMES else {str(named)}  # text, where it may be a list
+        algorithms &= EDDSA_NAMES if str(named) in EDDSA_NAMES else {str(named)}  # str(): a list cannot be hashed
     return Key(str(jwk["kid"]), algorithms, public) if algorithms else None
 
 
@@ -221,11 +219,11 @@ def _octets(jwk: Mapping[str, JSON], member: str) -> bytes:
 
 def _read_rsa(jwk: Mapping[str, JSON]) -> tuple[rsa.RSAPublicKey, frozenset[str]]:
     modulus, exponent = _number(jwk, "n"), _number(jwk, "e")
-    # Small exponents such as 3 make forgery by padding mistakes practical; huge keys make verification expensive.
+    # With small exponents such as 3, mistakes in padding make forgery practical. Huge keys make verification expensive.
     if not 2048 <= modulus.bit_length() <= 8192 or not 65537 <= exponent < 2**32:
         raise ValueError("weak or oversized RSA key")
     if is_roca(modulus):
-        raise ValueError("an RSA key of the ROCA flaw")
+        raise ValueError("an RSA key with the ROCA flaw")
     names = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
     return rsa.RSAPublicNumbers(exponent, modulus).public_key(), names
 
@@ -266,7 +264,7 @@ _READERS: dict[str, Callable[[Mapping[str, JSON]], tuple[PublicKey, frozenset[st
 
 
 def public_jwk(public: ed25519.Ed25519PublicKey) -> dict[str, JSON]:
-    """Return an Ed25519 public key as the JWK to publish; `kid` is its RFC 7638 thumbprint."""
+    """Return an Ed25519 public key as the JWK to publish. Its `kid` is its RFC 7638 thumbprint."""
     point = public.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     members: dict[str, JSON] = {"crv": "Ed25519", "kty": "OKP", "x": base64url_encode(point)}
     return {**members, "alg": EDDSA, "kid": thumbprint(members), "use": "sig"}
@@ -278,11 +276,11 @@ _THUMBPRINT_MEMBERS: dict[str, Sequence[str]] = {
 
 
 def thumbprint(jwk: Mapping[str, JSON]) -> str:
-    """Return the RFC 7638 SHA-256 thumbprint, base64url."""
+    """Return the RFC 7638 SHA-256 thumbprint in base64url."""
     members = {name: jwk[name] for name in _THUMBPRINT_MEMBERS[str(jwk["kty"])]}
     return base64url_encode(hashlib.sha256(jcs.canonical(members)).digest())
 
 
 def sign(private: ed25519.Ed25519PrivateKey, signed_input: bytes) -> bytes:
-    """Sign with Ed25519 (RFC 8037 3.1). Deterministic: the same input gives the same 64 bytes."""
+    """Sign with Ed25519 (RFC 8037 3.1). The same input always gives the same 64 bytes."""
     return _ALGORITHMS[EDDSA].sign(signed_input, private)

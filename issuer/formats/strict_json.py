@@ -1,9 +1,9 @@
-"""A strict JSON reader (RFC 8259, I-JSON of RFC 7493), and typed values out of what it read.
+"""A strict JSON reader (RFC 8259, I-JSON of RFC 7493), with conversion to typed values.
 
-Refuses what parsers disagree about: duplicate members (also in escaped spelling), lone surrogates, NUL, a byte order
-mark, other encodings, NaN, and numbers that a double cannot carry exactly (contract section 2). The standard
-library's C scanner does the reading; its hooks leave a mark where a rule is broken, and only then is the tree walked
-for the place. msgspec reads objects that are clearly good in a third of the time; it alone refuses nothing.
+It refuses everything that parsers disagree about: duplicate members (also in escaped spelling), lone surrogates, NUL, a
+byte order mark, other encodings, NaN, and numbers that a double cannot hold exactly (contract section 2). msgspec reads
+objects that are clearly good, in a third of the time. The standard library's C scanner reads the rest. If a document
+breaks a rule, the scanner's hooks put an error into the tree, and a walk finds its pointer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from issuer.errors import FormatError, InputError, Place
 
 
 class VersionOne(Struct, frozen=True):
-    """What a line of the first version has, whatever else it has."""
+    """The member that every line of version 1 has. Other members are ignored."""
 
     version: Literal[1]
 
@@ -37,9 +37,7 @@ T = TypeVar("T")
 MAX_EXACT_INTEGER = 2**53 - 1
 MAX_SIGNIFICANT_DIGITS = 17
 SHORT_CHARS = 15
-LONGEST = 500  # of a message that quotes
-
-_write = msgspec.json.Encoder().encode
+LONGEST = 500  # characters of a message that quotes the document
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SUSPECT_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -49,13 +47,13 @@ _MANTISSA = re.compile(r"[-+]?([0-9]*)\.?([0-9]*)")
 
 
 def exact_number(text: str) -> int | float:
-    """Read a decimal number as the nearest double, or as an int where it is spelled as one; `-0` becomes 0. Raises
-    ValueError, saying which rule is broken: not finite, over- or underflow, integral beyond 2^53 - 1 in any spelling,
-    more than 17 significant digits (contract section 2)."""
+    """Read a decimal number as an int if it is spelled as one, otherwise as the nearest double; `-0` becomes 0. Raises
+    ValueError with the broken rule: not finite, over- or underflow, integral beyond 2^53 - 1 in any spelling, more than
+    17 significant digits (contract section 2)."""
     if len(text) <= SHORT_CHARS and _INTEGER.fullmatch(text):
-        return int(text)  # a time, a count: the rules below cannot refuse it
+        return int(text)  # a time or a count: too short to break a rule below
     if len(text) <= SHORT_CHARS and _DECIMAL.fullmatch(text) and (value := float(text)):
-        return value  # a score: neither too large nor too small, and with few enough digits
+        return value  # a score: too short to break a rule below
     match = _MANTISSA.match(text)
     digits = "".join(match.groups()).lstrip("0") if match else ""
     if len(digits) > MAX_SIGNIFICANT_DIGITS:
@@ -70,41 +68,31 @@ def exact_number(text: str) -> int | float:
     return int(value) if _INTEGER.fullmatch(text) else value + 0.0  # -0.0 + 0.0 is 0.0
 
 
-class _Broken:
-    """Marks the place in the tree where a rule was broken, until the walk has found its pointer."""
-
-    __slots__ = ("code", "detail")
-
-    def __init__(self, code: Code, detail: str) -> None:
-        self.code = code
-        self.detail = detail
-
-
-class _Reading:
-    """The scanner's hooks, and whether one of them left a mark."""
+class _Hooks:
+    """The scanner's hooks, which put an error in place of each value that breaks a rule, until the walk raises it."""
 
     def __init__(self, number: Callable[[str], object]) -> None:
-        self.broken = False
+        self.has_errors = False
         self._number = number
 
-    def _mark(self, code: Code, detail: str) -> _Broken:
-        self.broken = True
-        return _Broken(code, detail)
+    def _error(self, code: Code, detail: str) -> FormatError:
+        self.has_errors = True
+        return FormatError(code, detail)
 
     def number(self, text: str) -> object:
         try:
             return self._number(text)
         except ValueError as error:
-            return self._mark(Code.FILE_NUMBER, str(error))
+            return self._error(Code.FILE_NUMBER, str(error))
 
     def members(self, pairs: list[tuple[str, object]]) -> object:
         members = dict(pairs)
         if len(members) != len(pairs):
-            seen: set[str] = set()
+            names: set[str] = set()
             for name, _ in pairs:
-                if name in seen:
-                    members[name] = self._mark(Code.FILE_DUPLICATE_KEY, "this member is named twice")
-                seen.add(name)
+                if name in names:
+                    members[name] = self._error(Code.FILE_DUPLICATE_KEY, "this member is named twice")
+                names.add(name)
         return members
 
 
@@ -117,8 +105,8 @@ Path: TypeAlias = "tuple[Path, str | int] | None"
 
 
 def pointer_along(path: Path) -> str:
-    """Return the JSON pointer of a path, which is a chain from the leaf up. Walks carry a path and make the pointer
-    where they fail: one pointer per value is quadratic under a long name."""
+    """Return the JSON pointer of a path, a chain of names from the leaf to the root. A walk carries a path, and makes
+    the pointer only if it fails: a pointer for each value takes quadratic time below a long name."""
     names: list[str | int] = []
     while path is not None:
         path, name = path
@@ -127,9 +115,9 @@ def pointer_along(path: Path) -> str:
 
 
 def _walk(value: object, path: Path, depth: int, max_depth: int) -> None:
-    """Raise for the first thing in the tree that breaks a rule, in document order."""
-    if isinstance(value, _Broken):
-        raise FormatError(value.code, value.detail, pointer_along(path))
+    """Raise FormatError for the first value that breaks a rule, in document order."""
+    if isinstance(value, FormatError):
+        raise value.within(pointer_along(path))
     if isinstance(value, str):
         if "\x00" in value:
             raise FormatError(Code.FILE_ENCODING, "a NUL character", pointer_along(path))
@@ -146,34 +134,34 @@ def _walk(value: object, path: Path, depth: int, max_depth: int) -> None:
 
 def loads(raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str], object] = exact_number) -> JSON:
     """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep. `number`
-    reads each number's text, `NaN` and `Infinity` among them, and raises ValueError for one that it refuses: by default
-    everything that a double does not carry exactly. Raises FormatError with a `file.*` code, and a pointer or a line
-    and column, never anything else."""
+    reads each number's text, also `NaN` and `Infinity`, and may raise ValueError; by default, for numbers that a double
+    cannot hold exactly. Raises only FormatError, with a `file.*` code and a pointer or a line and column."""
     if len(raw) > max_bytes:
         raise FormatError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes")
     if number is exact_number and (members := _read_quickly(raw, max_depth)) is not None:
         return members
-    reading = _Reading(number)
+    hooks = _Hooks(number)
     try:
         text = raw.decode("utf-8")
-        value = _scan(text, reading, number)
+        value = _scan(text, hooks, number)
     except UnicodeDecodeError as error:
         raise FormatError(Code.FILE_ENCODING, f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        # The scanner's own words, without the text that it refused.
+        # Keep the scanner's message. It does not quote the text.
         raise FormatError(Code.FILE_SYNTAX, error.msg, line=error.lineno, column=error.colno) from None
     except RecursionError:
         raise FormatError(Code.FILE_TOO_LARGE, f"nested deeper than {max_depth}") from None
-    # Fewer brackets than the allowed depth cannot nest deeper than it; most documents are not walked at all.
-    if reading.broken or text.count("{") + text.count("[") > max_depth or _SUSPECT_ESCAPE.search(text):
+    # A document with few brackets cannot nest too deep, so most documents need no walk.
+    if hooks.has_errors or text.count("{") + text.count("[") > max_depth or _SUSPECT_ESCAPE.search(text):
         _walk(value, None, 0, max_depth)
     return value
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Count the values of a JSON document, containers and what is in them, up to `most` + 1; names are no values. For
-    bytes that are known to be JSON. Builds nothing, so that a bound comes before the work that it is for."""
-    # A value comes first, or after a comma or an opening bracket: nearly every document is counted by these alone.
+    """Count the values of a JSON document, with containers but without names, up to `most` + 1. The bytes must be
+    JSON. Use it to enforce a bound before the values are built."""
+    # A value is the first thing in the text, or follows a comma or an opening bracket. The upper bound from this rule
+    # is enough for nearly every document.
     opened = raw.count(b"[") + raw.count(b"{") - raw.count(b"[]") - raw.count(b"{}")
     if (at_most := 1 + raw.count(b",") + opened) <= most:
         return at_most
@@ -185,72 +173,66 @@ def count_values(raw: bytes, most: int) -> int:
     return count
 
 
-# Text, up to the end where it has none; an empty container; and, in the group, what a value comes after.
+# A string (to the end of the bytes if it is not closed), an empty container, or, in the group, a sign before a value.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{][ \t\r\n]*+[\]}]|([,\[{])', re.DOTALL)
 
 
 _read_members = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode
-# More digits than a whole number may have: as many zeros, where each digit is made one, which is seen in no time. And
-# where one may begin: a colon is before it where it is after a quote.
+# Sixteen digits, one more than a harmless whole number has. Translating every digit to 0 makes them fast to find.
 _LARGE, _DIGITS = b"0" * 16, bytes.maketrans(b"123456789", b"0" * 9)
+# A number follows a bracket, a comma or the colon of a member, which follows a quote.
 _LARGE_NUMBER = re.compile(rb'[:,\[](?<![^"]:)-?[0-9]{16}')
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
-# A container that holds none.
+# A container without containers in it.
 _INNERMOST = re.compile(rb"\[[^\[\]{}]*+\]|\{[^\[\]{}]*+\}")
 
 
 def _read_quickly(raw: bytes, max_depth: int) -> dict[str, JSON] | None:
-    """Read an object in C; None where anything is in doubt. What msgspec does not know is seen to here: members that
-    are named twice, numbers that no double carries, and depth."""
+    """Read an object with msgspec, and check the rules that msgspec does not check: duplicate members, inexact numbers
+    and depth. Return None if the document may break a rule."""
     try:
         value = _read_members(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     written = _write(value)
-    is_whole = (written == raw and b"\\" not in raw) or _as_many_texts(raw, written)
-    good = is_whole and not _has_large_number(written) and _nests_at_most(written, max_depth)
-    return value if good else None
-
-
-def _has_large_number(written: bytes) -> bool:
-    """Say whether JSON that msgspec wrote may have a whole number of 16 digits or more."""
-    return _LARGE in written.translate(_DIGITS) and _LARGE_NUMBER.search(written) is not None
+    is_complete = (written == raw and b"\\" not in raw) or _as_many_texts(raw, written)
+    may_be_large = _LARGE in written.translate(_DIGITS) and _LARGE_NUMBER.search(written) is not None
+    return value if is_complete and not may_be_large and _nests_at_most(written, max_depth) else None
 
 
 def _nests_at_most(written: bytes, depth: int) -> bool:
-    """Say whether JSON that msgspec wrote nests at most so deep."""
+    """Say whether JSON that msgspec wrote nests at most `depth` deep."""
     if written.count(b"{") + written.count(b"[") <= depth:
         return True
-    written = _TEXT.sub(b"", written)  # a bracket in a text opens and closes nothing
+    written = _TEXT.sub(b"", written)  # brackets in strings do not count
     for _ in range(depth):
         written = _INNERMOST.sub(b"", written)
     return not written
 
 
 def _as_many_texts(raw: bytes, written: bytes) -> bool:
-    r"""Say whether msgspec, which keeps the last of two members, has read all of a document; False where in doubt. Each
-    string that was read is written with as many quotes as it had, unless one was spelled `\u0022`. So there are fewer
-    quotes if and only if a string was lost."""
+    r"""Say whether msgspec kept every string of a document. Of two members with one name it keeps only the last, so
+    fewer quotes are written than were read. A quote that is spelled `\u0022` would break this rule: return False."""
     return b"\\u" not in raw and raw.count(b'"') == written.count(b'"')
 
 
-def _scan(text: str, reading: _Reading, number: Callable[[str], object]) -> JSON:
-    """Scan the text; hooks that leave marks are used only for one that breaks a rule: they cost more than the scan."""
+def _scan(text: str, hooks: _Hooks, number: Callable[[str], object]) -> JSON:
+    """Scan the text. If it breaks a rule, scan again with the hooks, which cost more than the scan."""
     try:
         return _decoder(number).decode(text)  # type: ignore[no-any-return]
     except ValueError:
         return json.loads(  # type: ignore[no-any-return]
             text,
-            object_pairs_hook=reading.members,
-            parse_int=reading.number,
-            parse_float=reading.number,
-            parse_constant=reading.number,
+            object_pairs_hook=hooks.members,
+            parse_int=hooks.number,
+            parse_float=hooks.number,
+            parse_constant=hooks.number,
         )
 
 
 @lru_cache(8)
 def _decoder(number: Callable[[str], object]) -> json.JSONDecoder:
-    """Return a decoder that raises ValueError at the first broken rule. Making one takes longer than most scans."""
+    """Return a decoder that raises ValueError at the first broken rule. Cached: making one takes longer than a scan."""
     return json.JSONDecoder(object_pairs_hook=_distinct, parse_int=number, parse_float=number, parse_constant=number)
 
 
@@ -262,8 +244,8 @@ def _distinct(pairs: list[tuple[str, object]]) -> object:
 
 
 class Misfit(FormatError):
-    """A member that does not fit its type: `file.schema`, or `file.unknown_member` where the type has no such member.
-    `quotes` is what a YAML file has wrong with them: they are missing around text, or needless around a number."""
+    """A member that does not fit its type (`file.schema`), or that the type does not have (`file.unknown_member`). In
+    YAML, quotes may be `missing` around text or `needless` around a number."""
 
     def __init__(self, code: Code, detail: str, quotes: Literal["", "missing", "needless"] = "") -> None:
         super().__init__(code, detail)
@@ -271,8 +253,8 @@ class Misfit(FormatError):
 
 
 def convert(value: JSON, kind: type[T]) -> T:
-    """Turn the result of a strict reader into a typed value: strict types, unknown members refused. Raises Misfit with
-    the pointer of the first member that does not fit."""
+    """Convert the result of a strict reader to a typed value, without coercion. Unknown members are refused. Raises
+    Misfit with the pointer of the first member that does not fit."""
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
@@ -280,9 +262,8 @@ def convert(value: JSON, kind: type[T]) -> T:
 
 
 def misfits(value: JSON, kind: Any) -> Iterator[Misfit]:
-    """Yield each member that does not fit the type; nothing if all fit. msgspec stops at the first and hides the keys
-    of maps, so a value that does not fit is taken apart along its type: the fault is in the value that does not fit
-    although every part of it does."""
+    """Yield each member that does not fit the type. msgspec stops at the first one and hides the keys of maps. So if a
+    value does not fit, its parts are tried one by one; if all of them fit, the value itself is at fault."""
     for path, misfit in _misfits(value, kind, None):
         yield misfit.within(pointer_along(path))
 
@@ -308,7 +289,7 @@ def _misfits(value: JSON, kind: Any, path: Path) -> _Misfits:
 
 
 def _misfits_within(value: JSON, kind: Any, path: Path) -> _Misfits:
-    """Yield the misfits of the parts of a map or a list; nothing where the type does not describe them."""
+    """Yield the misfits of the parts of a map or list, if the type describes its parts."""
     items: Iterable[tuple[str | int, JSON]] = ()
     if isinstance(value, Mapping) and _is_struct(kind):
         yield from _misfits_of_members(value, kind, path)
@@ -332,7 +313,7 @@ def _misfits_of_members(members: Mapping[str, JSON], kind: type[msgspec.Struct],
 
 
 def _container(value: JSON, kind: Any) -> Any:
-    """Return the type along which a map or a list is taken apart; of a union its one member of that shape."""
+    """Return the type that describes the parts of a map or list. In a union, this is its only member of that shape."""
     if get_origin(kind) is Annotated:
         return _container(value, get_args(kind)[0])
     if get_origin(kind) not in {Union, UnionType}:
@@ -353,7 +334,7 @@ def _unknown(name: str, known: list[str]) -> Misfit:
     return Misfit(Code.FILE_UNKNOWN_MEMBER, f"this member is not known here{meant}")
 
 
-# Only at the very end: the message quotes the text, which may look like a place.
+# Only at the end of the message: earlier it may quote text that looks like a place.
 _PLACE = re.compile(r" - at `\$[^`]*`\Z")
 _KINDS = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing (null)",
@@ -363,8 +344,9 @@ _TYPES = re.compile(rf"`((?:{'|'.join(_KINDS)})(?: \| (?:{'|'.join(_KINDS)}))*)`
 
 
 def _in_plain_words(message: str) -> str:
-    """Put msgspec's message into the words of the file's author, not of Python's types; it may quote a long text."""
-    message = _TYPES.sub(_in_words, message if len(message) <= LONGEST else f"{message[:LONGEST]} ...")
+    """Replace Python's types in msgspec's message by words for the file's author. Cut it: it may quote a long text."""
+    message = message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
+    message = _TYPES.sub(lambda kinds: " or ".join(map(_KINDS.__getitem__, kinds[1].split(" | "))), message)
     return message[:1].lower() + message[1:]
 
 
@@ -372,17 +354,13 @@ _MISQUOTED = re.compile("Expected `(?:(str)|int|float)`, got `(?(1).*|str)`")
 
 
 def _quotes(message: str) -> Literal["", "missing", "needless"]:
-    """Tell from msgspec's message whether the value would fit with quotes, or without."""
+    """Derive from msgspec's message whether the value would fit with quotes or without them."""
     match = _MISQUOTED.fullmatch(message)
     return "" if match is None else "missing" if match[1] else "needless"
 
 
-def _in_words(kinds: re.Match[str]) -> str:
-    return " or ".join(_KINDS[kind] for kind in kinds[1].split(" | "))
-
-
 def _choice(kind: Any) -> str:
-    """Name the words that a type allows, if it consists of words."""
+    """Return a list of the words that a type allows, if it is a choice of words."""
     if get_origin(kind) is Annotated:
         return _choice(get_args(kind)[0])
     words = get_args(kind) if get_origin(kind) is Literal else ()
@@ -394,22 +372,22 @@ Text = Annotated[str, Meta(min_length=1, max_length=512)]
 
 # -- JSON Lines -------------------------------------------------------------------------------------------------------
 
-# The history of the keys, the record of revocations and the audit: an object on each line, its version first.
+# The key history, the record of revocations and the audit file have an object on each line, with its version first.
 
 Line = TypeVar("Line", bound=Struct)
 _write = msgspec.json.Encoder().encode
 
 
 def to_line(value: Struct) -> bytes:
-    """Write an object, and the line feed behind it."""
+    """Write an object as one line, with its line feed."""
     return _write(value) + b"\n"
 
 
 def read_lines(
     raw: bytes, read: Callable[[bytes, Line | None], Line], name: str
 ) -> tuple[tuple[Line, ...], InputError | None]:
-    """Return the good lines of a file, and what is wrong with the first one that is not good. `read` gets a line and
-    what the good line before it says, and raises FormatError."""
+    """Return the good lines of a file, and the error of the first bad one. `read` takes a line and the value of the
+    last good line before it, and raises FormatError."""
     good: list[Line] = []
     first: InputError | None = None
     for number, line in enumerate(raw.splitlines(), 1):

@@ -1,8 +1,8 @@
-"""A strict YAML reader on the node graph (contract section 3, reading YAML).
+"""A strict YAML reader (contract section 3, reading YAML).
 
-YAML readers disagree about plain scalars (`1e3`, `017`, `12:30`, `on`, `1_000`, a bare date), so nothing is resolved by
-a YAML library: libyaml gives nodes, and a plain scalar is a number, `true`, `false`, `null` or text only where PyYAML,
-ruamel.yaml, js-yaml and yaml all read it so. Everything else is refused with its line and column, and what to write.
+YAML readers disagree about plain scalars (`1e3`, `017`, `12:30`, `on`, `1_000`, a bare date). So libyaml only composes
+the nodes, and this file reads the scalars. It accepts a plain scalar only if PyYAML, ruamel.yaml, js-yaml and yaml all
+read it as the same number, constant or text. Each refusal has a line, a column and advice.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 200_000
 MAX_KEY = 1024  # YAML's own limit for a key without a question mark (YAML 1.2.2, 7.4)
-MAX_REFUSALS = 100  # of one file, where all are asked for
+MAX_REFUSALS = 100  # that `examine` collects from one file
 
-# How the readers see a plain scalar, in the order in which it is tried; one that matches none is text to all of them.
+# The kinds of plain scalars, in the order of matching. A scalar that matches no kind is text to all readers.
 _PLAIN = re.compile(
     r"""
     # The same decimal number to all four; exponents need a point and a sign for PyYAML (YAML 1.1).
@@ -61,11 +61,12 @@ _PLAIN = re.compile(
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-# Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
+# Characters that only some readers see as line breaks (npm's yaml does not for a lone CR), a byte order mark, control
+# and non-characters.
 _DISPUTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)")
-# To search every text would cost more than the rest of reading it: most files consist of these bytes.
+# Most files have only these bytes and need no search, which would cost more than the rest of reading.
 _HARMLESS = bytes(range(0x20, 0x7F)) + b"\t\n"
-# The first character of a node with an anchor or a tag, or of an alias. No other node begins so.
+# The first character of an alias or of a node with an anchor or a tag. No other node begins with it.
 _PROPERTIES = {
     "&": "an anchor (&name): leave it out",
     "!": "an explicit tag (!tag): leave it out",
@@ -73,12 +74,12 @@ _PROPERTIES = {
 }
 
 
-# An escaped line end with an empty line below it: readers disagree whether that is a space, a line break or nothing.
+# An escaped line end with an empty line below it. Readers disagree whether this is a space, a line break or nothing.
 _JOINED = re.compile(r"\\\r?\n[ \t]*\r?\n")
-# A question mark that may begin a key; most of them are in addresses.
-_QUESTION = re.compile(r"\?(?<=[\s,\[{]\?)\S")  # its sign first: found fast
+# A question mark that may begin a key, unlike those in URLs. The sign is first in the pattern, for a fast search.
+_QUESTION = re.compile(r"\?(?<=[\s,\[{]\?)\S")
 
-# The composer's own complaints: about an alias without its anchor, and these.
+# The composer's errors, except the one for an alias without an anchor.
 _COMPOSED = {
     "but found another document": "a second document: one file holds one document",
     "second occurrence": _PROPERTIES["&"],
@@ -86,31 +87,32 @@ _COMPOSED = {
 
 
 class Document(Struct, frozen=True, eq=False):
-    """The content of a file: its value as JSON, and the place of every node, by JSON pointer on demand. `root` is the
-    node graph of libyaml, on which pointers are resolved; None for a value without a text."""
+    """The content of a file: its value as JSON, and the place of the node at any JSON pointer. `root` is libyaml's node
+    graph, or None for a value that was not read from text."""
 
     name: str
     value: JSON
     root: Any = None
-    _found: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
+    _members: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     def place(self, pointer: str) -> Place:
-        """Return the place of the node, or of the nearest node around it."""
+        """Return the place of the node at the pointer, or of the nearest node around it."""
         return _place(self.name, self._node(pointer))
 
     def span(self, pointer: str) -> tuple[int, int]:
-        """Return where the node's text begins and ends, in characters; a block ends with the last value in it."""
+        """Return the begin and end of the node's text, in characters. A block ends at the end of its last value."""
         node = last = self._node(pointer)
         while not isinstance(last, yaml.ScalarNode) and last.value and not last.flow_style:
             last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
         return node.start_mark.index, last.end_mark.index
 
     def first_comment(self, text: str) -> Place | None:
-        """Return the place of the first comment in `text`, which is the file's; it is in no value."""
+        """Return the place of the first comment. `text` is the text of the file. A # in a value is not a comment."""
         end = 0
         for node in _leaves(self.root):
             begin = node.start_mark.index
-            header = text.find("\n", begin) if node.style in {"|", ">"} else begin  # it may end in a comment
+            # The header line of block text may end in a comment.
+            header = text.find("\n", begin) if node.style in {"|", ">"} else begin
             if (sign := text.find("#", end, max(begin, header))) >= 0:
                 return _place_at(self.name, text, sign)
             end = node.end_mark.index
@@ -118,7 +120,6 @@ class Document(Struct, frozen=True, eq=False):
         return None if sign < 0 else _place_at(self.name, text, sign)
 
     def _node(self, pointer: str) -> Any:
-        """Return the node at the pointer, or the nearest around it."""
         node = self.root
         for name in pointer.split("/")[1:]:
             step = name.replace("~1", "/").replace("~0", "~")
@@ -134,32 +135,33 @@ class Document(Struct, frozen=True, eq=False):
         return node
 
     def _members_of(self, node: Any) -> dict[str, Any]:
-        """Return the value of each member by its name; cached, as many places in one map would be quadratic."""
-        if id(node) not in self._found:
-            self._found[id(node)] = {key.value: value for key, value in reversed(node.value)}  # the first of two alike
-        return self._found[id(node)]
+        """Return the value of each member by its name, the first of duplicates. Cached: without the cache, asking for
+        many places in one map takes quadratic time."""
+        if id(node) not in self._members:
+            self._members[id(node)] = {key.value: value for key, value in reversed(node.value)}
+        return self._members[id(node)]
 
     def error(self, code: Code, pointer: str, detail: str) -> InputError:
-        """Make the error for one node of this file."""
+        """Return the error for the node at the pointer."""
         return InputError(code, detail, self.place(pointer), pointer)
 
     def locate(self, error: FormatError, parent: str = "") -> InputError:
-        """Return the error of a value below the pointer `parent` with its place in this file."""
+        """Return an error with its place in this file. Its pointer begins at the pointer `parent`."""
         return self.error(error.code, parent + error.pointer, describe(error))
 
     def convert(self, kind: type[T]) -> T:
-        """Turn the whole document into a typed value. Raises InputError with its line and column, as `misfits` does."""
+        """Convert the whole document to a typed value. Raises InputError with the line and column."""
         return self.convert_part("", self.value, kind)
 
     def convert_part(self, pointer: str, value: JSON, kind: type[T]) -> T:
-        """Turn the value at `pointer` into a typed one. Raises InputError with its line and column."""
+        """Convert the value at `pointer` to a typed value. Raises InputError with the line and column."""
         try:
             return convert(value, kind)
         except Misfit as misfit:
             raise self.locate(misfit, pointer) from None
 
     def misfits(self, kind: type) -> list[Finding]:
-        """Return each member that does not fit the type; without any, `convert` succeeds."""
+        """Return a finding for each member that does not fit the type."""
         return [self.locate(misfit).finding for misfit in misfits(self.value, kind)]
 
 
@@ -167,7 +169,7 @@ _QUOTES = {"": "", "missing": ": put it in double quotes", "needless": ": write 
 
 
 def describe(error: FormatError) -> str:
-    """Describe what is wrong with a value of a YAML file, also where it has quotes and should not, or the reverse."""
+    """Return the detail of an error in a YAML file, with advice if quotes are missing or needless."""
     return error.detail + (_QUOTES[error.quotes] if isinstance(error, Misfit) else "")
 
 
@@ -178,18 +180,20 @@ def _no_dates(_pointer: str) -> bool:
 def load(
     raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates, max_values: int = MAX_NODES
 ) -> Document:
-    """Read one YAML document of at most 1 MiB, 16 levels and `max_values` values, keys among them. `bare_dates` decides
-    at which pointers a bare ISO date is text. Raises InputError with line and column for everything that contract
-    section 3 refuses, never anything else."""
-    return _Reader(raw, name, bare_dates, 1, max_values).read()
+    """Read one YAML document of at most 1 MiB, 16 levels and `max_values` values, keys among them. A bare ISO date is
+    text at the pointers that `bare_dates` accepts. Raises only InputError, with its place (contract section 3)."""
+    return _Reader(_decode(raw, name), name, bare_dates, 1, max_values).read()
 
 
 def examine(
     raw: bytes, name: str, *, bare_dates: Callable[[str], bool] = _no_dates
 ) -> tuple[Document | None, tuple[InputError, ...]]:
-    """Read a document as `load` does, and return it with up to 100 refusals, in the file's order. A refused value is in
-    the document as its text. The document is None where reading could not go on."""
-    reader = _Reader(raw, name, bare_dates, MAX_REFUSALS)
+    """Read a document as `load` does, and return it with up to 100 errors, in the file's order. A refused value is in
+    the document as text. The document is None if the reader could not continue."""
+    try:
+        reader = _Reader(_decode(raw, name), name, bare_dates, MAX_REFUSALS)
+    except InputError as error:
+        return None, (error,)
     try:
         return reader.read(), tuple(reader.refusals)
     except InputError as error:
@@ -224,13 +228,11 @@ def _place_at(name: str, text: str, index: int) -> Place:
 
 
 def _line_at(text: str, index: int) -> str:
-    """Return the line around a character, without its end."""
     end = text.find("\n", index)
     return text[text.rfind("\n", 0, index) + 1 : len(text) if end < 0 else end].rstrip("\r")
 
 
 def _place_of_mark(name: str, text: str, mark: Any) -> Place:
-    """Return the place of a mark of libyaml's, whose index counts characters as Python does."""
     return Place(name, mark.line + 1, mark.column + 1, _line_at(text, min(mark.index, len(text))))
 
 
@@ -245,8 +247,8 @@ def _leaves(node: Any) -> Iterator[Any]:
 
 
 class _Composer(CParser):
-    """libyaml's composer, resolving nothing. It recurses in C, so its hooks bound the depth before the stack does. The
-    three hooks are private to PyYAML's C extension. A test holds that a new PyYAML still calls them as this one."""
+    """libyaml's composer without the resolution of scalars. It recurses in C, so the hooks bound the depth before the
+    stack overflows. The hooks are private to PyYAML's C extension; a test notices if it calls them differently."""
 
     def __init__(self, text: str, name: str, max_values: int) -> None:
         super().__init__(text)
@@ -289,39 +291,35 @@ def _compose(text: str, name: str, max_values: int) -> yaml.Node:
 
 
 class _Reader:
-    """One walk over the node graph, which stops at the `limit`th refusal. Recurses no deeper than MAX_DEPTH."""
+    """One walk over the node graph, which stops at the `limit`th error. It recurses at most MAX_DEPTH deep."""
 
     def __init__(
-        self, raw: bytes, name: str, bare_dates: Callable[[str], bool], limit: int, max_values: int = MAX_NODES
+        self, text: str, name: str, bare_dates: Callable[[str], bool], limit: int, max_values: int = MAX_NODES
     ) -> None:
         self.refusals: list[InputError] = []
-        self._raw = raw
         self._name = name
         self._bare_dates = bare_dates
         self._limit = limit
         self._max_values = max_values
-        self._text = ""
-        self._has_properties = False
-        self._may_differ = False
-        self._cut_short = 0  # block text that ends from here on has lost its line end
+        self._text = text
+        self._has_properties = any(sign in text for sign in _PROPERTIES)
+        ends = text.endswith("\n")
+        # Block text that ends at this index or later lacks its line end.
+        self._cut_short = MAX_BYTES + 1 if ends else len(text.rstrip())
+        self._may_differ = not ends or bool(_QUESTION.search(text) or _JOINED.search(text))
 
     def read(self) -> Document:
-        self._text = _decode(self._raw, self._name)
-        self._has_properties = any(sign in self._text for sign in _PROPERTIES)
-        ends = self._text.endswith("\n")
-        self._cut_short = MAX_BYTES + 1 if ends else len(self._text.rstrip())
-        self._may_differ = not ends or bool(_QUESTION.search(self._text) or _JOINED.search(self._text))
         self._demand_no_directive()
         root = _compose(self._text, self._name, self._max_values)
         value = self._value(root, None, 0)
-        # Where an alias was refused, the graph may be endless; where anything was, this can wait.
+        # With an alias the graph may be infinite. After any other error the author has something to mend first.
         if not self.refusals and (fault := find_fault(self._text, root)):
             source = self._text.split("\n")[fault.line - 1].rstrip("\r")
             raise InputError(Code.FILE_SYNTAX, fault.detail, Place(self._name, fault.line, fault.column, source))
         return Document(self._name, value, root)
 
     def _demand_no_directive(self) -> None:
-        """Refuse %YAML and %TAG, which are not in the node graph."""
+        """Refuse the directives %YAML and %TAG, which do not appear in the node graph."""
         if not self._text.startswith("%") and "\n%" not in self._text:
             return
         try:
@@ -332,7 +330,7 @@ class _Reader:
                         Code.FILE_FEATURE, "directives (%YAML, %TAG) are refused", _place(self._name, event)
                     )
         except yaml.YAMLError:
-            return  # the composer will report it
+            return  # the composer reports it
 
     def _refuse(self, node: Any, code: Code, detail: str, path: Path) -> None:
         place = _place_of_mark(self._name, self._text, node.start_mark)
@@ -362,7 +360,7 @@ class _Reader:
         for key_node, item in node.value:
             key = self._key(key_node, path)
             if key in members:
-                self._refuse(key_node, Code.FILE_DUPLICATE_KEY, "this key stands here twice", (path, key))
+                self._refuse(key_node, Code.FILE_DUPLICATE_KEY, "this key is here twice", (path, key))
             members[key] = self._value(item, (path, key), depth)
         return members
 
@@ -385,7 +383,7 @@ class _Reader:
 
     def _scalar(self, node: Any, path: Path, bare_dates: Callable[[str], bool]) -> JSON:
         text: str = node.value
-        if "\x00" in text:  # libyaml refuses the escapes of lone surrogates, not that of NUL
+        if "\x00" in text:  # libyaml refuses escaped lone surrogates, but not an escaped NUL
             self._refuse(node, Code.FILE_ENCODING, "a NUL character", path)
         if self._may_differ and (advice := self._difference(node)):
             self._refuse(node, Code.FILE_SCALAR, advice, path)
@@ -401,12 +399,12 @@ class _Reader:
             return text
 
     def _difference(self, node: Any) -> str | None:
-        """Return the advice for text that readers delimit or join differently; None where they agree."""
+        """Return advice if readers disagree about the end or the joined lines of this text, otherwise None."""
         start, end = node.start_mark.index, node.end_mark.index
         if node.style in {"|", ">"}:
             if end < self._cut_short or "-" in self._text[start:end].split(maxsplit=1)[0]:
                 return None
-            return "readers disagree how this text ends: end the file with a line break"
+            return "readers disagree about the end of this text: end the file with a line break"
         if node.style == '"' and _JOINED.search(self._text, start, end):
             return "readers disagree about an empty line below an escaped line end: write the text on one line"
         if self._text[start - 1 : start] == "?":
@@ -414,17 +412,9 @@ class _Reader:
         return None
 
 
-# The keys of all files are the same few words.
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # all files have the same few keys
 def _is_text(plain: str) -> bool:
     return len(plain) <= MAX_KEY and _PLAIN.fullmatch(plain) is None
-
-
-def _hexadecimal(text: str) -> int:
-    value = int(text, 16)
-    if value > MAX_EXACT_INTEGER:
-        raise ValueError("an integer beyond 2^53 - 1, which readers round differently")
-    return value
 
 
 _ADVICE = {
@@ -439,7 +429,9 @@ def _resolve(text: str, matched: re.Match[str]) -> int | float | bool | None:
     if matched.lastgroup == "number":
         return exact_number(text)
     if matched.lastgroup == "hexadecimal":
-        return _hexadecimal(text)
+        if (value := int(text, 16)) > MAX_EXACT_INTEGER:
+            raise ValueError("an integer beyond 2^53 - 1, which readers round differently")
+        return value
     if matched.lastgroup == "constant":
         return _CONSTANTS[text]
     if matched.lastgroup == "numeric":
@@ -448,7 +440,7 @@ def _resolve(text: str, matched: re.Match[str]) -> int | float | bool | None:
 
 
 def _other_spelling(text: str) -> str:
-    """Return the spelling to use, for a decimal number that only some readers see as one."""
+    """Return advice for text that only some readers read as a number, with its plain spelling if it is decimal."""
     try:
         value = exact_number(text) if re.fullmatch(r"[-+]?[0-9.]+[eE][-+]?[0-9]+", text) else None
     except ValueError:
@@ -459,7 +451,7 @@ def _other_spelling(text: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """Write a number so that all four readers read the same double back: `20.9`, `0.00002`, `1.0e-7`."""
+    """Write a number that all four readers read as the same double: `20.9`, `0.00002`, `1.0e-7`."""
     if float(value).is_integer():
         return str(int(value))
     text = repr(float(value))
@@ -476,10 +468,10 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def quoted(text: str) -> str:
-    """Write text as a double-quoted scalar on one line that every reader reads alike."""
+    """Write text as a double-quoted scalar on one line. All readers read the same text."""
     if text.isprintable():
         text = text.replace("\\", "\\\\").replace('"', '\\"')
-    else:  # a call for each character that occurs: one for each of half a million takes 0.1 s
+    else:  # call `_escape` once for each different character: half a million calls take 0.1 s
         text = text.translate({ord(char): _ESCAPES.get(char) or _escape(char) for char in set(text)})
     return f'"{text}"'
 

@@ -1,4 +1,4 @@
-"""Times in Unix seconds, as they are read everywhere here, and how people see them. Pure."""
+"""Times in Unix seconds: their type and bounds, and their text for people. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-# The year 2242. A time in milliseconds lies beyond it, and so is never taken for one in seconds.
+# The year 2242. A time in milliseconds is larger, so no reader can mistake it for one in seconds.
 MAX_UNIX_S = 2**33
 UnixTime = Annotated[int, Meta(ge=0, le=MAX_UNIX_S)]
 # How far a provider's clock may be off: one constant for the decoder and for the life of the use record.
@@ -16,15 +16,15 @@ _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def show_time(moment: int) -> str:
-    """Show Unix seconds as people read them: `2026-11-21T09:00:00Z`."""
+    """Return Unix seconds as text: `2026-11-21T09:00:00Z`."""
     try:
         return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):  # beyond the years that have names
+    except (ValueError, OverflowError, OSError):  # datetime ends at the year 9999
         return f"Unix second {moment}"
 
 
 def show_span(seconds: int) -> str:
-    """Show a length of time by its largest unit and the one below: `1 d 19 h`, `1 h`, `45 s`."""
+    """Return a length of time in its largest unit and the next smaller one: `1 d 19 h`, `1 h`, `45 s`."""
     left = abs(seconds)
     largest = next((index for index, (_, size) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
     parts: list[str] = []
@@ -36,6 +36,6 @@ def show_span(seconds: int) -> str:
 
 
 def show_when(moment: int, now: int) -> str:
-    """Show Unix seconds, and how long ago that was or in what time it will be: `2026-11-21T09:00:00Z (2 h ago)`."""
+    """Return Unix seconds as text, with their distance from now: `2026-11-21T09:00:00Z (2 h ago)`."""
     span = show_span(moment - now)
     return f"{show_time(moment)} ({f'in {span}' if moment > now else f'{span} ago'})"

@@ -1,8 +1,8 @@
-"""The rules of YAML 1.2.2 that libyaml does not hold, the words for its errors, and the places of nodes. Pure.
+"""The layout of YAML text: rules that libyaml does not check, messages for its errors, the places of nodes. Pure.
 
-js-yaml, yaml and others cannot read what libyaml takes: it does not look at the indentation of the further lines of a
-flow collection or of quoted text (6.3.4, 7.3), at the space before a comment (6.6), at a lone `-` in a flow collection
-(7.3.3), and at empty lines before block text that are longer than its indentation (8.1.1.1).
+libyaml accepts text that js-yaml, yaml and other readers refuse. It does not check four rules of YAML 1.2.2: the
+indentation of later lines of flow collections and quoted text (6.3.4, 7.3), the space before a comment (6.6), a lone
+`-` in a flow collection (7.3.3), and empty lines before block text that are longer than its indentation (8.1.1.1).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import yaml
 from msgspec import Struct
 
 
-class _Seen(NamedTuple):
-    """An error of libyaml's: the text, where the construct began (None where that is not said), where it failed."""
+class _Failure(NamedTuple):
+    """A failure of libyaml: the text, the mark where the construct began (may be None) and the mark of the failure."""
 
     text: str
     begin: Any
@@ -24,47 +24,47 @@ class _Seen(NamedTuple):
 
     @property
     def sign(self) -> str:
-        """The character at which it failed, "" at the end of the text."""
+        """The character at which libyaml failed, or "" at the end of the text."""
         return self.text[self.at.index : self.at.index + 1]
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing follows."""
+        """Whether only white space follows."""
         return not self.text[self.at.index :].strip()
 
 
 def explain_syntax(text: str, error: yaml.YAMLError) -> tuple[str, Any]:
-    """Return what is wrong, and the mark of its place; None where libyaml names none."""
+    """Return the message for a libyaml error, and the mark of its place (None if libyaml gives none)."""
     problem = str(getattr(error, "problem", None) or "not YAML")
     at = getattr(error, "problem_mark", None)
     if at is None:
         return f"this is not YAML ({problem})", None
-    seen = _Seen(text, getattr(error, "context_mark", None), at)
+    failure = _Failure(text, getattr(error, "context_mark", None), at)
     for known, explain in _EXPLAINED.items():
         if known in problem:
-            return explain(seen)
+            return explain(failure)
     return f"this is not YAML ({problem})", at
 
 
-def _unclosed(open_: str, close: str) -> Callable[[_Seen], tuple[str, Any]]:
-    def explain(seen: _Seen) -> tuple[str, Any]:
-        in_line = not seen.is_at_end and seen.begin is not None and seen.begin.line == seen.at.line
-        if in_line and seen.sign not in "]}":
-            return f"a comma or a closing {close} is missing before this, or the text needs double quotes", seen.at
-        return f"this {open_} is never closed: write {close} where it ends", seen.begin or seen.at
+def _unclosed(open_: str, close: str) -> Callable[[_Failure], tuple[str, Any]]:
+    def explain(failure: _Failure) -> tuple[str, Any]:
+        in_line = not failure.is_at_end and failure.begin is not None and failure.begin.line == failure.at.line
+        if in_line and failure.sign not in "]}":
+            return f"a comma or a closing {close} is missing before this, or the text needs double quotes", failure.at
+        return f"this {open_} is never closed: write {close} where it ends", failure.begin or failure.at
 
     return explain
 
 
-def _no_value(seen: _Seen) -> tuple[str, Any]:
-    if seen.is_at_end and (opened := _open_flow(seen.text)) is not None:
-        close = "]" if seen.text[opened.index] == "[" else "}"
-        return f"this {seen.text[opened.index]} is never closed: write {close} where it ends", opened
-    return f"{seen.sign or 'the end'} stands where a value should be; put text in double quotes", seen.at
+def _no_value(failure: _Failure) -> tuple[str, Any]:
+    if failure.is_at_end and (opened := _open_flow(failure.text)) is not None:
+        close = "]" if failure.text[opened.index] == "[" else "}"
+        return f"this {failure.text[opened.index]} is never closed: write {close} where it ends", opened
+    return f"{failure.sign or 'the end'} is in the place of a value; put text in double quotes", failure.at
 
 
 def _open_flow(text: str) -> Any:
-    """Return the mark of the innermost bracket that is still open where the text ends, or None."""
+    """Return the mark of the innermost bracket that is still open at the end of the text, or None."""
     opened: list[Any] = []
     try:
         for token in yaml.scan(text, Loader=yaml.CSafeLoader):
@@ -73,63 +73,57 @@ def _open_flow(text: str) -> Any:
             elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken) and opened:
                 opened.pop()
     except yaml.YAMLError:
-        pass  # as far as it goes
+        pass  # use the tokens before the error
     return opened[-1] if opened else None
 
 
-def _no_beginning(seen: _Seen) -> tuple[str, Any]:
-    if seen.sign == "\t":
-        return _TAB, seen.at
-    return f"no plain text begins with {seen.sign}: put it in double quotes", seen.at
+def _no_beginning(failure: _Failure) -> tuple[str, Any]:
+    if failure.sign == "\t":
+        return _TAB, failure.at
+    return f"plain text cannot begin with {failure.sign}: put it in double quotes", failure.at
 
 
-def _here(what: str) -> Callable[[_Seen], tuple[str, Any]]:
-    return lambda seen: (what, seen.at)
+def _here(what: str) -> Callable[[_Failure], tuple[str, Any]]:
+    return lambda failure: (what, failure.at)
 
 
-def _from_begin(what: str) -> Callable[[_Seen], tuple[str, Any]]:
-    return lambda seen: (what, seen.begin or seen.at)
+def _from_begin(what: str) -> Callable[[_Failure], tuple[str, Any]]:
+    return lambda failure: (what, failure.begin or failure.at)
 
 
 _TAB = "a tab: indent with spaces"
-_EXPLAINED: dict[str, Callable[[_Seen], tuple[str, Any]]] = {
+_EXPLAINED: dict[str, Callable[[_Failure], tuple[str, Any]]] = {
     "did not find expected ',' or '}'": _unclosed("{", "}"),
     "did not find expected ',' or ']'": _unclosed("[", "]"),
-    "found unexpected end of stream": _from_begin(
-        "this quote is never closed: write the same quote where the text ends"
-    ),
-    "did not find expected node content": _no_value,
-    "found character that cannot start any token": _no_beginning,
+    "unexpected end of stream": _from_begin("this quote is never closed: write the same quote where the text ends"),
+    "expected node content": _no_value,
+    "cannot start any token": _no_beginning,
     "tab character": _here(_TAB),
-    "mapping values are not allowed": _here(
-        "a colon where no key can stand: put the text in double quotes, or look at the indentation"
+    "mapping values": _here(
+        "a colon where a key is not allowed: put the text in double quotes, or check the indentation"
     ),
-    "block sequence entries are not allowed": _here(
-        "a list item where none can stand: begin it on its own line, or put the text in double quotes"
+    "block sequence entries": _here(
+        "a list item is not allowed here: begin it on its own line, or put the text in double quotes"
     ),
-    "mapping keys are not allowed": _here("a question mark where none can stand: put the text in double quotes"),
-    "did not find expected key": _here(
-        "a key should stand here: look at the indentation of this line, and at quotes before this"
+    "mapping keys": _here("a question mark is not allowed here: put the text in double quotes"),
+    "expected key": _here("a key is expected here: check the indentation of this line, and the quotes before this"),
+    "expected '-' indicator": _here("a list item is expected here: begin the line with `- `, or indent it"),
+    "expected ':'": _from_begin(
+        "neither a key with its colon nor a list item: check the colon, the space after `-`, and the indentation"
     ),
-    "did not find expected '-' indicator": _here(
-        "a list item should stand here: begin the line with `- `, or indent it"
-    ),
-    "could not find expected ':'": _from_begin(
-        "neither a key with its colon nor a list item: look at the colon, at the space behind `-`, at the indentation"
-    ),
-    "found unknown escape character": _here("no such escape: write \\\\ for a backslash"),
+    "unknown escape character": _here("unknown escape: write \\\\ for a backslash"),
     "hexdecimal number": _here("an escape lacks hexadecimal digits: write \\\\ for a backslash"),
-    "<document start>": _here("the document has ended before this: one closing bracket too many, or text behind `...`"),
-    "comment or line break": _here("only a line end or a comment may stand here, behind | or >"),
-    "alphabetic or numeric character": _from_begin(
-        "an anchor (&) or alias (*) without a name: put text that begins so in double quotes"
+    "<document start>": _here("the document ends before this: one closing bracket too many, or text after `...`"),
+    "comment or line break": _here("only a line end or a comment may follow | or >"),
+    "alphabetic or numeric": _from_begin(
+        "an anchor (&) or alias (*) without a name: put text that begins with this sign in double quotes"
     ),
-    "tag": _from_begin("a tag that is not one: put text that begins with ! in double quotes"),
+    "tag": _from_begin("not a valid tag: put text that begins with ! in double quotes"),
 }
 
 
-# Lines in which none of this can be: a key, a scalar or both, where the scalar is plain or in double quotes. Each part
-# takes all that it can and gives nothing back (`++`, `*+`), so that no line is looked at more than twice.
+# Lines that cannot break these rules: a key, a scalar or both, with the scalar plain or in double quotes. Possessive
+# quantifiers (`++`, `*+`) prevent backtracking, so each line is searched at most twice.
 _TEXT = r"""(?: "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | [^"'\[\]{}\#|>?\n]*+ )"""
 _ENTRY = rf"(?:-[ ]++)*+ [A-Za-z0-9_.-]++:(?:[ ]++{_TEXT})?+ | (?:-[ ]++)++{_TEXT}"
 _HARMLESS = re.compile(rf"(?: [ ]*+ (?:{_ENTRY})?+ [ ]*+ \r?+ (?:\n|\Z) )*+", re.VERBOSE)
@@ -137,7 +131,7 @@ _HEADER = re.compile(r"[|>][-+0-9]*")
 
 
 class SyntaxFault(Struct, frozen=True):
-    """What is wrong, with its line and column from 1."""
+    """A broken layout rule, with its line and column from 1."""
 
     detail: str
     line: int
@@ -145,7 +139,7 @@ class SyntaxFault(Struct, frozen=True):
 
 
 def find_fault(text: str, root: Any) -> SyntaxFault | None:
-    """Return the first place that the specification forbids, or None. `root` is libyaml's node graph of the text."""
+    """Return the first fault in the layout, or None. `root` is libyaml's node graph of the text."""
     if _HARMLESS.fullmatch(_without_quoted(text)):
         return None  # most files
     search = _Search(text)
@@ -153,7 +147,7 @@ def find_fault(text: str, root: Any) -> SyntaxFault | None:
 
 
 def _without_quoted(text: str) -> str:
-    """Leave out what stands in double quotes, where that is clear: a token is most of a file."""
+    """Remove the text in double quotes, unless quoting is unclear. A token in quotes is most of a file."""
     parts = text.split('"')
     if "\\" in text or not len(parts) % 2 or any("\n" in quoted for quoted in parts[1::2]):
         return text
@@ -161,7 +155,7 @@ def _without_quoted(text: str) -> str:
 
 
 class _Search:
-    """One walk over the nodes in the order of the text. `indent` is that of the innermost block collection, or -1."""
+    """One walk over the nodes in text order. `indent` is the column of the innermost block collection, or -1."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -170,7 +164,7 @@ class _Search:
         self._end = 0  # of the last scalar
 
     def in_comments(self, begin: int) -> SyntaxFault | None:
-        """Look at the comments between the last scalar and `begin`: there, a line's first # begins one."""
+        """Check the comments between the last scalar and `begin`. Between scalars, the first # of a line begins one."""
         text, end = self._text, self._end
         while (sign := text.find("#", end, begin)) >= 0:
             if text[sign - 1 : sign] not in {"", " ", "\t", "\n"}:
@@ -182,7 +176,7 @@ class _Search:
         return None
 
     def in_node(self, node: Any, indent: int, *, key: bool = False, flow: bool = False) -> SyntaxFault | None:
-        """Look at a node and at those in it. `key`: it is one; `flow`: it is in a flow collection."""
+        """Check a node and its parts. `key` says that the node is a key, `flow` that it is in a flow collection."""
         if isinstance(node, yaml.ScalarNode):
             return self._in_scalar(node, indent, key=key, flow=flow)
         if not node.flow_style:
@@ -215,10 +209,10 @@ class _Search:
         return self._in_block_text(start, indent) if node.style in {"|", ">"} and not fault else fault
 
     def _in_lines(self, node: Any, indent: int, *, key: bool) -> SyntaxFault | None:
-        """Look for a line of a node that begins with too few spaces; a tab is none. Its first line counts where nothing
-        stands before it, and it is no key, which stands at the very indentation. Empty lines need none. In a flow
-        collection a line with a comment alone does neither, nor one that begins with the bracket that ends it: the
-        specification wants it, and every reader goes without."""
+        """Find a line of a node that begins with too few spaces. Tabs do not count as spaces. The first line counts if
+        only white space is before the node and the node is not a key: a key is exactly at the indentation. Empty lines
+        need no spaces. In a flow collection, neither do a line with only a comment and a line that begins with the
+        closing bracket: the specification demands spaces there, but no reader does."""
         start, end = node.start_mark, node.end_mark
         if start.line == end.line and start.column > indent and not self._has_tabs:
             return None  # most nodes
@@ -237,7 +231,7 @@ class _Search:
         return None
 
     def _in_block_text(self, start: Any, indent: int) -> SyntaxFault | None:
-        """Look for an empty line above the first line of block text with more spaces than that, which decides."""
+        """Find an empty line above block text that has more spaces than its first line, which sets the indentation."""
         header = _HEADER.match(self._lines[start.line], start.column)
         if header is None or any(char.isdigit() for char in header[0]):
             return None
@@ -246,24 +240,20 @@ class _Search:
             line = self._lines[number].rstrip("\r")
             spaces = len(line) - len(line.lstrip(" "))
             if spaces < len(line):
-                too_long = indent < spaces < longest
-                return (
-                    SyntaxFault("an empty line above block text has more spaces than it", at + 1, 1)
-                    if too_long
-                    else None
-                )
+                fault = SyntaxFault("an empty line has more spaces than the block text below it", at + 1, 1)
+                return fault if indent < spaces < longest else None
             if spaces > longest:
                 longest, at = spaces, number
         return None
 
 
-# The places of the nodes in a YAML text, for laying a text out anew without changing what it says. Pure.
+# -- places of nodes, for a formatter that changes the layout and keeps the content -----------------------------------
 
 
 class NodeSpan(Struct, frozen=True):
-    """The place of a node in a text: from the character at `start` to before `end`, on lines from 0. `last_line` is the
-    last line with a character of it. `depth` is the number of block collections around it; `style` is a scalar's quote
-    or block sign, "" for plain text and for collections."""
+    """The place of a node: characters `start` to `end` (exclusive), lines from 0. `last_line` is the last line that has
+    a character of the node. `depth` is the number of block collections around it. `style` is the quote or block sign of
+    a scalar, "" for plain text and for collections."""
 
     kind: Literal["map", "list", "scalar"]
     start: int
@@ -278,10 +268,9 @@ class NodeSpan(Struct, frozen=True):
 
 
 def layout(text: str) -> tuple[NodeSpan, ...]:
-    """Return the place of every node of a text, in the order of their beginnings. `strict_yaml.load` must have accepted
-    the text."""
+    """Return the place of every node, in the order in which they begin. `strict_yaml.load` must accept the text."""
     spans: list[NodeSpan | None] = []
-    opened: list[tuple[int, Any]] = []  # where its span goes, and the event that began it
+    opened: list[tuple[int, Any]] = []  # the index of the span, and the event that begins the node
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         depth = sum(not begun.flow_style for _, begun in opened)
         if isinstance(event, yaml.ScalarEvent):
@@ -298,9 +287,9 @@ def layout(text: str) -> tuple[NodeSpan, ...]:
 
 def _span(kind: Literal["map", "list", "scalar"], begun: Any, ended: Any, depth: int, text: str) -> NodeSpan:
     start, end, style = begun.start_mark, ended.end_mark.index, getattr(begun, "style", None) or ""
-    # What has no closing sign ends, to libyaml, where the next token begins; what it holds ends with its last sign.
-    held = text[start.index : end]
-    last_line = start.line + (held if style in {"|", ">"} else held.rstrip()).rstrip("\n").count("\n")
+    # For libyaml, a node without a closing sign ends at the next token. Its content ends earlier.
+    content = text[start.index : end]
+    last_line = start.line + (content if style in {"|", ">"} else content.rstrip()).rstrip("\n").count("\n")
     flow = kind != "scalar" and begun.flow_style
     value = begun.value if kind == "scalar" else ""
     return NodeSpan(kind, start.index, end, start.line, last_line, start.column, depth, flow, style, value)

@@ -1,6 +1,5 @@
-"""Who is calling: the closed table of identity providers, the profile of each kind, and a verified caller. Pure.
+"""Identities of callers: the table of identity providers, a profile for each kind, and verified callers. Pure.
 
-Knows how an identity token is formed, whose it is and which of its claims are ids. Does not know what its caller may
-have signed (`policy`), and neither fetches keys nor checks signatures (`service.authn`). Contract section 5,
-identities.
+This room knows the form of an identity token, its provider, and which of its claims are ids. `policy` knows what a
+caller may have signed; `service.authn` fetches keys and checks signatures. Contract section 5, identities.
 """

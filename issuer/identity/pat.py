@@ -1,10 +1,10 @@
-"""The form of personal access tokens: what one looks like, and whether it was copied completely. Pure.
+"""The format of this service's personal access tokens (PATs). Pure.
 
     evi_pat_  0aB...  _  9xY...  3kQ...
     prefix    id: 12     secret: 43, 256 bits     checksum: 6, CRC-32 of everything before
 
-All three parts are base62. The id is public; the checksum reveals a typing error, or a scanner's false alarm, without
-asking anybody. It proves nothing: `service/authn/pats.py` knows which tokens exist.
+All three parts are base62. The id is public. The checksum finds typing errors and a scanner's false alarms without a
+look-up, but does not prove that a token exists: `service/authn/pats.py` knows which tokens exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import string
 import zlib
 
 PREFIX = "evi_pat_"
-# Published for secret scanners (SECURITY.md): a match whose checksum is right is a token.
+# Published for secret scanners (SECURITY.md). A match with a correct checksum is a token.
 PATTERN = "evi_pat_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}"
 ID_PATTERN = "[0-9A-Za-z]{12}"
 RANDOM_BYTES = 16 + 32
@@ -26,17 +26,18 @@ _TOKEN = re.compile(PATTERN)
 
 
 def make(random: bytes) -> str:
-    """Make a token of RANDOM_BYTES bytes, which must be fresh and of cryptographic quality."""
+    """Return a token made of RANDOM_BYTES random bytes, which must be fresh and of cryptographic quality."""
     if len(random) != RANDOM_BYTES:
         raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
-    # 128 bits for 71: the remainder favours no id by more than 2^-56. The secret takes all of the other 256.
+    # The id needs 71 bits and is taken from 128, so no id is more likely than another by more than 2^-56. The other 256
+    # bits are the secret.
     public_id = _base62(int.from_bytes(random[:16]) % 62**_ID_CHARS, _ID_CHARS)
     body = f"{PREFIX}{public_id}_{_base62(int.from_bytes(random[16:]), _SECRET_CHARS)}"
     return body + _checksum(body)
 
 
 def token_id(text: str) -> str | None:
-    """Return the public id of a text with the form and the checksum of a token, None for anything else."""
+    """Return the public id of a token with the right form and checksum, otherwise None."""
     body = text[:-_CHECKSUM_CHARS]
     if not _TOKEN.fullmatch(text) or text[-_CHECKSUM_CHARS:] != _checksum(body):
         return None
@@ -44,7 +45,7 @@ def token_id(text: str) -> str | None:
 
 
 def digest(token: str) -> bytes:
-    """Return the SHA-256 of the whole token, which alone is stored. 256 random bits need no slower hash."""
+    """Return the SHA-256 of the whole token. The service stores only this. 256 random bits need no slower hash."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -53,9 +54,9 @@ def _checksum(body: str) -> str:
 
 
 def _base62(number: int, width: int) -> str:
-    """Write a number with the digits 0-9A-Za-z, the most significant first, zeros in front."""
-    signs = ""
+    """Write a number in `width` digits 0-9A-Za-z, the most significant digit first."""
+    digits = ""
     for _ in range(width):
         number, digit = divmod(number, 62)
-        signs = _BASE62[digit] + signs
-    return signs
+        digits = _BASE62[digit] + digits
+    return digits

@@ -1,11 +1,11 @@
-"""Built-in profiles of identity providers: one table of data, no code per provider. Pure.
+"""Built-in profiles of identity providers: one table of data, without code for a provider. Pure.
 
-No library has such a table. PyPI's Warehouse was weighed, from which some of it comes: a class for each of its four
-providers, tied to its database.
+A profile states what is true of every token of its kind of provider. `providers.yaml` may narrow or fill in each value,
+and must give the values that neither the provider's documentation nor a published token shows. Each profile names its
+source.
 
-A profile says what is true of every token of such a provider; `providers.yaml` may narrow or fill in each value. What
-neither the provider's documentation nor a published token shows is left out: `providers.yaml` must give it.
-Each profile names its source.
+No library has such a table. We considered PyPI's Warehouse, and took some values from it; it has a class for each of
+its four providers, which depends on its database.
 """
 
 from __future__ import annotations
@@ -24,73 +24,74 @@ HOUR = 3600
 
 
 class Derived(Struct, frozen=True):
-    """A claim that is derived from another one, under a name of ours.
-
-    `path` leads to the value, member by member. `part` is empty for the whole value, or one side of `path@git_ref`.
-    """
+    """A claim that this service derives from another one. `path` has the names of the members that lead to the value.
+    `part` is "" for the whole value, or names one side of a value `path@git_ref`."""
 
     path: tuple[str, ...]
     part: Literal["", "path", "git_ref"] = ""
 
     def of(self, claims: Mapping[str, JSON]) -> JSON:
-        """Return the value in these claims, None where it is absent or has another form."""
+        """Return the value in these claims, or None if it is absent or has another form."""
         value = claims.get(self.path[0])
         for member in self.path[1:]:
             value = value.get(member) if isinstance(value, dict) else None
         if not self.part:
             return value
-        found = _path_at_git_ref(value) if isinstance(value, str) else None
-        return found[self.part] if found else None
+        match = _path_at_git_ref(value) if isinstance(value, str) else None
+        return match[self.part] if match else None
 
 
-# The first `@` parts the two, and a ref or a commit must follow it: a branch named `x@refs/heads/main` stays a branch,
-# and a file named `evaluate.yml@x.yml` is not `evaluate.yml`.
+# The first `@` separates path and ref, and a full ref or a commit must follow. So a branch `x@refs/heads/main` remains
+# a branch, and a file `evaluate.yml@x.yml` is not read as `evaluate.yml`.
 _PATH_AT_GIT_REF = re.compile(
     r"(?P<path>[^@\x00-\x1f\x7f]+)@(?P<git_ref>refs/[^\x00-\x20\x7f]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)"
 )
-_path_at_git_ref = lru_cache(256)(_PATH_AT_GIT_REF.fullmatch)  # jobs are many, workflows few
+_path_at_git_ref = lru_cache(256)(_PATH_AT_GIT_REF.fullmatch)  # many jobs share few workflows
 
 
 class Foreign(Struct, frozen=True):
-    """Code that a job may borrow from another repository: `claims` say which, `home` is the job's own repository, and
-    `commit` must then be pinned, because the other repository's owner can move its branches and tags."""
+    """Code that a job may use from another repository. `claims` name that code, and `home` names the job's repository.
+    For code from elsewhere, `commit` must be pinned: the other repository's owner can move its branches and tags."""
 
     claims: tuple[str, ...]
     home: str
     commit: str
 
 
-# What an access token's `scope` must name.
+# The scope that an access token must have.
 TOKENS_ISSUE = "tokens:issue"
-# The kind of a provider's credentials chooses their verifier: OIDC identity tokens; OAuth access tokens (RFC 9068), or
-# opaque ones that the provider is asked about (RFC 7662); personal access tokens of this service, or of Hugging Face.
+# The kind of a provider's credentials selects their verifier. `identity-token`: OIDC. `access-token`: OAuth JWTs
+# (RFC 9068). `introspection`: opaque OAuth tokens; the service asks the provider about them (RFC 7662). `pat` and
+# `huggingface`: personal access tokens of this service and of Hugging Face.
 Kind = Literal["identity-token", "access-token", "introspection", "pat", "huggingface"]
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """What is known about a kind of provider.
+    """The facts about a kind of provider.
 
-    `kind` is the kind of its credentials. All but identity tokens can be sent again and again: they are `reusable`, and
-    a nonce distinguishes their requests. `scope` is a word that the credential's `scope` must contain, `prefix` how
-    every credential begins.
+    `kind` is the kind of its credentials. Identity tokens are for one request or a few; the other kinds are `reusable`,
+    and a nonce distinguishes their requests. The credential's `scope` must contain the word `scope`. Every credential
+    begins with `prefix`.
 
-    `issuer` is set where all customers share one; `issuer_form` is a regular expression for the existing issuers, and
-    `audience_form` one for the audiences that a token for this service can have, both for the whole text; "" is any.
-    `algorithms` and `max_lifetime_s` are empty where `providers.yaml` must give them; `max_age_s` is the lifetime where
-    it is None. `uses` is how many different requests one token may make: 1 where a job can mint a fresh token for each.
+    `issuer` is set if all customers share one. `issuer_form` and `audience_form` are regular expressions for the whole
+    text of the existing issuers, and of the audiences that a token for this service can have; "" allows any.
+    `algorithms` and `max_lifetime_s` are empty if `providers.yaml` must give them. If `max_age_s` is None, the lifetime
+    is the limit. `uses` is the number of different requests that one token may make: 1 if a job can mint a token for
+    each.
 
-    `pins` are the immutable ids that every registered identity must pin, the most telling first. `names` are the
-    readable twins of ids, each with its id; they only ever warn. `never` are claims that must not be matched, each with
-    the reason. `matchable` is what `require` may name (None: any claim but `never`), `must_require` what it must name,
-    each with the reason. `narrowed_by` are the ways to say which ref, environment or workflow may ask, of which an
-    identity takes one unless it says `any_ref`: each is one claim or several, with the value where only one will do.
-    `demands` are claims that every token must have with that value, or must not have (None), unless the identity's own
-    `require` names them. `event_claim` says what started the job, `events` which of them strangers cannot cause.
-    `derived` are claims derived from others, by the name that policies use. `lowercase` are claims whose values never
-    have a capital. `run` is the claim that names the CI run, "" where none does. `provenance` are the claims that are
-    public and immutable enough for the token's `caller`: never an e-mail address, an actor or a display name.
+    Every registered identity must pin the immutable ids `pins`; the most specific is first. `names` maps readable names
+    to their ids; a wrong name only causes a warning. `never` has the claims that a policy must not match, with reasons.
+    `require` may name the claims in `matchable` (None: any claim that is not in `never`), and must name those in
+    `must_require`, which has reasons. `narrowed_by` has the ways to restrict an identity to a ref, environment or
+    workflow: each is one or several claims, with a value if only that value will do. An identity must use one of these
+    ways or say `any_ref`. `demands` has claims that every token must have with that value, or must not have (None),
+    unless the identity's `require` names them.
 
-    `names_any_case`: a capital makes no other name. `names_within` are the claims within whose values a name is unique.
+    `event_claim` names the event that started the job; strangers cannot cause those in `events`. `derived` has claims
+    that are derived from others, by the name that policies use. Values of the claims in `lowercase` never have a
+    capital. `run` is the claim that names the CI run, or "". The claims in `provenance` are public and immutable, so
+    they may be in the verify token's `caller`: never an e-mail address, an actor or a display name. `names_any_case`
+    says that names ignore case. A name is unique only among tokens with the same values of the claims `names_within`.
     """
 
     kind: Kind = "identity-token"
@@ -123,21 +124,21 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     @property
     def reusable(self) -> bool:
-        """Whether a credential outlives the request that it is sent with, so that a nonce must name the request."""
+        """Whether a credential may be sent with many requests. Then each request needs a nonce."""
         return self.kind != "identity-token"
 
 
 def derive(profile: Profile, claims: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return a token's claims with those that its profile derives from them.
+    """Return a token's claims and the claims that its profile derives from them.
 
-    A claim in the token under a derived one's name never counts: the caller could have made it up.
+    If the token has a claim with the name of a derived one, that claim is dropped: the caller may have invented it.
     """
-    found = dict(claims)
-    for name, how in profile.derived.items():
-        found[name] = how.of(claims)
-        if found[name] is None:
-            del found[name]
-    return found
+    complete = dict(claims)
+    for name, claim in profile.derived.items():
+        complete.pop(name, None)
+        if (value := claim.of(claims)) is not None:
+            complete[name] = value
+    return complete
 
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -146,33 +147,33 @@ _AWS = "https://sts.amazonaws.com/"
 _AWS_CLAIMS = ("aws_account", "org_id", "ou_path", "source_region", "lambda_source_function_arn",
                "ec2_source_instance_arn")  # fmt: skip
 _GOOGLE = ("project_id", "project_number", "zone", "instance_id", "instance_name")
-_PERSON = "it names a person, and can come to name another"
-_CLIENT_ALONE = "a client that also signs people in has tokens that speak for them; its own name itself"
+_PERSON = "it names a person, and can name another person later"
+_CLIENT_ALONE = "a client that signs people in also has tokens for them; only its own tokens have the client as `sub`"
 
 PROFILES: dict[str, Profile] = {
     # https://docs.github.com/en/actions/reference/security/oidc
     "github-actions": Profile(
         issuer="https://token.actions.githubusercontent.com",
-        # github.com, an enterprise's own there, GitHub Enterprise Server, and GHE.com.
+        # github.com, an enterprise's issuer on github.com, GitHub Enterprise Server, and GHE.com.
         issuer_form=(
             r"https://token\.actions\.githubusercontent\.com(?:/[A-Za-z0-9_-]+)?|https://[^/]+/_services/token"
             r"|https://token\.actions\.[a-z0-9-]+\.ghe\.com"
         ),
-        # The default audience is the owner's page: the same for every service that takes such tokens.
+        # The default audience is the owner's page, which is the same for every service that accepts such tokens.
         audience_form=r"(?!https://github\.com/[^/]*$).*",
         max_age_s=15 * MINUTE,
         pins=("repository_id", "repository_owner_id"),
         names={"repository": "repository_id", "repository_owner": "repository_owner_id", "enterprise": "enterprise_id"},
         names_any_case=True,
-        never={"sub": "its form changed on 2026-07-15 and repositories can customize it; the ids that are pinned "
-                      "and `ref`, `environment` or `workflow_ref` say the same"},
+        never={"sub": "its form changed on 2026-07-15, and repositories can customize it; use the pinned ids and "
+                      "`ref`, `environment` or `workflow_ref` instead"},
         matchable=frozenset({
             "base_ref", "enterprise_id", "environment", "event_name", "head_ref", "job_workflow_git_ref",
             "job_workflow_path", "job_workflow_ref", "job_workflow_sha", "ref", "ref_protected", "ref_type",
             "repository_visibility", "run_attempt", "runner_environment", "sha", "workflow", "workflow_git_ref",
             "workflow_path", "workflow_ref", "workflow_sha",
         }),
-        # A path alone narrows nothing: the file of that name is another one on every branch.
+        # A path without a ref is not a restriction: every branch may have a different file at this path.
         narrowed_by=tuple({claim: None} for claim in (
             "ref", "environment", "workflow_ref", "job_workflow_ref", "workflow_git_ref", "job_workflow_git_ref", "sha",
             "workflow_sha", "job_workflow_sha",
@@ -198,9 +199,9 @@ PROFILES: dict[str, Profile] = {
     ),
     # https://docs.gitlab.com/ci/secrets/id_token_authentication/
     "gitlab-ci": Profile(
-        issuer="https://gitlab.com",  # or a self-hosted instance's URL: registered one by one
+        issuer="https://gitlab.com",  # each self-hosted instance is a provider with its URL as `issuer`
         max_lifetime_s=2 * HOUR,
-        # GitLab hands a job one fixed token; a job may have a handful of runs to sign.
+        # GitLab gives a job one fixed token, and a job may have a handful of runs to sign.
         uses=10,
         pins=("project_id", "namespace_id"),
         names={"project_path": "project_id", "namespace_path": "namespace_id"},
@@ -229,7 +230,7 @@ PROFILES: dict[str, Profile] = {
     # https://buildkite.com/docs/agent/cli/reference/oidc; RS256 and jti: the token in
     # https://github.com/rubygems/rubygems.org/issues/5412
     "buildkite": Profile(
-        issuer="https://agent.buildkite.com",  # every organization's: the ids must be asked for with --claim
+        issuer="https://agent.buildkite.com",  # shared by all organizations; a job requests the ids with --claim
         issuer_form=r"https://agent\.buildkite\.com",
         audience_form=r"(?!https://buildkite\.com/[^/]*$).*",
         max_age_s=15 * MINUTE,
@@ -243,8 +244,8 @@ PROFILES: dict[str, Profile] = {
         }),
         narrowed_by=({"build_branch": None},),
         event_claim="build_source",
-        # A webhook may be a stranger's pull request, and so may be what triggers a job, what a person builds once more
-        # (`ui`) and what a bot builds (`api`).
+        # Any other source may build a stranger's pull request: a webhook, a trigger, a person's rebuild (`ui`) or a bot
+        # (`api`).
         events=("schedule",),
         lowercase=frozenset({"build_commit", "build_source", "cluster_id", "organization_id", "pipeline_id",
                              "queue_id", "runner_environment"}),
@@ -258,7 +259,7 @@ PROFILES: dict[str, Profile] = {
     # https://github.com/pypi/warehouse (warehouse/oidc/models/circleci.py)
     "circleci": Profile(
         issuer_form=f"https://oidc\\.circleci\\.com/org/{_UUID}",
-        # Without `circleci run oidc get --claims` the audience is the organization: every service's.
+        # Without `circleci run oidc get --claims`, the audience is the organization, the same for every service.
         audience_form=f"(?!{_UUID}$).*",
         max_age_s=15 * MINUTE,
         pins=("oidc.circleci.com/project-id",),
@@ -267,7 +268,7 @@ PROFILES: dict[str, Profile] = {
             "org-id", "pipeline-definition-id", "ssh-rerun", "vcs-origin", "vcs-ref",
         )),
         must_require={"oidc.circleci.com/vcs-origin": "the build of a fork can have the project's token"},
-        demands={"oidc.circleci.com/ssh-rerun": False},  # a person sits in that job
+        demands={"oidc.circleci.com/ssh-rerun": False},  # in a rerun with SSH, a person controls the job
         lowercase=frozenset({"oidc.circleci.com/org-id", "oidc.circleci.com/pipeline-definition-id",
                              "oidc.circleci.com/project-id"}),
         run="oidc.circleci.com/pipeline-id",
@@ -281,7 +282,7 @@ PROFILES: dict[str, Profile] = {
         issuer_form=r"https://api\.bitbucket\.org/2\.0/workspaces/[^/]+/pipelines-config/identity/oidc",
         algorithms=(),
         max_lifetime_s=None,
-        uses=10,  # one fixed token a step
+        uses=10,  # each step has one fixed token
         pins=("repositoryUuid", "workspaceUuid"),
         never={"sub": "it changes with every step"},
         matchable=frozenset({"branchName", "deploymentEnvironmentUuid"}),
@@ -292,34 +293,34 @@ PROFILES: dict[str, Profile] = {
     ),
     # https://cloud.google.com/compute/docs/instances/verifying-instance-identity
     "google": Profile(
-        issuer="https://accounts.google.com",  # people's, too: only the pinned account id keeps them out
-        issuer_form=r"https://accounts\.google\.com",  # an old one has no scheme
-        uses=10,  # the metadata server may keep a token
+        issuer="https://accounts.google.com",  # also the issuer for people: only the pinned account id excludes them
+        issuer_form=r"https://accounts\.google\.com",  # Google also used to write it without the scheme
+        uses=10,  # the metadata server may cache a token
         pins=("sub",),
         matchable=frozenset({"azp", "email", "email_verified", *(f"google.compute_engine/{n}" for n in _GOOGLE)}),
         derived={f"google.compute_engine/{name}": Derived(("google", "compute_engine", name)) for name in _GOOGLE},
         provenance=("sub", "google.compute_engine/instance_id", "google.compute_engine/project_number"),
     ),
     # https://learn.microsoft.com/en-us/entra/identity-platform/access-token-claims-reference and
-    # .../configurable-token-lifetimes: 60 to 90 minutes; a managed identity's last up to a day
+    # .../configurable-token-lifetimes: 60 to 90 minutes; tokens of a managed identity last up to a day
     "azure": Profile(
-        # A tenant of one's own: never `common`, `organizations`, `consumers`, nor that of personal accounts.
+        # Only an organization's tenant: not `common`, `organizations`, `consumers` or the tenant of personal accounts.
         issuer_form=(
             f"https://(?!login\\.microsoftonline\\.com/9188040d-6c67-4c5b-b112-36a304b66dad/)"
             f"(?:login\\.microsoftonline\\.com/{_UUID}/v2\\.0|sts\\.windows\\.net/{_UUID}/)"
         ),
         max_lifetime_s=90 * MINUTE,
-        uses=10,  # tokens are kept for hours by the platform
+        uses=10,  # the platform caches tokens for hours
         pins=("oid", "tid"),
         never=dict.fromkeys(("email", "name", "preferred_username", "unique_name", "upn"), _PERSON),
         matchable=frozenset({"appid", "appidacr", "azp", "azpacr", "idtyp", "scp", "ver"}),
-        demands={"scp": None},  # it is in the tokens of people alone
+        demands={"scp": None},  # only tokens for people have it
         lowercase=frozenset({"appid", "azp", "idtyp", "oid", "tid"}),
         provenance=("tid", "oid", "azp", "appid"),
     ),
     # https://docs.aws.amazon.com/IAM/latest/UserGuide/id_roles_providers_outbound_token_claims.html
     "aws": Profile(
-        issuer_form=r"https://[0-9a-z-]+\.tokens\.sts\.global\.api\.aws",  # one an account
+        issuer_form=r"https://[0-9a-z-]+\.tokens\.sts\.global\.api\.aws",  # each account has its own
         algorithms=("RS256", "ES384"),
         max_age_s=15 * MINUTE,
         pins=("sub",),
@@ -330,7 +331,7 @@ PROFILES: dict[str, Profile] = {
     ),
     # https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/
     "kubernetes": Profile(
-        # The API server: the audience of a token that was requested without one, and every pod has such a token.
+        # Every pod has a token without a requested audience, which has this one: the API server.
         audience_form=r"(?!(?:https://)?kubernetes\.default).*",
         uses=10,  # a mounted token is used until the kubelet renews it
         pins=("kubernetes.io/serviceaccount/uid",),
@@ -346,7 +347,7 @@ PROFILES: dict[str, Profile] = {
     "spiffe": Profile(
         algorithms=("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"),
         max_lifetime_s=15 * MINUTE,
-        uses=10,  # a workload gets the same one until shortly before its end
+        uses=10,  # a workload gets the same token until shortly before it expires
         types=("JWT", "JOSE"),
         pins=("sub",),
         matchable=frozenset(),
@@ -367,26 +368,26 @@ PROFILES: dict[str, Profile] = {
             "platform_url", "runner_environment", "scm_pull_request_target_branch", "scm_ref", "scm_repo_url",
             "workflow_id",
         }),
-        demands={"scm_pull_request_target_branch": None},  # a pull request, which may be a stranger's
+        demands={"scm_pull_request_target_branch": None},  # only builds of pull requests have it, also strangers'
         lowercase=frozenset({"account_id", "pipeline_id", "workflow_id"}),
         run="workflow_id",
         provenance=("account_id", "pipeline_id", "workflow_id", "scm_ref", "runner_environment"),
     ),
-    # https://plugins.jenkins.io/oidc-provider/; its operator configures the claims
+    # https://plugins.jenkins.io/oidc-provider/; the operator of a Jenkins configures the claims
     "jenkins": Profile(
         max_age_s=15 * MINUTE,
         pins=("sub",),
         never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
         run="build_number",
-        provenance=("build_number",),  # `sub` is a URL inside somebody's network
+        provenance=("build_number",),  # `sub` is a URL in the organization's private network
     ),
     "oidc": Profile(
         algorithms=("RS256", "ES256"),
         pins=("sub",),
         never=dict.fromkeys(("email", "name", "preferred_username"), _PERSON),
-        # nothing is public: a generic `sub` may be a person's address
+        # `provenance` is empty, because a generic `sub` may be a person's address
     ),
-    # RFC 9068; RS256 is what its section 2.1 has everyone support, the others are those of FAPI 2.0, section 5.4.1
+    # RFC 9068. Its section 2.1 requires support for RS256; the other algorithms are those of FAPI 2.0, section 5.4.1
     "oauth": Profile(
         kind="access-token",
         scope=TOKENS_ISSUE,
@@ -431,10 +432,10 @@ PROFILES: dict[str, Profile] = {
         names={"name": "id"},
         never=dict.fromkeys(("email", "fullname"), _PERSON),
         matchable=frozenset({"token_role", "type"}),
-        must_require={"token_role": "a token that may only read is pasted into Spaces and notebooks, which others see"},
+        must_require={"token_role": "read-only tokens are often pasted into Spaces and notebooks that others can see"},
         derived={"token_role": Derived(("auth", "accessToken", "role"))},
         provenance=("id",),
     ),
 }  # fmt: skip
-# Forms by which an opaque credential is known to be of one kind, even if another would accept it.
+# Each prefix belongs to one kind of opaque credentials, even if a provider of another kind would accept them.
 TOKEN_PREFIXES = tuple(profile.prefix for profile in PROFILES.values() if profile.prefix)

@@ -1,7 +1,7 @@
-"""A provider's token, judged by the provider's registration (RFC 7519 under RFC 8725), and a verified caller. Pure.
+"""Checks of a provider's token against its entry in `providers.yaml` (RFC 7519, RFC 8725), and verified callers. Pure.
 
-Nothing here checks a signature: `service/authn/authenticator.py` does. The order of the checks, for the service and for
-`issuer policy explain`, is that of `check_token`. A refusal never quotes the token.
+`service/authn/authenticator.py` checks the signatures. The service and `issuer policy explain` make the same checks, in
+the order of `check_token`. A refusal never quotes the token.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import ParamSpec, TypeGuard
+from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -29,17 +29,17 @@ MAX_DEPTH = 8
 MAX_ID_CHARS = 512
 MAX_JTI_CHARS = 256
 
-# How a JSON object begins (RFC 8259, section 2), so that hardly any text by chance does.
+# The beginning of a JSON object (RFC 8259, section 2). Other text hardly ever matches it by chance.
 _OBJECT = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*["}]')
-# Members that bring a key along, say where to fetch one, or change what the signature covers (RFC 7515 4.1, 7797).
+# Members that contain a key, name the URL of one, or change what the signature covers (RFC 7515 4.1, RFC 7797).
 _REFUSED_MEMBERS = frozenset({"b64", "crit", "enc", "jku", "jwk", "x5c", "x5u", "zip"})
 
 
 def is_jwt(bearer: str) -> bool:
     """Say whether a credential has the form of a JWT: a JSON object and two more parts, or four if it is encrypted.
 
-    Not by `eyJ`: white space is allowed in the object (RFC 7515, section 3), and what passes for opaque is shown to
-    another provider.
+    Looking for `eyJ` is not enough, because white space is allowed in the object (RFC 7515, section 3). A JWT that
+    passed as an opaque credential would be shown to another provider.
     """
     head, _, rest = bearer.partition(".")
     _, dot, last = rest.partition(".")
@@ -48,16 +48,17 @@ def is_jwt(bearer: str) -> bool:
 
 @lru_cache(64)
 def _begins_object(header: str) -> bool:
-    """Decode what may be base64url leniently: a JWT in a bad spelling is still one. Tokens under one key share it."""
-    whole = header + "AAA"  # of whatever length it is
+    """Say whether a header is a JSON object. Decode leniently, because a JWT in bad base64url is still a JWT. The cache
+    helps because all tokens of one key have the same header."""
+    padded = header + "AAA"  # cut to a multiple of 4 characters below
     try:
-        return _OBJECT.match(base64.urlsafe_b64decode(whole[: len(whole) // 4 * 4])) is not None
+        return _OBJECT.match(base64.urlsafe_b64decode(padded[: len(padded) // 4 * 4])) is not None
     except ValueError:
         return False
 
 
 def read_token(bearer: str) -> tuple[jose.UnverifiedJws, Mapping[str, JSON]]:
-    """Take a token apart strictly; its claims are not verified. Raises Refused, without a word of the token."""
+    """Split a token strictly. Return it with its unverified claims. Raises Refused, which never quotes it."""
     try:
         jws = jose.parse_compact(bearer)
         unverified_claims = loads(jws.unverified_payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=MAX_DEPTH)
@@ -69,13 +70,13 @@ def read_token(bearer: str) -> tuple[jose.UnverifiedJws, Mapping[str, JSON]]:
 
 
 def read_header(header: Mapping[str, JSON], provider: Provider) -> tuple[str, str]:
-    """Return `alg` and `kid` of a header that fits the provider's registration. Raises Refused."""
+    """Return `alg` and `kid` of a header that the provider's entry allows. Raises Refused."""
     if not _REFUSED_MEMBERS.isdisjoint(header):
         raise Refused(Code.IDENTITY_MALFORMED)
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in provider.algorithms:
         raise Refused(Code.IDENTITY_ALGORITHM_REFUSED)
-    # RFC 9068, section 4: an access token must say what it is, so that an ID token of the same client does not pass.
+    # RFC 9068, section 4: an access token must have `typ`. Otherwise an ID token of the same client would be accepted.
     typed = "typ" in header or provider.rules.kind == "access-token"
     if typed and not _is_type(header.get("typ"), provider.rules.types):
         raise Refused(Code.IDENTITY_TYPE_REFUSED)
@@ -85,16 +86,16 @@ def read_header(header: Mapping[str, JSON], provider: Provider) -> tuple[str, st
 
 
 def _is_type(typ: JSON, types: tuple[str, ...]) -> bool:
-    """Compare as a media type: in any case, `application/` understood (RFC 7515 4.1.9)."""
+    """Compare media types, ignoring case and a leading `application/` (RFC 7515 4.1.9)."""
     if not isinstance(typ, str) or not typ.isascii():
         return False
     return typ in types or typ.lower().removeprefix("application/") in [allowed.lower() for allowed in types]
 
 
 def read_times(claims: Mapping[str, JSON], provider: Provider, now: int) -> tuple[int, int]:
-    """Return `iat` and `exp`, Unix seconds, of a token that is good at `now` (RFC 7519 4.1.4 to 4.1.6). Raises Refused.
+    """Return `iat` and `exp` (Unix seconds, both required) of a token that is valid at `now` (RFC 7519 4.1.4 to 4.1.6).
 
-    `iat` and `exp` are required. The leeway is for clocks that differ; a lifetime is one clock's and gets none.
+    The leeway is for the difference of two clocks. The lifetime has none: one clock set both its ends. Raises Refused.
     """
     issued_at, expires_at = read_unix_s(claims.get("iat")), read_unix_s(claims.get("exp"))
     not_before = read_unix_s(claims["nbf"]) if "nbf" in claims else issued_at
@@ -113,14 +114,14 @@ def read_times(claims: Mapping[str, JSON], provider: Provider, now: int) -> tupl
 
 def read_unix_s(value: JSON) -> int:
     """Return a time in whole Unix seconds. Raises Refused for anything else."""
-    # `type`, not isinstance: True is an int to Python.
+    # `type`, not isinstance: in Python, True is an int.
     if type(value) is not int or not 0 <= value <= MAX_UNIX_S:
         raise Refused(Code.IDENTITY_MALFORMED)
     return value
 
 
 def read_jti(claims: Mapping[str, JSON]) -> str | None:
-    """Return the `jti` of an identity token, None where it has none. Raises Refused for a malformed one."""
+    """Return the `jti` of an identity token, or None if it is absent. Raises Refused if it is malformed."""
     if "jti" not in claims:
         return None
     jti = claims["jti"]
@@ -130,7 +131,7 @@ def read_jti(claims: Mapping[str, JSON]) -> str | None:
 
 
 def check_audience(audience: JSON, registered: str) -> None:
-    """Demand a token for this service alone: any other audience could pass the token on to us. Raises Refused."""
+    """Demand that the token is only for this service: another audience could replay it here. Raises Refused."""
     if audience != registered and audience != [registered]:
         raise Refused(Code.IDENTITY_AUDIENCE_MISMATCH)
 
@@ -139,46 +140,40 @@ def check_audience(audience: JSON, registered: str) -> None:
 
 
 def check_access_token(claims: Mapping[str, JSON]) -> None:
-    """Demand the ids of an access token (RFC 9068 2.2), and that its bearer may use it. Raises Refused.
-
-    Its `scope` is judged by the policy.
-    """
+    """Demand the ids of an access token (RFC 9068 2.2), and no key binding. Raises Refused. Policies check `scope`."""
     for name in ("client_id", "sub", "jti"):
         check_id(claims.get(name))
     check_unbound(claims)
 
 
 def check_id(value: JSON) -> None:
-    """Demand an id: a text that is neither empty nor long. Raises Refused."""
+    """Demand that an id is text of 1 to MAX_ID_CHARS characters. Raises Refused."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
         raise Refused(Code.IDENTITY_MALFORMED)
 
 
 def check_unbound(claims: Mapping[str, JSON]) -> None:
-    """Refuse a token that is bound to a key of its client (RFC 7800, 8705, 9449): a bearer proves nothing of it."""
+    """Refuse a token that is bound to its client's key (RFC 7800, 8705, 9449): a bearer may lack this key."""
     if "cnf" in claims:
-        raise Refused(
-            Code.IDENTITY_TYPE_REFUSED, "The token is bound to its client's key, of which a bearer has no proof."
-        )
+        detail = "The token is bound to its client's key, and a bearer request does not prove possession of the key."
+        raise Refused(Code.IDENTITY_TYPE_REFUSED, detail)
 
 
 # -- all checks --------------------------------------------------------------------------------------------------------
 
-# The checks of a token that a provider signed, in the order of contract section 5.
-#
-# The service stops at the first that fails (`read_header`, `demand_claims`); `issuer policy explain` lists all of them
-# (`check_token`). Both walk one table, so that a check is added once. Key and signature come between the header and the
-# claims, and only the service has them.
+# The checks of a token that a provider signed, in the order of contract section 5. The service stops at the first check
+# that fails (`read_header`, `demand_claims`); `issuer policy explain` lists all of them (`check_token`). Both use one
+# table, so a new check is added once. Only the service checks key and signature, between the header and the claims.
 
 Claims = Mapping[str, JSON]
-P = ParamSpec("P")
 
 
 class ClaimCheck(Struct, frozen=True):
-    """One check of a token's claims: `demand` raises Refused; the words are made only for a list.
+    """One check of a token's claims. `demand` raises Refused with the code of the failure; `code` is for a passed
+    check.
 
-    `code` is used where the check passes; a refusal has its own. `member` is the member of the provider's entry that
-    says what is expected. The time is in Unix seconds.
+    `member` is the member of the provider's entry that has the expected value. `actual` and `expected` return text for
+    the list of checks. Times are Unix seconds.
     """
 
     code: Code
@@ -189,7 +184,7 @@ class ClaimCheck(Struct, frozen=True):
 
 
 class TokenOutcome(Struct, frozen=True):
-    """How one check went, in words; `place` leads into `providers.yaml`."""
+    """The outcome of one check, as text. `place` is the place in `providers.yaml`."""
 
     code: Code
     place: str
@@ -199,13 +194,13 @@ class TokenOutcome(Struct, frozen=True):
 
 
 def demand_claims(claims: Claims, provider: Provider, now: int) -> None:
-    """Make checks (6) and later of a token whose signature is good. Raises Refused at the first that fails."""
+    """Make checks (6) and later for a token with a good signature. Raises Refused at the first that fails."""
     for check in CLAIM_CHECKS[provider.rules.kind]:
         check.demand(claims, provider, now)
 
 
 def check_token(header: Claims, claims: Claims, provider: Provider, now: int) -> Iterator[TokenOutcome]:
-    """Make all checks except key and signature, and yield the outcome of each. `provider` was found by the `iss`."""
+    """Make all checks except key and signature, and yield the outcome of each. `provider` must be the one of `iss`."""
     at, rules = f"providers.{provider.id}", provider.rules
     actual = f"the token's iss is {provider.issuer}"
     yield TokenOutcome(Code.IDENTITY_ISSUER_UNKNOWN, f"{at}.issuer", True, actual, "")  # (2) registered issuer
@@ -220,9 +215,9 @@ def check_token(header: Claims, claims: Claims, provider: Provider, now: int) ->
         yield TokenOutcome(failure or check.code, f"{at}.{check.member}", failure is None, *words)
 
 
-def _failure_of(demand: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Code | None:
+def _failure_of(demand: Callable[..., object], *args: object) -> Code | None:
     try:
-        demand(*args, **kwargs)
+        demand(*args)
     except Refused as refusal:
         return refusal.code
     return None
@@ -233,7 +228,7 @@ def _failure_of(demand: Callable[P, object], *args: P.args, **kwargs: P.kwargs) 
 
 def _show_times(claims: Claims, now: int) -> str:
     issued, expires = (_show_claimed_time(claims.get(name)) for name in ("iat", "exp"))
-    return f"issued {issued}, expires {expires}, judged at {show_time(now)}"
+    return f"issued {issued}, expires {expires}, checked at {show_time(now)}"
 
 
 def _show_claimed_time(value: JSON) -> str:
@@ -243,7 +238,7 @@ def _show_claimed_time(value: JSON) -> str:
 _TIMES = ClaimCheck(  # (6)
     Code.IDENTITY_EXPIRED, "max_age_s", read_times, _show_times,
     lambda provider: (
-        f"a life of at most {show_span(provider.max_lifetime_s)}, an age of at most {show_span(provider.max_age_s)}"
+        f"a lifetime of at most {show_span(provider.max_lifetime_s)}, an age of at most {show_span(provider.max_age_s)}"
     ),
 )  # fmt: skip
 _AUDIENCE = ClaimCheck(  # (7)
@@ -252,13 +247,13 @@ _AUDIENCE = ClaimCheck(  # (7)
     lambda claims, _: f"the token's aud is {show_value(claims.get('aud'))}",
     lambda provider: provider.audience,
 )  # fmt: skip
-_JTI = ClaimCheck(  # (8) the name of its use record
+_JTI = ClaimCheck(  # (8) the jti, which names the use record
     Code.IDENTITY_MALFORMED, "profile",
     lambda claims, _, __: read_jti(claims),
     lambda claims, _: f"the token's jti is {show_value(claims.get('jti'))}",
-    lambda _: "absent, or a text that is neither empty nor long",
+    lambda _: f"absent, or text of 1 to {MAX_JTI_CHARS} characters",
 )  # fmt: skip
-_ACCESS_TOKEN = ClaimCheck(  # (8) what else an access token must say
+_ACCESS_TOKEN = ClaimCheck(  # (8) the ids of an access token
     Code.IDENTITY_MALFORMED, "profile",
     lambda claims, _, __: check_access_token(claims),
     lambda claims, _: "of the token " + ", ".join(
@@ -275,11 +270,11 @@ CLAIM_CHECKS: Mapping[Kind, tuple[ClaimCheck, ...]] = {
 
 
 class Caller(Struct, frozen=True):
-    """An authenticated machine identity: its signature, times, audience and type have been checked.
+    """An authenticated machine identity: the signature, times, audience and type of its token have been checked.
 
-    `claims` are the verified ones. `use_parts` name its use record (contract section 5): ("use", iss, jti) or
-    ("input", hex SHA-256) of an identity token; ("nonce", provider id, credential id) of a reusable identity, where the
-    credential's id is public and stays the same when it is renewed. Times are Unix seconds.
+    `claims` are verified. `use_parts` name its use record (contract section 5): ("use", iss, jti) or ("input", hex
+    SHA-256) for an identity token, ("nonce", provider id, credential id) for a reusable credential. A credential's id
+    is public, and a renewed credential keeps its id. Times are Unix seconds.
     """
 
     provider: Provider
@@ -290,19 +285,19 @@ class Caller(Struct, frozen=True):
 
     @classmethod
     def suppose(cls, provider: Provider, claims: Mapping[str, JSON], now: int) -> Caller:
-        """Return the caller of a supposed credential with these claims, derived ones included, at `now` (Unix seconds).
+        """Return a supposed caller with these claims, derived ones included, at `now` (Unix seconds).
 
-        For evaluating policies offline: it has no use record, so nothing can be issued to it.
+        Use it to evaluate policies offline. It has no use record, so the service cannot issue a token to it.
         """
         return cls(provider, claims, (), now, now)
 
     def use_record(self, nonce: str) -> str:
-        """Name the use record, of the token itself or of a reusable identity's nonce, as lowercase hex SHA-256."""
+        """Return the name of the use record (lowercase hex SHA-256). Only reusable credentials use the nonce."""
         parts = [*self.use_parts, nonce] if self.provider.rules.reusable else [*self.use_parts]
         return hashlib.sha256(jcs.canonical(parts)).hexdigest()
 
     def provenance(self) -> dict[str, JSON]:
-        """Return the public part of the caller: provider, issuer and allow-listed immutable ids."""
+        """Return the public part of the caller: provider, issuer and the ids that its profile lists in `provenance`."""
         return {
             "provider": self.provider.id,
             "issuer": self.provider.issuer,
@@ -310,7 +305,7 @@ class Caller(Struct, frozen=True):
         }
 
     def short_claims(self, names: Iterable[str]) -> dict[str, Scalar]:
-        """Return those of the named claims that are present and short scalars."""
+        """Return the named claims that are present and are short scalars."""
         return {name: value for name in names if _is_short(value := self.claims.get(name))}
 
 
@@ -319,15 +314,15 @@ def _is_short(value: JSON) -> TypeGuard[Scalar]:
 
 
 class ClaimNames(Struct, frozen=True):
-    """The claims of a caller that are `read` for a decision, each once, and those that are `audited`: the read ones,
-    those that they are derived from, and those that the verify token names."""
+    """Names of a caller's claims. A decision uses the claims in `read`. The audit file records those in `audited`: also
+    the claims from which they are derived, and those in the verify token."""
 
     read: tuple[str, ...]
     audited: tuple[str, ...]
 
     @classmethod
     def of(cls, rules: Profile, registered: Iterable[str] = ()) -> ClaimNames:
-        """Name the claims of a profile's callers; `registered` are those that a registered identity requires."""
+        """Return the names for callers with this profile. `registered` are the claims that an identity requires."""
         foreign = (rules.foreign.claims[0], rules.foreign.home, rules.foreign.commit) if rules.foreign else ()
         event = (rules.event_claim,) if rules.event_claim else ()
         scope = ("scope",) if rules.scope else ()

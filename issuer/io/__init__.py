@@ -1,1 +1,1 @@
-"""Effects below the service, the relying party and the client: files, HTTP, keys, shared memory, the store."""
+"""Effects that the service, the relying party and the client share: files, HTTP, keys, shared memory, the store."""

@@ -1,7 +1,7 @@
-"""A file of lines that several processes append to, and that is rotated by renaming it.
+"""A file of lines to which several processes append, and which an operator rotates by renaming it.
 
-Knows the disk: half a line, a full one, a name that leads elsewhere. Knows nothing of what the lines say. Each process
-has a descriptor of its own. Every error is an OSError; after one, say `doubt`, and it passes when the disk is back.
+It handles half-written lines, a full disk, and a name that leads to a new file. Each process has its own descriptor.
+Every error is an OSError. After one, the caller calls `doubt`; the file works again when the disk does.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from issuer.io import files
 from issuer.io.bounds import MIN_FREE_BYTES
 
-# Ends half a line so that it cannot be read, even where nothing but its line feed is missing.
+# The end for a half-written line. With it, readers refuse the line even if only its line feed was missing.
 _TORN = b"~\n"
 
 
 class AppendFile:
-    """An open file of mode 0600. The constructor makes it and its folder; that, too, raises OSError."""
+    """An open file of mode 0600. The constructor makes the file and its folder, and may raise OSError."""
 
     def __init__(self, path: Path) -> None:
-        self._path = str(path)  # of a Path, stat takes twice as long
+        self._path = str(path)  # `stat` of a Path takes twice as long
         self._failed = False
         self._dirty = False
         self._is_named = False
@@ -34,25 +34,25 @@ class AppendFile:
 
     @property
     def is_open_to_others(self) -> bool:
-        """Whether others than its owner may read or write it."""
+        """Whether users other than the owner may read or write the file."""
         return self._is_plain and bool(os.fstat(self._descriptor).st_mode & 0o077)
 
     def append(self, line: bytes) -> None:
-        """Append a line with one write. Raises OSError where it was not written completely."""
+        """Append a line with one write. Raises OSError if the line was not written completely."""
         self._follow()
         self._write((_TORN if self._torn else b"") + line)
 
     def mend(self, line: bytes) -> None:
-        """Append the line again, if another worker's torn line is right before it and makes it unreadable. Checked
-        afterwards: a check before the write would be a race, and a stalled worker could hold a lock."""
+        """Append the line again if another worker's torn line is directly before it, which makes it unreadable.
+        Checking before the write would be a race, and a stalled worker could hold a lock."""
         if not self._is_plain:
             return
-        start = os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(line)  # an append leaves the offset after its bytes
+        start = os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(line)  # an append moves the offset after its bytes
         if start > 0 and self._byte_at(start - 1) != b"\n":
             self._write(b"\n" + line)
 
     def check(self) -> None:
-        """Raise OSError where the next line would not be written. After a failed write this tries another one."""
+        """Raise OSError if the next line could not be written. After a failed write, this tries to write."""
         self._follow()
         if self._failed:
             self._write(_TORN if self._torn else b"\n")
@@ -62,8 +62,7 @@ class AppendFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def sync(self) -> None:
-        """Have everything that was written before this call on the disk, in a thread. Raises OSError; what was written
-        until then may be lost."""
+        """Sync everything that was written before this call, in a thread. After an OSError those lines may be lost."""
         if not self._dirty and not self._retired:
             return
         try:
@@ -76,29 +75,28 @@ class AppendFile:
             raise
 
     def doubt(self) -> None:
-        """Have the next call open the file anew, and `check` try to write: after any OSError."""
+        """Make the next call open the file again, and the next `check` try to write. Call this after any OSError."""
         self._failed = True
 
     def close(self) -> None:
-        """Sync the file, and close it. Raises OSError."""
+        """Sync and close the file. Raises OSError."""
         _sync([self._descriptor, *self._retired], self._folder_to_sync())
 
     def _folder_to_sync(self) -> Path | None:
-        """Return the folder where the file's name may not be on the disk yet."""
+        """Return the folder if the file's name may not be on the disk yet."""
         return None if self._is_named else Path(self._path).parent
 
     def _open(self) -> None:
-        # Not by `files`, which replaces: this file is appended to, and read back behind its last line.
+        # `files` has no function for this: the descriptor both appends and reads.
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         opened = os.fstat(descriptor)
         self._descriptor, self._identity = descriptor, (opened.st_dev, opened.st_ino)
         self._is_plain, self._is_named = stat.S_ISREG(opened.st_mode), False
-        # A full disk can take half a line, also one of the process before.
+        # If the disk was full, this process or an earlier one may have written half a line.
         self._torn = self._is_plain and opened.st_size > 0 and self._byte_at(opened.st_size - 1) != b"\n"
 
     def _follow(self) -> None:
-        """Open the file anew where its name leads to another one, or to none; and after a failure, for what is open may
-        belong to a disk that is gone."""
+        """Open the file again if its name leads to another file or none, or after a failure: its disk may be gone."""
         with suppress(FileNotFoundError):
             now = None if self._failed else os.stat(self._path, follow_symlinks=False)
             if now is not None and (now.st_dev, now.st_ino) == self._identity:
@@ -106,13 +104,13 @@ class AppendFile:
         before, identity = self._descriptor, self._identity
         self._open()
         if self._dirty and identity != self._identity:
-            self._retired.append(before)  # it was rotated, and is synced with the next
+            self._retired.append(before)  # the file was rotated; the next `sync` syncs it
             self._dirty = False
         else:
-            with suppress(OSError):  # of a disk that is gone
+            with suppress(OSError):  # its disk may be gone
                 os.close(before)
         if self.is_open_to_others:
-            self._identity = (0, 0)  # so that the next line looks again
+            self._identity = (0, 0)  # the next line checks the file again
             raise OSError(errno.EACCES, "others may read it")
 
     def _write(self, raw: bytes) -> None:
@@ -129,13 +127,13 @@ class AppendFile:
 
 
 def _sync(descriptors: list[int], folder: Path | None) -> None:
-    """Sync and close each, and sync the names in the folder. Raises the first OSError."""
+    """Sync and close the descriptors, and sync the names in the folder. Raises the first OSError."""
     errors: list[OSError] = []
     for descriptor in descriptors:
         try:
             os.fdatasync(descriptor)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # from what cannot be synced, as a device
+            if error.errno != errno.EINVAL:  # devices, for example, cannot be synced
                 errors.append(error)
         finally:
             os.close(descriptor)

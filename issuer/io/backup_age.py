@@ -1,7 +1,4 @@
-"""When what must not be lost was copied last: `deploy/backup.sh` says so with a file in the folder of data.
-
-Knows when that file was written, and nothing of what the copy holds or where it is.
-"""
+"""The age of the last backup: `deploy/backup.sh` touches a file in the data folder after each complete copy."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ NAME = "backed-up"
 
 
 def backed_up_at(data: Path) -> int | None:
-    """Return when the last copy was whole, in Unix seconds; None where there never was one, or it cannot be known."""
+    """Return the time of the last complete copy in Unix seconds, or None if it is unknown."""
     try:
         return int(os.stat(data / NAME).st_mtime)
     except OSError:

@@ -1,50 +1,50 @@
-"""The times and caps of what the service reaches through `issuer.io`, and of what all of its rooms share."""
+"""Times and caps for everything that the service reaches through `issuer.io`, and those that all its rooms share."""
 
 from __future__ import annotations
 
 # -- providers ---------------------------------------------------------------------------------------------------------
 
-# For discovery and key set together, to the last byte of a dripping body.
+# The time for discovery and key set together, to the last byte of a slow body.
 FETCH_S = 5.0
-# For one address of several: a host whose IPv6 leads nowhere is still reached by IPv4 within any deadline.
+# The time for one of several addresses. If a host's IPv6 does not work, IPv4 still connects within any deadline.
 ADDRESS_S = 1.5
 
 # -- the store ---------------------------------------------------------------------------------------------------------
 
-# The service promises its 503 within a second: no request waits longer than this, whatever the store does.
+# The service promises its 503 within a second. No request waits longer than this for the store.
 CALL_S = 0.8
 STORE_CONNECT_S = 0.3
-# Sentinels are asked one after the other: three silent ones must leave time for the store.
+# The service asks one Sentinel after the other. After three silent ones there must be time left for the store.
 SENTINEL_S = 0.1
-# How far the clock of the store may be from this machine's: by more than that no service starts or is ready. A
-# provider's may differ as much from an issuer's.
+# The most by which the store's clock and this machine's may differ. With a larger difference the service does not start
+# and is not ready. A provider's clock may differ as much from an issuer's.
 MOST_SKEW_S = 30
-# The path of a socket: macOS takes this much, Linux four bytes more.
+# The longest path of a socket on macOS. Linux allows four bytes more.
 MAX_SOCKET_PATH_BYTES = 103
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
-# How often the folder is checked. A change is loaded when two checks in a row see the same: not while it is written.
+# The time between checks of a folder. A change is loaded when two checks in a row see the same, not during a write.
 LOOK_S = 1.0
-# Readiness ends while there is still room for the events of what is under way.
+# With less free space the service is not ready. Requests in progress can still write their events.
 MIN_FREE_BYTES = 1024 * 1024
-# Below this much room the operator gets a warning: an audit of a busy week is some gigabytes.
+# With less free space the operator gets a warning. The audit file of a busy week has some gigabytes.
 FEW_FREE_BYTES = 1024 * 1024 * 1024
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 MAX_SECRET_BYTES = 1024
 
 # -- processes ---------------------------------------------------------------------------------------------------------
 
-# Each has a slot in the page that they share.
+# Each worker has a slot in their shared page.
 MAX_WORKERS = 64
-# A worker that has not beaten for so many seconds is stopped, or in an endless loop. It is killed, because the kernel
-# goes on giving it connections. Before its first beat it loads.
+# A worker without a heartbeat for so long is stopped or in an endless loop. The supervisor kills it, because the kernel
+# continues to give it connections. A worker that is still loading has more time.
 SILENT_S = 10
-# How often the log stream reports a count, in place of a line for each event of a kind.
+# The time between counts in the log stream, which replace a line for each event of a kind.
 COUNT_S = 1.0
-# How many new connections a worker takes in a turn of its event loop: a caller's first request waits for few others'.
+# The most new connections that a worker accepts in a turn of its event loop. A small number keeps first requests fast.
 MAX_ACCEPTED = 4
-# The trust file of `POST /verify`, and each file that it names, may be as large as the largest kind.
+# The bound for the trust file of `POST /verify` and for each file that it names: that of the largest kind.
 MAX_TRUST_BYTES = 4 * 1024 * 1024
-# How often counts of refusals and the heads of the audit's chains are written.
+# The time between writes of the counts of refusals and of the heads of the audit's chains.
 COUNTED_S = 60

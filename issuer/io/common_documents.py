@@ -1,13 +1,13 @@
-"""Documents that all hosts of an issuer share: the history of its keys, what it has revoked, and the list of that.
+"""Documents that all hosts of an issuer share: key history, record of revocations, signed list of revocations.
 
-    key-history.jsonl       what happened to each signing key, who did it and why
-    revocations.jsonl       what was revoked, who did it and why
-    revocations.jwt         the signed list of that, as it is served
-    revocation-keys.json    the JWK set with the key of that list
+    key-history.jsonl       the history of the signing keys: events, with the person and the reason
+    revocations.jsonl       the record of revocations, with the person and the reason
+    revocations.jwt         the signed list of revocations that the service publishes
+    revocation-keys.json    the JWK set with the key that signs this list
 
-There are two homes: files in the folder of data, which several hosts must then share; and, where the log is in
-PostgreSQL, its database (log/database/postgres.py). Documents that have moved there leave a file behind, so
-that nobody uses what was left in the folder. What the documents say is not known here.
+They are in one of two homes: files in the data folder, which several hosts must then share, or the log's PostgreSQL
+database (log/database/postgres.py). Moving them to the database leaves a file `moved-to-log` in the folder, so the
+service refuses the old files there. This file does not know the content of the documents.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from issuer.io.bounds import MAX_RECORD_BYTES
 from issuer.io.followed import look_at
 
 HISTORY, RECORD, LIST, KEYS = "key-history.jsonl", "revocations.jsonl", "revocations.jwt", "revocation-keys.json"
-# The turns, by name, and the documents that each of them writes.
+# The names of the turns to write, and the documents that each turn may write.
 TURNS = {HISTORY: (HISTORY,), RECORD: (RECORD, LIST, KEYS)}
-# Says where everything has moved to.
+# The file that names the new home after a move.
 MOVED = "moved-to-log"
 
 
 class Turn(Protocol):
-    """What the process that has the turn may do. All of it is durable when the turn ends without an error."""
+    """The actions of the process that has the turn. They are durable when the turn ends without an error."""
 
     def read(self, name: str, most: int) -> bytes | None:
         """Return a document, as `Home.read` does."""
@@ -40,47 +40,46 @@ class Turn(Protocol):
         """Add lines to a document, which is made if it is missing. Raises OSError."""
 
     def replace(self, name: str, raw: bytes) -> None:
-        """Write a document anew. Raises OSError."""
+        """Write or replace a document. Raises OSError."""
 
 
 class Home(Protocol):
-    """Where the documents lie. Blocks; for any thread. Every error has the document's place, for people."""
+    """A place for the documents. Its calls block, and any thread may make them. Errors name the document's place."""
 
     def place(self, name: str) -> str:
-        """Say where a document lies."""
+        """Return a document's place, for people."""
 
     def look(self, *names: str) -> Hashable:
-        """Look at documents from outside: where two looks are equal, nothing was written in between. Raises nothing."""
+        """Return a fingerprint of documents, which changes with every write. Never raises."""
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return a document; None where there never was one. Raises InputError for one of more than `most` bytes, and
-        OSError where it cannot be known what it says."""
+        """Return a document, or None if it never existed. Raises InputError (larger than `most` bytes) or OSError."""
 
     def turn(self, name: str, wait_s: float | None = None) -> AbstractContextManager[Turn]:
-        """Take the turn to write, which one process of all hosts has at a time; a dead one has none.
+        """Take the turn to write, which one process on all hosts has at a time. A dead process loses its turn.
 
-        Waits for it, or raises BlockingIOError after `wait_s`. Raises OSError where nothing can be written, at the end
-        also where that is not known.
+        Wait for the turn, or raise BlockingIOError after `wait_s`. Raises OSError if nothing can be written; at the end
+        of the turn, also if it is unknown whether everything was written.
         """
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close all connections and files."""
 
 
 class FolderHome:
-    """Files in a folder, each written by replacing it: a crash leaves the old one or the new one."""
+    """Files in a folder. Each write replaces a file, so a crash leaves the old file or the new one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def has_moved(self) -> bool:
-        """Whether everything lies elsewhere by now. Raises OSError."""
+        """Whether the documents have moved to another home. Raises OSError."""
         return _is_there(self.folder / MOVED)
 
     @property
     def is_empty(self) -> bool:
-        """Whether neither history nor record are here. Raises OSError."""
+        """Whether the folder has neither a history nor a record. Raises OSError."""
         return not any(_is_there(self.folder / name) for name in TURNS)
 
     def place(self, name: str) -> str:
@@ -88,11 +87,11 @@ class FolderHome:
         return str(self.folder / name)
 
     def look(self, *names: str) -> Hashable:
-        """Look at the files."""
+        """Return a fingerprint of the files."""
         return tuple(look_at(self.place(name)) for name in (*names, MOVED))
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Read a file. No link is followed."""
+        """Return the content of a file, which must not be a link."""
         self._demand_here(name)
         path = self.folder / name
         return files.read(path, most, follow=False) if _is_there(path) else None
@@ -106,7 +105,7 @@ class FolderHome:
             yield self
 
     def append(self, name: str, raw: bytes) -> None:
-        """Write the file anew, with more lines."""
+        """Replace the file by one with more lines."""
         self.replace(name, (self.read(name, MAX_RECORD_BYTES) or b"") + raw)
 
     def replace(self, name: str, raw: bytes) -> None:
@@ -114,20 +113,22 @@ class FolderHome:
         files.replace(self.folder / name, raw, mode=0o600, durable=True, shared=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open between calls."""
 
     def leave(self, place: str) -> None:
-        """Say that everything has moved to a place."""
-        self.replace(MOVED, f"the history of the keys and what is revoked have moved to: {place}\n".encode())
+        """Write the file that names the new home."""
+        self.replace(MOVED, f"the history of the keys and the revocations have moved to: {place}\n".encode())
 
     def _demand_here(self, name: str) -> None:
         if self.has_moved:
-            why = f"it has moved into the log's database, as {MOVED} beside it says: name that in the settings"
+            why = (
+                f"it has moved to the log's database, which the file {MOVED} names: name this database in the settings"
+            )
             raise OSError(errno.ESTALE, why, self.place(name))
 
 
 def _is_there(path: Path) -> bool:
-    """Say whether anything has this name. A folder that cannot be searched is no empty one: that raises OSError."""
+    """Say whether anything has this name. Raises OSError if the folder cannot be searched: that does not mean empty."""
     try:
         os.lstat(path)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""HTTP requests to hosts that may be slow, broken or hostile (SECURITY.md).
+"""HTTP requests to providers, which may be slow, broken or hostile (SECURITY.md).
 
-Knows where a connection may go, and how long and how large an answer may be. It connects to the very address that it
-checked, and follows no redirect.
+It checks the address of each connection, connects to exactly this address, follows no redirect, and bounds the size of
+answers. The deadline is for its users to enforce.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class FetchRefused(Exception):
-    """The provider's answer, or its address, is not acceptable. The text is ours, never the provider's."""
+    """An error for a provider's answer or address that is not acceptable. Its text never quotes the provider."""
 
 
 class NotServed(FetchRefused):
-    """The provider has no such page: 4xx."""
+    """An error for a 4xx answer: the provider has no such page."""
 
 
-# The errors of fetching from a stranger; any other exception is our own mistake.
-# OSError covers deadlines, TLS and names that do not resolve; ValueError Authlib's verdicts, bad ports and IDNA.
+# The expected errors of a fetch. Any other exception is a bug in this service. OSError includes deadlines, TLS and
+# names that do not resolve; ValueError includes Authlib's verdicts, bad ports and IDNA.
 FAILURES = (
     FetchRefused,
     FormatError,
@@ -52,7 +52,7 @@ FAILURES = (
 
 
 def reason(failure: Exception) -> str:
-    """Describe for the operator's log why a fetch failed, in words that the other side cannot choose."""
+    """Return the reason why a fetch failed, for the log stream. The provider cannot choose its words."""
     match failure:
         case FormatError() | InputError():
             return f"{failure.code}: {failure.detail}"
@@ -60,14 +60,14 @@ def reason(failure: Exception) -> str:
             return str(failure)
         case socket.gaierror():
             return "its name is not found (DNS)"
-        case _:  # an h11 message would quote the provider's bytes
+        case _:  # h11's messages quote the provider's bytes
             return type(failure).__name__
 
 
 async def addresses_of(host: str, port: int) -> Sequence[str]:
-    """Ask the system for a host's addresses, in the order in which to try them (RFC 6724)."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    """Return a host's addresses from the system's resolver, in the order in which to try them (RFC 6724)."""
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in infos]
 
 
 # -- one fetch --------------------------------------------------------------------------------------------------------
@@ -75,15 +75,15 @@ async def addresses_of(host: str, port: int) -> Sequence[str]:
 
 @cache
 def system_roots() -> ssl.SSLContext:
-    """Return what trusts the system's and certifi's roots. They take 20 to 70 ms and 6 MB: once, before others wait."""
+    """Return a context with the system's and certifi's roots. Load it early and once: it takes 20 to 70 ms and 6 MB."""
     return httpcore.default_ssl_context()
 
 
 class Fetcher:
-    """Sends requests over the network, within the bounds, or raises one of FAILURES.
+    """A sender of requests within the bounds, which raises one of FAILURES.
 
-    `development` allows hosts on loopback addresses, there also on plain http. `deadline_s` covers all fetches for
-    one request; `resolve` and `ssl_context` replace the system's.
+    `development` allows loopback addresses, for them also plain http. `deadline_s` is for all fetches of one request
+    together. `resolve` and `ssl_context` replace the system's.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class Fetcher:
     async def send(
         self, method: str, uri: str, headers: Sequence[tuple[str, str]], content: bytes, max_bytes: int
     ) -> tuple[int, bytes]:
-        """Send one request, and return the status and the body of the answer. The caller bounds its time."""
+        """Send one request, and return the status and body of the answer. The caller must bound its time."""
         async with self._pool() as pool:
             return await self._exchange(pool, method, uri, headers, content, max_bytes)
 
     def _pool(self) -> Pool:
-        """Return a pool for one fetch: a connection that outlived it would outlive the check of its address. httpcore
-        reads no proxy from the environment and follows no redirect."""
+        """Return a pool for one fetch. A longer life would make the check of the address stale. httpcore reads no proxy
+        from the environment and follows no redirect."""
         backend = CheckedBackend(self._resolve, development=self._development)
         return httpcore.AsyncConnectionPool(ssl_context=self._context, network_backend=backend)
 
@@ -120,17 +120,11 @@ class Fetcher:
         return body
 
     async def _exchange(
-        self,
-        pool: Pool,
-        method: str,
-        uri: str,
-        own: Sequence[tuple[str, str]],
-        content: bytes,
-        max_bytes: int,
+        self, pool: Pool, method: str, uri: str, own: Sequence[tuple[str, str]], content: bytes, max_bytes: int
     ) -> tuple[int, bytes]:
         parts = split_fetched(uri, development=self._development)
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        # Built from the parts that were checked, so that no second parser sees another host.
+        # Build the URL from the parts that were checked: a second parser might see another host.
         url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
         length = [("Content-Length", str(len(content)))] if content else []
         headers = [("Host", parts.netloc), *HEADERS, *own, *length]
@@ -139,24 +133,24 @@ class Fetcher:
 
 
 def split_fetched(url: str, *, development: bool) -> SplitResult:
-    """Take apart a URL that may be fetched, in development also http at a loopback address. Raises FetchRefused."""
+    """Split a URL that may be fetched: https, in development also http at a loopback address. Raises FetchRefused."""
     try:
         return split_url(url, http="loopback" if development else "nowhere", query=True)
     except UrlError as error:
-        raise FetchRefused(_NOT_FETCHED.get(error.fault, "a URL is not a plain one: host, path, query")) from None
+        raise FetchRefused(_NOT_FETCHED.get(error.fault, "a URL has more than a host, path and query")) from None
 
 
 _NOT_FETCHED: dict[UrlFault, str] = {
-    "characters": "a URL has characters that no URL has",
+    "characters": "a URL has characters that a URL cannot have",
     "scheme": "a URL is not https (http only for a loopback address in development)",
 }
 
 
 async def read_body(response: httpcore.Response, max_bytes: int) -> bytes:
-    """Read a plain answer, counting what arrives: Content-Length is only a claim."""
-    # A few bytes of gzip unpack to gigabytes; we did not ask for it.
+    """Read the body of an uncompressed answer. Count its bytes, because Content-Length may be wrong."""
+    # A few bytes of gzip unpack to gigabytes, and the request asked for `identity`.
     if any(name.lower() == b"content-encoding" and value.lower() != b"identity" for name, value in response.headers):
-        raise FetchRefused("the answer is compressed, though identity was asked for")
+        raise FetchRefused("the answer is compressed, although the request asked for identity")
     body = bytearray()
     async for chunk in response.aiter_stream():
         body += chunk
@@ -169,8 +163,8 @@ async def read_body(response: httpcore.Response, max_bytes: int) -> bytes:
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Resolves a host once, checks every address, and connects to the checked ones: no second look-up to rebind. TLS
-    still verifies the host's name: httpcore takes it from the URL, not from here."""
+    """A network backend that resolves a host once, checks every address, and connects to the checked ones. Without a
+    second look-up, DNS rebinding has no effect. TLS still verifies the host name, which httpcore takes from the URL."""
 
     def __init__(self, resolve: Resolve, *, development: bool) -> None:
         self._resolve = resolve
@@ -185,9 +179,9 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers. Raises FetchRefused if any address may not be connected to."""
+        """Connect to the first address that answers. Raises FetchRefused if any of the addresses is not allowed."""
         addresses = await self._resolve(host, port)
-        # One bad address among good ones is a split horizon or an attack: neither is a provider.
+        # One bad address among good ones means split-horizon DNS or an attack. A provider has only public addresses.
         if not all(may_connect(address, development=self._development) for address in addresses):
             raise FetchRefused("the provider's host has an address that is not public")
         failure: Exception = FetchRefused("the provider's host has no address")
@@ -204,9 +198,9 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def may_connect(address: str, *, development: bool = False) -> bool:
-    """Say whether a provider may have this address: public, or in development this machine. Raises ValueError."""
+    """Say whether a provider may have this address: public, or in development loopback. Raises ValueError."""
     bare = ipaddress.ip_address(address)
-    if isinstance(bare, ipaddress.IPv6Address):  # with an IPv4 address inside (mapped, 6to4, NAT64): that counts
+    if isinstance(bare, ipaddress.IPv6Address):  # an IPv4 address inside it (mapped, 6to4, NAT64) decides
         translated = ipaddress.IPv4Address(int(bare) & 0xFFFFFFFF) if bare in _NAT64 else None
         bare = bare.ipv4_mapped or bare.sixtofour or translated or bare
     if isinstance(bare, ipaddress.IPv6Address):

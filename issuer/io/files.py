@@ -1,7 +1,7 @@
-"""Files: one reader that is bounded, one writer that replaces in one step, and one that never replaces.
+"""Files: a bounded reader, a writer that replaces a file in one step, and a writer that never replaces one.
 
-A file is judged by the descriptor that was opened, not by its name: the two can differ by the time of a second look.
-The few places that open files in another way (the audit file, logs of half a gigabyte) say why.
+All checks of a file use its open descriptor, because its name may lead to another file by the next look. The few places
+that open files in another way (the audit file, logs of half a gigabyte) say why.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from issuer.errors import InputError, Place
 
 STANDARD_INPUT = Path("-")
 A_LINK = "a symbolic link: not followed"
-# The drafts that a killed writer leaves behind.
+# The names of drafts, which a killed writer leaves behind.
 DRAFT = re.compile(r"\.[0-9a-f]{16}\.draft")
 
-# Where a process finds what it was started with.
+# The folders with the descriptors that a process inherited.
 _GIVEN = frozenset({Path("/dev/fd"), Path("/proc/self/fd")})
 _NOT_ABOUT_THE_FILE = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -36,10 +36,10 @@ _POLL_S = 0.02
 
 
 def read(path: Path | str, max_bytes: int, *, private: bool = False, follow: bool = True, pipe: bool = False) -> bytes:
-    """Return the bytes of a plain file, at most `max_bytes`. The flags are those of `open_plain`, as are the errors.
+    """Return the bytes of a plain file. It has the flags and errors of `open_plain`, and raises
+    InputError(`file.too_large`) if the file has more than `max_bytes`.
 
-    Raises InputError(`file.too_large`) for a larger one, after reading one byte too many. Without `open_plain` and its
-    buffer, which cost a small file more than its content does: `issuer verify DIR` reads a million of them.
+    It has no buffer, which would cost more than reading a small file: `issuer verify DIR` reads a million.
     """
     try:
         descriptor, size = _open_plain(path, private=private, follow=follow, pipe=pipe)
@@ -53,10 +53,10 @@ def read(path: Path | str, max_bytes: int, *, private: bool = False, follow: boo
 
 
 def read_argument(path: Path, max_bytes: int) -> bytes:
-    """Do the same for a file named on a command line: `-` is standard input, and a shell's `<(...)` is waited for."""
+    """Return the bytes of a file on a command line: `-` is standard input, and a shell's `<(...)` is allowed."""
     if path != STANDARD_INPUT:
         return read(path, max_bytes, pipe=True)
-    if sys.stdin is None:  # it was closed before this process began
+    if sys.stdin is None:  # the parent process closed it
         raise unreadable(path, os.strerror(errno.EBADF))
     try:
         raw = sys.stdin.buffer.read(max_bytes + 1)
@@ -66,8 +66,8 @@ def read_argument(path: Path, max_bytes: int) -> bytes:
 
 
 def _read_at_most(descriptor: int, max_bytes: int, size: int) -> bytes:
-    """Read to the end, or one byte too many. `size` is what the file says it has: a read allocates what it is asked
-    for. What says 0 (procfs, a pipe), or has changed since, is read on."""
+    """Read to the end, but at most one byte more than `max_bytes`. The first read asks for `size`, because a read
+    allocates what it asks for. If `size` is 0 (procfs, a pipe) or wrong, reading continues."""
     raw = os.read(descriptor, min(size, max_bytes) + 1)
     while len(raw) != size and (more := os.read(descriptor, max_bytes + 1 - len(raw))):
         raw += more
@@ -84,13 +84,14 @@ def _demand_size(raw: bytes, max_bytes: int, path: Path | str) -> bytes:
 def open_plain(
     path: Path, *, private: bool = False, follow: bool = True, pipe: bool = False
 ) -> Iterator[BufferedReader]:
-    """Open a plain file for reading it in parts; `read` returns all of it.
+    """Open a plain file to read it in parts; `read` returns the whole file.
 
-    Raises InputError(`file.unreadable`), also for errors within the block and for a folder, a pipe or a device, which
-    may have no end. `follow` says whether the name may be a symbolic link, `pipe` whether a pipe that this process was
-    given (a shell's `<(...)`) is waited for: to one that lies among files nobody may ever write. A `private` file is
-    not a link, is closed to others, and belongs to the user or root, or, where root reads it, to its folder's owner;
-    for such a file an error that is not about the file stays an OSError: no descriptor is free, the disk fails.
+    `follow` allows a symbolic link as the last part of the path. `pipe` allows an inherited pipe (a shell's `<(...)`),
+    and waits for its writer; a pipe among files may never have a writer. A `private` file must not be a link, must be
+    closed to others, and must belong to the user or root; if root reads it, also to its folder's owner.
+
+    Raises InputError(`file.unreadable`), also for errors in the block and for a folder, a pipe or a device, which may
+    be endless. For a private file, an error of the machine (no descriptor, a failing disk) remains an OSError.
     """
     try:
         descriptor, _ = _open_plain(path, private=private, follow=follow, pipe=pipe)
@@ -101,18 +102,18 @@ def open_plain(
 
 
 def _open_plain(path: Path | str, *, private: bool, follow: bool, pipe: bool) -> tuple[int, int]:
-    """Open a file as `open_plain` says; return its descriptor, and the size that it says it has."""
-    given = pipe and Path(path).parent in _GIVEN
-    descriptor = _open(path, follow=follow and not private, wait=given)
+    """Open a file as `open_plain` does. Return its descriptor, and the size in its status."""
+    inherited = pipe and Path(path).parent in _GIVEN
+    descriptor = _open(path, follow=follow and not private, wait=inherited)
     try:
-        opened = os.fstat(descriptor)
-        _demand_plain(path, opened, pipe=given)
+        status = os.fstat(descriptor)
+        _demand_plain(path, status, pipe=inherited)
         if private:
-            _demand_private(path, opened)
+            _demand_private(path, status)
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, opened.st_size
+    return descriptor, status.st_size
 
 
 def _open(path: Path | str, *, follow: bool, wait: bool) -> int:
@@ -126,50 +127,45 @@ def _open(path: Path | str, *, follow: bool, wait: bool) -> int:
         raise
 
 
-def _demand_plain(path: Path | str, opened: os.stat_result, *, pipe: bool) -> None:
-    if not (stat.S_ISREG(opened.st_mode) or (pipe and stat.S_ISFIFO(opened.st_mode))):
-        raise unreadable(path, os.strerror(errno.EISDIR) if stat.S_ISDIR(opened.st_mode) else "not a plain file")
+def _demand_plain(path: Path | str, status: os.stat_result, *, pipe: bool) -> None:
+    if not (stat.S_ISREG(status.st_mode) or (pipe and stat.S_ISFIFO(status.st_mode))):
+        raise unreadable(path, os.strerror(errno.EISDIR) if stat.S_ISDIR(status.st_mode) else "not a plain file")
 
 
 def demand_guarded(path: Path, *, group: bool) -> None:
-    """Demand that nobody but its owner, and with `group` its group, may write to a file or folder; links are followed.
+    """Demand that only its owner, and with `group` its group, may write to a file or folder. Links are followed.
 
-    A group with the owner's own number has no other member: that of a checkout under umask 002. On a file system that
-    is mounted read-only modes say nothing: a ConfigMap is mounted so, with mode 0777. Raises InputError(`file.unsafe`).
+    A group with the owner's number has no other members, as in a checkout with umask 002. Modes do not count on a
+    file system that is mounted read-only: a ConfigMap has mode 0777 there. Raises InputError(`file.unsafe`).
     """
     try:
-        found, mounted = path.stat(), os.statvfs(path)
+        status, mounted = path.stat(), os.statvfs(path)
     except OSError as error:
         raise unreadable(path, str(error.strerror)) from None
-    barred = 0o002 if group or found.st_gid == found.st_uid else 0o022
-    if found.st_mode & barred and not mounted.f_flag & os.ST_RDONLY:
+    barred = 0o002 if group or status.st_gid == status.st_uid else 0o022
+    if status.st_mode & barred and not mounted.f_flag & os.ST_RDONLY:
         who = "o-w" if barred == 0o002 else "go-w"
-        why = f"it has mode {stat.S_IMODE(found.st_mode):04o}: others may write to it. Run `chmod {who} {path}`"
+        why = f"it has mode {stat.S_IMODE(status.st_mode):04o}: others may write to it. Run `chmod {who} {path}`"
         raise InputError(Code.FILE_UNSAFE, why, Place(str(path)))
 
 
-def _demand_private(path: Path | str, opened: os.stat_result) -> None:
-    if opened.st_mode & 0o077:
-        mode = stat.S_IMODE(opened.st_mode)
+def _demand_private(path: Path | str, status: os.stat_result) -> None:
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise unreadable(path, f"it has mode {mode:04o}: others may read it. Run `chmod 600 {path}`")
-    if opened.st_uid not in _trusted(Path(path).parent):
+    # Root gives its new files to the folder's owner: the owner can change the content anyway.
+    user = os.geteuid()
+    if status.st_uid not in ({user, 0} if user else {0, os.stat(Path(path).parent).st_uid}):
         raise unreadable(path, "it belongs to another user")
 
 
-def _trusted(folder: Path) -> set[int]:
-    """Return whose private files are read here: the user's, root's, and by root also those of the folder's owner, to
-    whom it gives what it writes there: who owns a folder chooses what is in it."""
-    user = os.geteuid()
-    return {user, 0} if user else {0, os.stat(folder).st_uid}
-
-
 def _located(error: OSError, path: Path | str, *, private: bool) -> OSError | InputError:
-    """Give an error its place, unless it is not about the file, and the file is a `private` one."""
+    """Return the error with the file's place, except for a private file if the error is not about the file."""
     return error if private and error.errno in _NOT_ABOUT_THE_FILE else unreadable(path, str(error.strerror))
 
 
 def unreadable(path: Path | str, why: str) -> InputError:
-    """Make the error for a file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     return InputError(Code.FILE_UNREADABLE, why, Place(str(path)))
 
 
@@ -179,8 +175,8 @@ def unreadable(path: Path | str, why: str) -> InputError:
 def create(
     path: Path, raw: bytes, *, mode: int | None = 0o600, durable: bool = True, follow: bool = True, shared: bool = False
 ) -> None:
-    """Write a new file. Never replaces one, nor follows a link: FileExistsError. Otherwise as `replace`. A failure
-    leaves no file; a crash may leave half of one."""
+    """Write a new file, with the arguments of `replace`. Raises FileExistsError for an existing file or a link. After a
+    failure the file does not exist; a crash may leave half of it."""
     with naming(path), _folder(path.parent, follow=follow) as folder:
         _write_new(folder, path.name, raw, mode, durable=durable, heir_of="." if shared else "")
         if durable:
@@ -190,16 +186,16 @@ def create(
 def replace(
     path: Path, raw: bytes, *, mode: int | None, durable: bool, follow: bool = True, shared: bool = False
 ) -> None:
-    """Put a file in its place in one step: after any failure or crash the old one or the new one is there, complete.
+    """Write or replace a file in one step. After any failure or crash, the old file or the new one is there, complete.
 
-    `mode` does not depend on the umask; None is the mode of the file it replaces, or for a new one what the umask
-    gives. A `shared` file, which programs of another user read, belongs to whom the file that it replaces did, or the
-    folder does, where root writes it and the system lets it. With `durable` both the file and its name are on the disk
-    before this returns. The folder must exist; `follow` says whether it, or one above it, may be a symbolic link.
-    Without, as in a checkout, which is somebody else's, only links that root made are followed. Raises OSError with the
-    path, also for a link or anything else that is not a plain file in its place.
+    The umask does not change `mode`. With None, the file gets the mode of the one that it replaces, or for a new file
+    the mode that the umask gives. Programs of another user read a `shared` file: if root writes it, it gets the owner
+    of the file that it replaces, or of its folder, as far as the system allows that. With `durable`, the file and its
+    name are on the disk when this returns. The folder must exist. With `follow`, the path may lead through symbolic
+    links; without it, as for another person's checkout, only through links that root made. Raises OSError with the
+    path, also if there is a link or another thing that is not a plain file.
     """
-    draft = f".{os.urandom(8).hex()}.draft"  # beside it: nothing moves between file systems in one step
+    draft = f".{os.urandom(8).hex()}.draft"  # in the same folder, because a rename must stay on one file system
     with naming(path), _folder(path.parent, follow=follow) as folder:
         replaced = _mode_of(folder, path.name)
         _write_new(
@@ -216,8 +212,8 @@ def replace(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BufferedRandom]:
-    """Do what `replace` does, durable, for what is written in parts: what the block writes, and may read again, is put
-    in place at its end. No link on the way is followed. Where the block raises, all is as it was before."""
+    """Replace a file, durably and in one step, with the content that the block writes. The block may also read it back.
+    Links in the path are refused. If the block raises, the old file remains."""
     draft = f".{os.urandom(8).hex()}.draft"
     with ExitStack() as opened:
         with naming(path):
@@ -240,8 +236,7 @@ def replacing(path: Path) -> Iterator[BufferedRandom]:
 
 
 def demand_replaceable(path: Path, *, follow: bool = True) -> None:
-    """Raise, before any work is done for it, the OSError of `replace` for what is in a file's place, or on the way. A
-    folder that is missing is none: it can be made, where the one that it is to lie in may be written."""
+    """Raise the OSError that `replace` would raise for the path. A missing folder is not an error if it can be made."""
     with naming(path):
         _demand_writable(path.parent, path.name, follow=follow)
 
@@ -260,15 +255,15 @@ def _demand_writable(path: Path, name: str, *, follow: bool) -> None:
 
 
 def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True, shared: bool = False) -> None:
-    """Make a folder and its missing parents, durable: for their owner alone, unless `mode` allows more and the umask
-    too. `follow` is that of `replace`; root's `shared` folder belongs to whom the folder does that it lies in."""
+    """Make a folder and its missing parents durably. Only the owner may use them, unless `mode` and the umask allow
+    more. `replace` explains `follow`. A `shared` folder that root makes gets the owner of its parent."""
     with naming(path), suppress(FileNotFoundError), _folder(path, follow=follow):
         return
     make_folder(path.parent, mode=mode, follow=follow, shared=shared)
     with naming(path), _folder(path.parent, follow=follow) as folder:
         try:
             os.mkdir(path.name, mode, dir_fd=folder)
-        except FileExistsError:  # another process was faster, or a dangling link is here
+        except FileExistsError:  # another process made it, or there is a dangling link
             with _folder(path, follow=follow):
                 return
         if shared:
@@ -279,10 +274,9 @@ def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True, shared: b
 
 
 def move(path: Path, to: Path) -> None:
-    """Move a plain file to another folder of its file system, durable and in one step. No link on the way is followed.
+    """Move a plain file to another folder on its file system, durably and in one step. Links in the paths are refused.
 
-    Raises OSError with the path: FileExistsError where a file of that name is there. Who else may move files there must
-    be kept away by a lock.
+    Raises OSError with the path: FileExistsError if `to` exists. Concurrent moves there need a lock.
     """
     with ExitStack() as opened:
         with naming(path):
@@ -299,20 +293,20 @@ def move(path: Path, to: Path) -> None:
 
 
 def put_folder(draft: Path, path: Path) -> None:
-    """Give a folder that was made beside it its name, durable and in one step, in the place of an empty one or of none.
-    Raises OSError with the path where anything else is there."""
+    """Rename a draft folder to `path`, in the same folder, durably and in one step. It may replace an empty folder.
+    Raises OSError with the path if there is anything else."""
     with naming(path), _folder(path.parent, follow=True) as folder:
         os.rename(draft.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         sync_folder(folder)
 
 
 def sync_folder(folder: int) -> None:
-    """Write an open folder's names to the disk, if its file system can."""
+    """Sync the names in an open folder, if its file system can do that."""
     descriptor = os.open(".", os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # from a network share that cannot
+        if error.errno != errno.EINVAL:  # a network share may be unable to
             raise
     finally:
         os.close(descriptor)
@@ -320,32 +314,31 @@ def sync_folder(folder: int) -> None:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False, wait_s: float | None = None) -> Iterator[None]:
-    """Hold the lock that a file stands for: one process at a time, and a dead one holds none.
+    """Hold the lock on a file, which one process can have at a time. The system releases a dead process's lock.
 
-    Waits for it, or raises BlockingIOError after `wait_s`: a stopped process may hold it. The file is made if it is
-    missing, stays, and has no content; a `shared` one is that of `replace`. Raises OSError with the path, also for a
-    symbolic link.
+    Wait for the lock, or raise BlockingIOError after `wait_s`, because a stopped process may hold it. The file is
+    empty, is made if missing, and remains. `replace` explains `shared`. Raises OSError with the path, also for a link.
     """
     with naming(path), _folder(path.parent, follow=True) as folder:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
         if shared:
             _give(descriptor, folder, ".")
-    with _held(descriptor, path, wait_s):
+    with _lock_of(descriptor, path, wait_s):
         yield
 
 
 @contextmanager
 def folder_locked(path: Path, *, wait_s: float) -> Iterator[None]:
-    """Hold the lock of a folder itself, as `locked` does that of a file: in somebody's checkout nothing is left."""
+    """Hold the lock on a folder. Unlike `locked`, this leaves no lock file in another person's checkout."""
     with naming(path), _folder(path, follow=False) as folder:
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    with _held(descriptor, path, wait_s):
+    with _lock_of(descriptor, path, wait_s):
         yield
 
 
 @contextmanager
-def _held(descriptor: int, path: Path, wait_s: float | None) -> Iterator[None]:
+def _lock_of(descriptor: int, path: Path, wait_s: float | None) -> Iterator[None]:
     try:
         with naming(path):
             _lock(descriptor, wait_s)
@@ -371,25 +364,25 @@ def _lock(descriptor: int, wait_s: float | None) -> None:
 
 
 def _mode_of(folder: int, name: str) -> int | None:
-    """Return the mode of the plain file here, None without one. Raises OSError for anything else."""
+    """Return the mode of a plain file, or None without a file. Raises OSError for anything else."""
     try:
-        found = os.lstat(name, dir_fd=folder)
+        status = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
         return None
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise OSError(errno.ELOOP, A_LINK)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file")
-    return stat.S_IMODE(found.st_mode)
+    return stat.S_IMODE(status.st_mode)
 
 
 def _give(descriptor: int, folder: int, name: str) -> None:
-    """Give root's file to the owner and group of a file in the folder, or, where it is not there, of the folder."""
+    """As root, give a file the owner and group of the file `name`, or of the folder if there is no such file."""
     if os.geteuid() == 0:
-        with suppress(OSError):  # root of a container may lack the right
-            heir = name if name == "." or _mode_of(folder, name) is not None else "."
-            found = os.lstat(heir, dir_fd=folder)
-            os.fchown(descriptor, found.st_uid, found.st_gid)
+        with suppress(OSError):  # root in a container may lack the right
+            model = name if name == "." or _mode_of(folder, name) is not None else "."
+            status = os.lstat(model, dir_fd=folder)
+            os.fchown(descriptor, status.st_uid, status.st_gid)
 
 
 def _write_new(folder: int, name: str, raw: bytes, mode: int | None, *, durable: bool, heir_of: str = "") -> None:
@@ -412,13 +405,13 @@ def _write_new(folder: int, name: str, raw: bytes, mode: int | None, *, durable:
 
 # -- folders ----------------------------------------------------------------------------------------------------------
 
-# To go through a folder it need not be readable.
+# A folder on the way need not be readable.
 _THROUGH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY
 
 
 @contextmanager
 def _folder(path: Path, *, follow: bool) -> Iterator[int]:
-    """Open a folder to write in by descriptor: whoever exchanges a folder for a link meanwhile moves nothing."""
+    """Open a folder. All writes use its descriptor, so an attacker who replaces a folder by a link has no effect."""
     descriptor = os.open(path, _THROUGH) if follow else _open_without_links(path)
     try:
         yield descriptor
@@ -427,7 +420,6 @@ def _folder(path: Path, *, follow: bool) -> Iterator[int]:
 
 
 def _open_without_links(path: Path) -> int:
-    """Open a folder step by step."""
     reached = Path(path.anchor)
     descriptor = os.open(reached, _THROUGH)
     for name in path.relative_to(reached).parts:
@@ -441,38 +433,38 @@ def _open_without_links(path: Path) -> int:
 
 
 def _step(folder: int, name: str, path: Path) -> int:
-    found = os.lstat(name, dir_fd=folder)
-    if not stat.S_ISLNK(found.st_mode):
+    status = os.lstat(name, dir_fd=folder)
+    if not stat.S_ISLNK(status.st_mode):
         return os.open(name, _THROUGH | os.O_NOFOLLOW, dir_fd=folder)
-    if _is_the_system_s(found, os.stat(".", dir_fd=folder)):
+    if _is_the_system_s(status, os.stat(".", dir_fd=folder)):
         return os.open(name, _THROUGH, dir_fd=folder)
     raise OSError(errno.ELOOP, f"its folder {path} is {A_LINK}")
 
 
 def _is_the_system_s(link: os.stat_result, folder: os.stat_result) -> bool:
-    """Say whether nobody but root can have made a link, as /tmp or /home are on some systems. Of links that root finds
-    this is never known: what root unpacks is root's."""
+    """Say whether only root can have made a link, as for /tmp or /home on some systems. For root this is always False,
+    because root also owns the links in an archive that it unpacks."""
     return os.geteuid() != 0 == link.st_uid == folder.st_uid and not folder.st_mode & 0o022
 
 
 def find(root: Path) -> Iterator[Path]:
-    """Yield everything below a folder but the folders, in the order of their names. No link is entered, however deep
-    the folders are. Raises InputError for a folder that cannot be read."""
-    waiting = [str(root)]
-    while waiting:
-        folder = waiting.pop()
+    """Yield everything below a folder except folders, in the order of the names. Links are not followed, and any depth
+    is allowed. Raises InputError for a folder that cannot be read."""
+    folders = [str(root)]
+    while folders:
+        folder = folders.pop()
         try:
             with os.scandir(folder) as entries:
-                found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+                names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
         except OSError as error:
             raise unreadable(folder, str(error.strerror)) from None
-        yield from (Path(folder, name) for name, is_folder in found if not is_folder)
-        waiting += [f"{folder}/{name}" for name, is_folder in reversed(found) if is_folder]
+        yield from (Path(folder, name) for name, is_folder in names if not is_folder)
+        folders += [f"{folder}/{name}" for name, is_folder in reversed(names) if is_folder]
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the requested file in an OSError: a draft's name means nothing to people."""
+    """Put the requested file's name into an OSError, in place of the name of a draft."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The last good value of something that others change on the disk, or in a database, while this process runs.
+"""The last good value of files or a database that others change while this process runs.
 
-Signing keys, their history, revocations, policies and the trust file of `POST /verify` are followed with it. It starts
-no thread and reads no clock: its user calls `turn` as often as a change must be noticed.
+The service follows signing keys, their history, revocations and the trust file of `POST /verify` with it, and policies
+with its fingerprints. It has no thread or clock: the caller of `turn` decides how fast it notices a change.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Failure = IssuerError | OSError
 
 
 def describe(error: Failure, otherwise: Code = Code.FILE_UNREADABLE) -> tuple[Code, str]:
-    """Return the code of a failure and what is wrong; `otherwise` is the code of an OSError."""
+    """Return the code and the text of a failure. `otherwise` is the code for an OSError."""
     if isinstance(error, IssuerError):
         return error.code, error.detail
     return otherwise, f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
 class Complaint:
-    """A failure that may last. `tell` gets each failure once, and None when all is well again."""
+    """A failure that may last. It calls `tell` once for each failure, and with None when all is well again."""
 
     def __init__(self, tell: Callable[[Failure | None], object]) -> None:
         self.error: Failure | None = None
         self._tell = tell
 
     def note(self, error: Failure | None, *, anew: bool = False) -> None:
-        """Note a failure, or that there is none. `anew`: also tell the failure that was told last."""
+        """Note a failure, or None if all is well. With `anew`, tell a failure again even if it is the same one."""
         if str(error) == str(self.error) and (error is None or not anew):
             return
         self.error = error
@@ -45,8 +45,8 @@ class Complaint:
 
 
 class Reading(Struct, Generic[T], frozen=True):
-    """What one reading found: a value, and what is wrong with it. After an error the value is read again when it looks
-    different; with `again`, at each look."""
+    """The result of one reading: a value, and perhaps an error. After an error the next reading comes when the
+    fingerprint changes; with `again`, it comes with the next turn."""
 
     value: T
     error: Failure | None = None
@@ -54,22 +54,24 @@ class Reading(Struct, Generic[T], frozen=True):
 
 
 class Followed(Generic[T]):
-    """Follow one thing. The constructor reads it, and raises what is wrong. All calls block.
+    """A follower of one source. The constructor reads the source, and raises its error. All calls block.
 
-    `look` returns a fingerprint and raises nothing: equal fingerprints mean that nothing was written in between. `read`
-    gets the last good value, at first None, and returns a Reading, or raises a Failure. To take a good part of
-    something damaged, return it with the error, and let `narrow` decide.
+    `look` returns a fingerprint, and never raises. Every write changes the fingerprint. `read`
+    gets the last good value (at first None), and returns a Reading or raises a Failure. It may return the good part of
+    a damaged source together with the error; then `narrow` decides.
 
-    `narrow` gets the last good value and the one that was found, and returns the last good value without what is gone,
-    or the same object where nothing is gone. Something that is gone counts at the first look, together with everything
-    else that this look shows, and also beside an error. Without `narrow`, an error leaves the last good value as it is.
+    `narrow` gets the last good value and the new one. It returns the last good value without the items that are gone,
+    or the same object if no item is gone. A lost item counts at once: without a second look, and even after an error.
+    Without `narrow`, an error leaves the last good value unchanged.
 
-    `confirm` demands that two looks in a row, and a third one after the reading, see the same: a copy or a checkout
-    that is under way does not count. `tell` gets each failure once, and None when the value is good again.
+    With `confirm`, a change counts only if two looks in a row and a third look after the reading return the same
+    fingerprint. So a copy or checkout in progress does not count. `tell` gets each failure once, and None when the
+    value is good again.
 
-    value     the last good value. Its user may replace it, as with what another process has read: then say `forget`
-    error     what is wrong since, None for nothing
-    seen      the fingerprint that `value` and `error` follow from, None where the next turn reads again
+    value     the last good value. Its user may replace it, for example by a value that another process has read, and
+              must then call `forget`
+    error     the error since the last good value, or None
+    seen      the fingerprint for `value` and `error`; None if the next turn must read again
     """
 
     def __init__(
@@ -95,18 +97,18 @@ class Followed(Generic[T]):
 
     @property
     def error(self) -> Failure | None:
-        """Return what is wrong, None where `value` is what is there."""
+        """The current error. None if `value` is the content of the source."""
         return self._complaint.error
 
     def forget(self) -> None:
-        """Have the next turn read again, whatever it sees."""
+        """Make the next turn read again, even if the fingerprint is the same."""
         self.seen = None
 
     def turn(self, asked: bool = False) -> bool:
-        """Look, and read what looks different; return whether `value` is another one.
+        """Look at the source, and read it if the fingerprint has changed. Return whether `value` has changed.
 
-        `asked`: an operator wants it read now, without a second look, and told again what is wrong. A turn during
-        another one, whose reading hangs, changes nothing.
+        With `asked`, an operator wants a reading now, without a second look, and the error told again. If another turn
+        is still running, because its reading hangs, this one returns at once.
         """
         if not self._turning.acquire(blocking=False):
             return False
@@ -114,7 +116,7 @@ class Followed(Generic[T]):
             before, self._before = self._before, self._look()
             if self._before == self.seen and not asked:
                 return False
-            self.seen = None  # until the reading is taken: the thing may look as it did and be half written
+            self.seen = None  # until the value is accepted: a half-written source may have the earlier fingerprint
             return self._take(asked or not self._confirm or self._before == before, anew=asked)
         finally:
             self._turning.release()
@@ -123,7 +125,7 @@ class Followed(Generic[T]):
         if not confirmed and self._narrow is None:
             return False
         last = self.value
-        narrowed, reading = self._found(last)
+        narrowed, reading = self._read_narrowed(last)
         if self._confirm:
             confirmed = confirmed and self._look() == self._before
         if not confirmed and narrowed is last:
@@ -133,8 +135,8 @@ class Followed(Generic[T]):
         self.seen = None if reading.again else self._before
         return self.value is not last
 
-    def _found(self, last: T) -> tuple[T, Reading[T]]:
-        """Read, and return the last good value without what is gone, too."""
+    def _read_narrowed(self, last: T) -> tuple[T, Reading[T]]:
+        """Return the last good value without the items that are gone, and the new reading."""
         try:
             reading = self._read(last)
         except (IssuerError, OSError) as error:
@@ -144,31 +146,31 @@ class Followed(Generic[T]):
 
 # -- fingerprints of files and folders --------------------------------------------------------------------------------
 
-# We considered watchfiles: the kernel reports nothing that another host writes to NFS.
+# We considered watchfiles, but the kernel does not report writes by another host to NFS.
 
-# Of one file or folder: inode, size, mtime and ctime in nanoseconds.
+# The fingerprint of one file or folder: inode, size, mtime and ctime in nanoseconds.
 Seen = tuple[int, int, int, int]
-# By path.
+# The fingerprints of a folder's content, by path.
 Look = Mapping[str, Seen]
 
 
 def look(folder: Path, depth: int, without: str = "") -> Look:
-    """Look at a folder, `depth` levels deep, but not at the file in it that is named `without`. Follows links, as a
-    mounted ConfigMap has them; what cannot be read is noted as such."""
+    """Return the fingerprints in a folder, `depth` levels deep, except the one of the file named `without` in it. Links
+    are followed, because a mounted ConfigMap has links. The fingerprint of an unreadable file has its errno."""
     return {path: look_at(path) for path in paths(folder, depth, without)}
 
 
 def look_at(path: str) -> Seen:
-    """Look at one file or folder, which may be absent."""
+    """Return the fingerprint of one file or folder, which may be absent."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         return 0, error.errno or 0, 0, 0
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def paths(folder: Path, depth: int, without: str = "") -> frozenset[str]:
-    """Return what `look` looks at: an eighth of its work."""
+    """Return the paths that `look` would return, in an eighth of its time."""
     return frozenset(_paths(str(folder), depth)) - {f"{folder}/{without}"}
 
 
@@ -180,6 +182,6 @@ def _paths(folder: str, depth: int) -> Iterator[str]:
         return
     for entry in entries:
         yield entry.path
-        with suppress(OSError):  # a link that leads nowhere, or to itself
+        with suppress(OSError):  # a broken link, or one that leads to itself
             if depth > 1 and entry.is_dir():
                 yield from _paths(entry.path, depth - 1)

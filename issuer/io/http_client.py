@@ -1,7 +1,6 @@
-"""HTTP to an issuer: bounded in size and time, no redirects, and repeated only where nothing was decided.
+"""An HTTP client for an issuer: bounded in size and time, without redirects, with retries that are safe.
 
-urllib3's own Retry was weighed: it has no deadline over all attempts together. stamina and httpx2 would be one more
-dependency for everyone who installs the client.
+We considered urllib3's Retry (no deadline for all attempts together), stamina and httpx2 (one more dependency).
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ Answer = TypeVar("Answer")
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CONNECT_S = 5
 READ_S = 15
-# For one answer, to the last byte of a body that drips: the service gives a request 10 s and its store some more.
+# The time for one answer, to the last byte of a slow body: the service gives a request 10 s, and its store some more.
 DEADLINE_S = 30.0
 _CHUNK = 64 * 1024
 RETRIED = frozenset({429, 502, 503, 504})
 ATTEMPTS = 4
-# For all attempts and the waits between them: an identity token of GitHub's lives for five minutes.
+# The time for all attempts and the waits between them: GitHub's identity tokens are valid for five minutes.
 PATIENCE_S = 120.0
 
 
 class HttpRequest(Struct, frozen=True):
-    """What is sent, and how many bytes of an answer to it are read at most."""
+    """An HTTP request. `max_bytes` is the largest body that its answer may have."""
 
     method: str
     url: str
@@ -52,7 +51,7 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpAnswer(Struct, frozen=True):
-    """An HTTP answer, read whole."""
+    """A complete HTTP answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -60,28 +59,28 @@ class HttpAnswer(Struct, frozen=True):
 
     @property
     def retry_after_s(self) -> int | None:
-        """How long Retry-After asks to wait (RFC 9110 10.2.3: seconds, or a date); None where it says nothing."""
+        """The wait that Retry-After asks for, in seconds. None if the header is absent or malformed."""
         return seconds_of(self.headers.get("retry-after", ""))
 
 
 def seconds_of(retry_after: str) -> int | None:
-    """Read the value of a Retry-After header; None where it says nothing."""
+    """Return the wait in a Retry-After header (RFC 9110 10.2.3: seconds, or a date). None if it is malformed."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit():
         return int(text[:9])
     try:
         return max(0, math.ceil((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()))
-    except (TypeError, ValueError, OverflowError):  # no date, or one without a zone
+    except (TypeError, ValueError, OverflowError):  # not a date, or a date without a time zone
         return None
 
 
 class NoAnswer(Undecided):
-    """No whole answer came: no connection, a lost one, or one that took too long."""
+    """The client got no complete answer: no connection, a lost one, or one that took too long."""
 
 
 def check_url(url: str, *, query: bool = False) -> str:
-    """Return a URL that may be asked, without the slash at its end; plain http is for loopback addresses only. Raises
-    SetupError(`url.invalid`), which quotes no credentials and no query."""
+    """Return an issuer's URL without the slash at its end. Plain http is for loopback addresses only. Raises
+    SetupError(`url.invalid`), which never quotes credentials or a query."""
     try:
         split_url(url, http="loopback", query=query)
     except UrlError as error:
@@ -98,21 +97,21 @@ def _describe(fault: UrlFault, url: str) -> str:
         case "scheme":
             return f"{_origin(url)} must be https (http for a loopback address only)"
         case _:
-            return f"{url!r} is no URL; give https://HOST"
+            return f"{url!r} is not a URL; give https://HOST"
 
 
 # -- one exchange -----------------------------------------------------------------------------------------------------
 
 
 def send(request: HttpRequest, *, deadline_s: float = DEADLINE_S) -> HttpAnswer:
-    """Send one request and read the answer. Raises NoAnswer, and Undecided for one larger than `max_bytes`.
-    `deadline_s` bounds all of it together: the name, the connection, the handshake, the headers and the body."""
+    """Send one request and return the answer. Raises NoAnswer, and Undecided for an answer larger than `max_bytes`.
+    `deadline_s` is for everything: resolving the name, the connection, the handshake, the headers and the body."""
     until = time.monotonic() + deadline_s
     return within(deadline_s, lambda: _exchange(request, until), _origin(request.url))
 
 
 def within(deadline_s: float, work: Callable[[], Answer], origin: str) -> Answer:
-    """Return what `work` returns, or raise what it raises; NoAnswer where it takes longer."""
+    """Return the result of `work`, or raise its exception. Raises NoAnswer if it takes longer than `deadline_s`."""
     from concurrent.futures import Future
 
     answer: Future[Answer] = Future()
@@ -120,15 +119,15 @@ def within(deadline_s: float, work: Callable[[], Answer], origin: str) -> Answer
     def run() -> None:
         try:
             answer.set_result(work())
-        except BaseException as error:  # noqa: BLE001  (carried to the caller, who raises it)
+        except BaseException as error:  # noqa: BLE001  (the caller's thread raises it)
             answer.set_exception(error)
 
-    # A thread, because only each single read of a socket can be bounded, and resolving a name not at all.
+    # A thread is needed because socket timeouts bound single reads only, and resolving a name has no timeout.
     threading.Thread(target=run, daemon=True).start()
     try:
         return answer.result(deadline_s)
     except TimeoutError:
-        detail = f"no whole answer from {origin} within {deadline_s:.3g} s"
+        detail = f"no complete answer from {origin} within {deadline_s:.3g} s"
         raise NoAnswer(Code.DEPENDENCY_SERVER, detail) from None
 
 
@@ -153,23 +152,23 @@ def _exchange(request: HttpRequest, until: float) -> HttpAnswer:
 
 
 def _why(error: HTTPError) -> str:
-    """Say in words why there was no answer; the error's own text may quote what was sent."""
-    kinds = [type(one).__name__ for one in (error, error.__cause__, error.__context__) if one is not None]
+    """Return the reason why there was no answer. The error's own text may quote the request."""
+    kinds = [type(cause).__name__ for cause in (error, error.__cause__, error.__context__)]
     return next((_REASONS[kind] for kind in kinds if kind in _REASONS), type(error).__name__)
 
 
 _REASONS = {
-    "NameResolutionError": "no machine has this name",
+    "NameResolutionError": "the host name does not resolve",
     "ConnectTimeoutError": f"no connection within {CONNECT_S} s",
     "ReadTimeoutError": f"silent for {READ_S} s",
     "SSLError": "its TLS certificate or version is not accepted",
-    "NewConnectionError": "nobody listens there, or there is no way there",
+    "NewConnectionError": "the connection was refused, or the network is unreachable",
     "ProtocolError": "the connection was lost",
 }
 
 
 def _read(response: BaseHTTPResponse, max_bytes: int, until: float) -> bytes:
-    """Read a body, as it comes: an abandoned thread ends with the read in which its deadline passes."""
+    """Read a body in chunks. After the deadline, when the caller has given up, the thread ends with the next read."""
     data = bytearray()
     while len(data) <= max_bytes and (part := response.read1(_CHUNK)):
         data += part
@@ -180,13 +179,13 @@ def _read(response: BaseHTTPResponse, max_bytes: int, until: float) -> bytes:
 
 @functools.cache
 def _pool() -> PoolManager:
-    # Imported here: `issuer verify` with a key set at hand needs no HTTP, and starts a fifth faster without.
+    # Imported late, because `issuer verify` with a local key set needs no HTTP and starts a fifth faster without it.
     from urllib3 import PoolManager, Timeout
 
     return PoolManager(retries=False, timeout=Timeout(connect=CONNECT_S, read=READ_S))
 
 
-# Two processes that read from one connection read each other's answers.
+# A forked process must not share connections: two processes would read each other's answers.
 os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
@@ -199,18 +198,17 @@ def _origin(url: str) -> str:
 
 
 def is_decided(answer: HttpAnswer) -> bool:
-    """Say whether repeating the request would be pointless: 429, 502, 503 and 504 alone say that it is not."""
+    """Say whether an answer is final. Only 429, 502, 503 and 504 are worth a repeat."""
     return answer.status not in RETRIED
 
 
 def send_until_decided(
     request: HttpRequest, *, patience_s: float = PATIENCE_S, enough: Callable[[HttpAnswer], bool] = is_decided
 ) -> HttpAnswer:
-    """Send the same bytes until an answer is `enough`, at most ATTEMPTS times; return the last answer as it is.
+    """Send the same bytes until an answer is `enough`, at most ATTEMPTS times. Return the last answer.
 
-    Between two attempts it waits as long as Retry-After says, or 1, 2, 3 s where it says nothing; where that would
-    pass `patience_s`, counted from the first attempt, it waits no more. Raises NoAnswer where the last attempt had
-    none, and Undecided for an answer that is too large, which is not repeated.
+    Wait between attempts as long as Retry-After says, or else 1, 2 and 3 s. Stop if that would exceed `patience_s`
+    since the first attempt. Raises NoAnswer if the last attempt got no answer, and Undecided if one is too large.
     """
     until = time.monotonic() + patience_s
     attempt = 0

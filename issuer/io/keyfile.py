@@ -1,6 +1,6 @@
-"""Private Ed25519 keys in files: PKCS#8 PEM (RFC 5958, RFC 8410), encrypted or not, readable by their owner alone.
+"""Files with private Ed25519 keys: PKCS#8 PEM (RFC 5958, RFC 8410), encrypted or not, that only their owner can read.
 
-For the service's signing keys and for a relying party's receipt key. Writes and reads; never repairs a file's mode.
+Signing keys and a relying party's receipt key are such files. A bad mode is refused, never repaired.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from issuer.formats.weak_keys import is_good_point
 from issuer.io import files
 
 _MAX_BYTES = 16 * 1024
-_MAX_PASSPHRASE = 1023  # OpenSSL's bound
-MAX_PASSPHRASE_FILE = 4 * 1024  # with the line ends that an editor leaves behind it
+_MAX_PASSPHRASE = 1023  # OpenSSL's bound, in bytes
+MAX_PASSPHRASE_FILE = 4 * 1024  # leaves room for the line ends that an editor adds
 
 
 def generate() -> ed25519.Ed25519PrivateKey:
@@ -27,33 +27,34 @@ def generate() -> ed25519.Ed25519PrivateKey:
 
 
 def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None = None) -> None:
-    """Write a new file with mode 0600, encrypted if there is a passphrase. Never replaces a file: FileExistsError.
-    Follows no symbolic link on the way: OSError. Root's file belongs to the owner of its folder.
+    """Write a new file with mode 0600, encrypted if there is a passphrase. If root writes it, the folder's owner owns
+    it.
 
-    Raises SetupError(`key.unusable`) for a passphrase that cannot encrypt: empty, or over 1023 bytes.
+    Raises FileExistsError if the file exists, OSError for a symbolic link in the path, and SetupError(`key.unusable`)
+    for a passphrase that is empty or longer than 1023 bytes.
     """
     encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if passphrase is not None:
         if not 1 <= len(passphrase) <= _MAX_PASSPHRASE:
-            raise SetupError(Code.KEY_UNUSABLE, f"a passphrase has 1 to {_MAX_PASSPHRASE} bytes; give another one")
+            raise SetupError(Code.KEY_UNUSABLE, f"a passphrase must have 1 to {_MAX_PASSPHRASE} bytes")
         encryption = serialization.BestAvailableEncryption(passphrase)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
     files.create(path, pem, follow=False, shared=True)
 
 
 def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateKey:
-    """Read a private key file. Raises SetupError: `key.unsafe` where others may read it or it is not a plain file,
-    `key.unusable` where it contains anything but one good Ed25519 key that the passphrase opens."""
+    """Read a private key file. Raises SetupError: `key.unsafe` if it is not a plain file or others may read it,
+    `key.unusable` if it is not exactly one good Ed25519 key that the passphrase decrypts."""
     pem = _read_private(path)
-    if pem.count(b"-----BEGIN ") > 1:  # a reader silently takes the first of them
-        raise SetupError(Code.KEY_UNUSABLE, f"{path} holds more than one key; keep one in each file")
+    if pem.count(b"-----BEGIN ") > 1:  # the PEM reader would silently use the first one
+        raise SetupError(Code.KEY_UNUSABLE, f"{path} has more than one key; keep one in each file")
     try:
         key = serialization.load_pem_private_key(pem, passphrase)
     except TypeError:
-        wanted = "not encrypted, but a passphrase was given" if passphrase else "encrypted: give its passphrase"
-        raise SetupError(Code.KEY_UNUSABLE, f"{path} is {wanted}") from None
+        reason = "not encrypted, but a passphrase was given" if passphrase else "encrypted: give its passphrase"
+        raise SetupError(Code.KEY_UNUSABLE, f"{path} is {reason}") from None
     except (ValueError, UnsupportedAlgorithm):
-        reason = "it is no PKCS#8 PEM key, or the passphrase does not open it"
+        reason = "it is not a PKCS#8 PEM key, or the passphrase is wrong"
         raise SetupError(Code.KEY_UNUSABLE, f"{path} cannot be used: {reason}") from None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise SetupError(Code.KEY_UNUSABLE, f"{path} is not an Ed25519 key; make one with `issuer keys generate`")
@@ -64,7 +65,7 @@ def read(path: Path, passphrase: bytes | None = None) -> ed25519.Ed25519PrivateK
 
 
 def is_encrypted(path: Path) -> bool:
-    """Say whether a private key file is encrypted, without opening it. Raises SetupError(`key.unsafe`) as `read`."""
+    """Say whether a private key file is encrypted, without decrypting it. Raises SetupError(`key.unsafe`) as `read`."""
     return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in _read_private(path)
 
 

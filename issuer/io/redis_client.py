@@ -1,11 +1,11 @@
-"""From the store's URL to a client with short deadlines, and exchanges over its connections.
+"""A client for the store, made from its URL, with short deadlines.
 
-The URL names one server, or a master that Sentinels know:
+The URL names one server, or the name of a master for which to ask Sentinels:
 
     redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]        rediss:// the same over TLS        unix://PATH
     redis+sentinel://[[USER]:PASSWORD@]HOST:PORT[,HOST:PORT...]/MASTER[/DB]              rediss+sentinel:// over TLS
 
-The credentials are for the store; Sentinels get none. Query parameters are redis-py's (`ssl_ca_certs`).
+The credentials are for the store; Sentinels do not get them. Query parameters are redis-py's (`ssl_ca_certs`).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.io.bounds import MOST_SKEW_S, SENTINEL_S, STORE_CONNECT_S
 
-# One hash tag: a cluster keeps all keys of a call in one slot, which a script demands. The number is the version of all
-# that is kept: another one finds no epoch, and so refuses what was issued under this one, as after a loss.
+# All keys have one hash tag, so a cluster keeps them in one slot, which a script demands. The number is the version of
+# the stored data. A service with another version finds no epoch, so it refuses everything from before, as after a loss.
 PREFIX = b"{evi1}:"
-# The errors of the store and of the way to it. redis-py's own TimeoutError is a RedisError.
+# The errors of the store and of the connection to it. redis-py's own TimeoutError is a RedisError.
 Failure = (RedisError, OSError, TimeoutError)
-# A command and its arguments, as they go to the store.
+# A command and its arguments.
 Command: TypeAlias = tuple[bytes | int, ...]
-_pack = cast("Callable[[Command], bytes]", pack_command)  # its own type knows commands of one word
+_pack = cast("Callable[[Command], bytes]", pack_command)  # hiredis declares only commands of one word
 SENTINEL_SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 
 
 def connect(url: str, connections: int) -> Redis:
-    """Make a client of at most this many connections, none of them open yet. Raises SetupError (`settings.invalid`)."""
+    """Return a client for at most this many connections, without opening one. Raises SetupError(`settings.invalid`)."""
     try:
         scheme = url.partition("://")[0]
         if scheme in SENTINEL_SCHEMES:
@@ -59,10 +59,10 @@ def connect(url: str, connections: int) -> Redis:
 
 
 class Connections:
-    """The open connections of a client, as many as there are exchanges at once.
+    """The open connections of a client, one for each concurrent exchange.
 
-    redis-py's own pool and pipeline lock, pack and watch themselves in Python: that took as long as two exchanges, 8 %
-    of a whole request (`make bench-instructions`).
+    redis-py's own pool and pipeline do their locking, packing and watching in Python, which took as long as two
+    exchanges: 8 % of a whole request (`make bench-instructions`).
     """
 
     def __init__(self, client: Redis) -> None:
@@ -70,8 +70,7 @@ class Connections:
         self._idle: list[Any] = []
 
     async def exchange(self, commands: Sequence[Command]) -> list[object]:
-        """Send commands in one write, and return the answer of each, or the error in its place. Raises what is no
-        answer: RedisError and OSError."""
+        """Send commands in one write, and return the answer or error of each. Raises RedisError and OSError."""
         packed = b"".join(map(_pack, commands))
         connection: Any = self._idle.pop() if self._idle else self._pool.make_connection()
 
@@ -80,7 +79,7 @@ class Connections:
             return [await _read_answer(connection) for _ in commands]
 
         try:
-            if connection.is_connected and await connection.can_read():  # its end, or what nobody has asked for
+            if connection.is_connected and await connection.can_read():  # it has ended, or has an unexpected answer
                 await connection.disconnect()
             if not connection.is_connected:
                 await connection.connect()
@@ -90,7 +89,7 @@ class Connections:
             self._idle.append(connection)
 
     async def disconnect(self) -> None:
-        """Close every connection that has no exchange; the next exchange connects anew."""
+        """Close every idle connection. The next exchange connects again."""
         for connection in self._idle:
             await connection.disconnect()
 
@@ -98,13 +97,12 @@ class Connections:
 async def _read_answer(connection: Any) -> object:
     try:
         return await connection.read_response()
-    except ResponseError as error:  # of this command alone
+    except ResponseError as error:  # it belongs to this command only
         return error
 
 
 class Memory(Struct, frozen=True):
-    """How many bytes a store uses, the most that it may use (`maxmemory`; 0: no bound is set), and how many its machine
-    has (0: it does not say)."""
+    """The memory of a store in bytes: used, allowed (`maxmemory`; 0: no bound), and its machine's (0: unknown)."""
 
     used: int
     most: int
@@ -112,37 +110,37 @@ class Memory(Struct, frozen=True):
 
 
 async def memory_of(client: Redis) -> Memory | None:
-    """Ask a store for its memory; None where it does not tell. Raises RedisError and OSError."""
+    """Return the memory of a store, None if it does not tell. Raises RedisError and OSError."""
     try:
-        told = await client.info("memory")
-    except ResponseError:  # denied, as managed stores do
+        info = await client.info("memory")
+    except ResponseError:  # managed stores deny the command
         return None
-    used, most, machine = (told.get(name, 0) for name in ("used_memory", "maxmemory", "total_system_memory"))
+    used, most, machine = (info.get(name, 0) for name in ("used_memory", "maxmemory", "total_system_memory"))
     return Memory(used, most, machine) if used else None
 
 
 class Bearing(Struct, frozen=True):
-    """What a store says of itself: its role (`master`, `replica`, or `unknown` where it does not tell), and since when
-    it remembers uses, Unix seconds (None: it does not say)."""
+    """The state of a store: its role (`master`, `replica` or `unknown`), and its epoch, the time in Unix seconds since
+    which it has recorded uses (None: unknown)."""
 
     role: str
     epoch: int | None
 
 
 async def bearing_of(client: Redis, epoch_key: bytes) -> Bearing:
-    """Ask a store for its role and its epoch. Raises RedisError and OSError."""
-    kept: Any = await client.get(epoch_key)
-    epoch = (kept or b"").decode("ascii", "replace").partition(" ")[0]
+    """Return the role and the epoch of a store. Raises RedisError and OSError."""
+    stored: Any = await client.get(epoch_key)
+    epoch = (stored or b"").decode("ascii", "replace").partition(" ")[0]
     try:
         role = str((await client.info("replication")).get("role"))
-    except ResponseError:  # denied, as managed stores do
+    except ResponseError:  # managed stores deny the command
         role = ""
     known = {"master": "master", "slave": "replica", "replica": "replica"}
     return Bearing(known.get(role, "unknown"), int(epoch) if epoch.isdecimal() and len(epoch) < 19 else None)
 
 
 def place_of(url: str) -> str:
-    """Name the store without its credentials. Raises SetupError (`settings.invalid`)."""
+    """Return the store's address without credentials. Raises SetupError(`settings.invalid`)."""
     try:
         parts = urlsplit(url)
         if parts.scheme in SENTINEL_SCHEMES:
@@ -154,36 +152,36 @@ def place_of(url: str) -> str:
 
 
 async def skew_of(client: Redis) -> int:
-    """Ask how many seconds a store's clock is ahead of this machine's, to a second. Raises RedisError and OSError."""
+    """Return by how many seconds a store's clock is ahead of this machine's. Raises RedisError and OSError."""
     return int((await client.time())[0]) - int(time.time())
 
 
 async def wrong_time(client: Redis) -> str:
-    """Say how far a store's clock is off, and what to do; "" where it is near this machine's. Raises as `skew_of`."""
+    """Return a message if a store's clock is too far from this machine's, otherwise "". Raises as `skew_of`."""
     skew_s = await skew_of(client)
     if abs(skew_s) <= MOST_SKEW_S:
         return ""
     way = "ahead of" if skew_s > 0 else "behind"
-    return f"its clock is {abs(skew_s)} s {way} this machine's: set both, by NTP"
+    return f"its clock is {abs(skew_s)} s {way} this machine's: synchronize both clocks with NTP"
 
 
-# What a store says of itself that takes no write, and what helps.
-_SAID: tuple[tuple[type[Exception], str, str], ...] = (
-    (AuthenticationError, "", "it refuses the name or password that its URL has, or lacks"),
-    (ReadOnlyError, "", "it is a replica, and takes no write: name its master as `store.url`, or let Sentinels do it"),
+# The errors of a store that accepts no writes: the type, the beginning of its text, and the message for the operator.
+_REASONS: tuple[tuple[type[Exception], str, str], ...] = (
+    (AuthenticationError, "", "it refuses the user name or password in its URL, or demands one"),
+    (ReadOnlyError, "", "it is a read-only replica: set `store.url` to its master, or to Sentinels that know it"),
     (OutOfMemoryError, "", "it is full: give it more `maxmemory`"),
-    (ResponseError, "MISCONF", "it cannot write to its own disk: make room there"),
+    (ResponseError, "MISCONF", "it cannot write to its disk: free some space there"),
     (ResponseError, "NOREPLICAS", "it has fewer replicas than its `min-replicas-to-write`: bring them back"),
 )
 
 
 def why_of(failure: BaseException) -> str:
-    """Say why the store did not answer, in the system's words: its own, or redis-py's, may hold credentials."""
+    """Return why the store did not answer. Texts of the store and redis-py may contain credentials, so it has none."""
     cause: BaseException | None = failure
     while cause is not None:
-        for kind, word, said in _SAID:
-            if isinstance(cause, kind) and str(cause).startswith(word):
-                return said
+        for kind, beginning, reason in _REASONS:
+            if isinstance(cause, kind) and str(cause).startswith(beginning):
+                return reason
         if isinstance(cause, OSError) and cause.errno is not None:
             return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
         cause = cause.__cause__ or cause.__context__
@@ -193,10 +191,10 @@ def why_of(failure: BaseException) -> str:
 def _patience() -> dict[str, Any]:
     """Return the options of every connection to the store.
 
-    redis-py's own defaults, 5 s and 10 retries, let a stalled store hold a request for over 12 s. One retry, and only
-    on a lost connection: repeating is safe, since the same request digest gets the same template. No timeout of its own
-    for each read: the caller bounds the whole call (`redis.py`), and a second clock cost a sixth of an admission.
-    RESP2, because the handshake of RESP3 buys nothing here.
+    With redis-py's defaults, 5 s and 10 retries, a stalled store can hold a request for over 12 s. One retry is enough,
+    and only for a lost connection. It is safe, because the same request digest gets the same template. Reads have no
+    timeout: the caller bounds the whole call, and a second timer took a sixth of an admission's time. The protocol is
+    RESP2, because the handshake of RESP3 has no benefit here.
     """
     return {
         "socket_timeout": None,
@@ -208,7 +206,6 @@ def _patience() -> dict[str, Any]:
 
 
 def _to_master(url: str, connections: int) -> Redis:
-    """Make a client that asks the Sentinels who the master is, whenever it has to connect."""
     parts = urlsplit(url)
     credentials, _, places = parts.netloc.rpartition("@")
     master, _, database = parts.path.strip("/").partition("/")
@@ -225,6 +222,6 @@ def _to_master(url: str, connections: int) -> Redis:
     if tls:
         once |= {"ssl": True} | {name: value for name, value in options.items() if name.startswith("ssl_")}
         options["ssl"] = True
-    asked: Any = Sentinel(sentinels, sentinel_kwargs=once)  # type: ignore[no-untyped-call]
-    found: Redis = asked.master_for(master, max_connections=4 * connections, **options, **_patience())
-    return found
+    sentinel: Any = Sentinel(sentinels, sentinel_kwargs=once)  # type: ignore[no-untyped-call]
+    client: Redis = sentinel.master_for(master, max_connections=4 * connections, **options, **_patience())
+    return client

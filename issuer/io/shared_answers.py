@@ -1,7 +1,7 @@
-"""Answers that all callers with the same question share: asked once (Go's `singleflight`), and kept for a while.
+"""A cache of answers in which callers with the same question share one task (as in Go's `singleflight`).
 
-Knows nothing of the questions. We considered cachetools and aiocache: they keep answers, but do not bound the number of
-callers that wait for one, and cancel the question when the first of them hangs up.
+We considered cachetools and aiocache. They keep answers, but do not bound the number of callers that wait for one, and
+cancel the question if the first of these callers hangs up.
 """
 
 from __future__ import annotations
@@ -21,23 +21,19 @@ Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 
 
-def _is_any(_: object) -> bool:
-    return True
-
-
 class Kept(Struct, Generic[Answer], frozen=True):
-    """An answer, and until when it serves on the monotonic clock."""
+    """An answer, and its end of validity on the monotonic clock."""
 
     answer: Answer | IssuerError
     until: float
 
 
 class SharedAnswers(Generic[Key, Answer]):
-    """The questions that are under way, one task a key, and the last answers. Belongs to one event loop.
+    """The current questions, with one task for each key, and the kept answers. It belongs to one event loop.
 
-    An answer is the result of its question, or the IssuerError that it raised; a question may raise nothing else. An
-    answer that `keeps` accepts is kept for `kept_s` seconds from the beginning of its question; of more than `capacity`
-    the least recently used goes. `ended` is the code for callers whose question `aclose` has ended.
+    An answer is the result of a question, or the IssuerError that it raised; other exceptions are not allowed. If
+    `keeps` accepts an answer, it is kept for `kept_s` seconds from the beginning of its question. Of more than
+    `capacity` answers, the least recently used is dropped. After `aclose`, callers get the code `ended`.
     """
 
     def __init__(
@@ -45,7 +41,7 @@ class SharedAnswers(Generic[Key, Answer]):
         ended: Code,
         *,
         kept_s: float = 0.0,
-        keeps: Callable[[Answer | IssuerError], bool] = _is_any,
+        keeps: Callable[[Answer | IssuerError], bool] = lambda _: True,
         capacity: int = 1,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,37 +54,37 @@ class SharedAnswers(Generic[Key, Answer]):
         self._tasks: dict[Key, asyncio.Task[Answer | IssuerError]] = {}
         self._waiting: Counter[Key] = Counter()
 
-    def load(self, counts: Callable[[Key], bool] = _is_any) -> int:
-        """Return how many callers wait for the keys that count, or how many tasks are under way where these are more.
+    def load(self, counts: Callable[[Key], bool] = lambda _: True) -> int:
+        """Return the number of waiting callers or of running tasks, whichever is larger, for the keys that count.
 
-        A task goes on after the callers that waited for it have hung up.
+        A task continues after its callers have hung up.
         """
         waiting = sum(number for key, number in self._waiting.items() if counts(key))
         return max(waiting, sum(1 for key in self._tasks if counts(key)))
 
     def kept(self, key: Key) -> Kept[Answer] | None:
-        """Return the kept answer, None where there is none or it is too old."""
-        found = self._kept.get(key)
-        if found is None or self._monotonic() >= found.until:
+        """Return the kept answer, or None if it is absent or too old."""
+        kept = self._kept.get(key)
+        if kept is None or self._monotonic() >= kept.until:
             return None
         self._kept.move_to_end(key)
-        return found
+        return kept
 
     def under_way(self, key: Key) -> bool:
-        """Say whether a question is under way."""
+        """Say whether a task for this key is running."""
         task = self._tasks.get(key)
         return task is not None and not task.done()
 
     def start(self, key: Key, ask: Callable[[], Awaitable[Answer]]) -> asyncio.Task[Any]:
-        """Begin the question of a key that has none under way."""
+        """Start a task for a key that has no running task."""
         self._tasks[key] = task = asyncio.create_task(self._ask(key, ask))
         task.add_done_callback(lambda done: self._forget(key, done))
         return task
 
     async def wait(self, key: Key) -> Answer | IssuerError:
-        """Wait, together with all other callers, for the question that is under way.
+        """Wait, together with all other callers, for the running task of this key.
 
-        A cancelled caller does not affect the others: `asyncio.wait` does not cancel what it waits for.
+        A cancelled caller does not affect the others: `asyncio.wait` does not cancel the task.
         """
         task = self._tasks[key]
         self._waiting[key] += 1
@@ -101,16 +97,16 @@ class SharedAnswers(Generic[Key, Answer]):
         return Undecided(self._ended) if task.cancelled() else task.result()
 
     async def find(self, key: Key, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the kept answer, or that of the question, begun where none is under way. Raises what it raised."""
-        if (found := self.kept(key)) is None and not self.under_way(key):
+        """Return the kept answer, or wait for the question and start it if necessary. Raises the question's error."""
+        if (kept := self.kept(key)) is None and not self.under_way(key):
             self.start(key, ask)
-        answer = await self.wait(key) if found is None else found.answer
+        answer = await self.wait(key) if kept is None else kept.answer
         if isinstance(answer, IssuerError):
             raise answer
         return answer
 
     async def aclose(self) -> None:
-        """Cancel the questions that are under way and wait until they have ended."""
+        """Cancel the running tasks, and wait until they have ended."""
         tasks = tuple(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
-"""One page of memory that all processes of a service share: which stops each has in force and which keys it publishes,
-and a stop of everything.
+"""A page of memory that all processes of a service share. It has a flag that stops everything, and for each process the
+stops that it enforces and the keys that it publishes.
 
-It is made before the workers are forked, and needs no disk, no store and no network: an emergency stop must work, and
-be seen to work, when all of these fail.
+The supervisor makes the page before it forks the workers. The page needs no disk, store or network: operators must be
+able to stop everything, and to see that it worked, when all of these fail.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import structlog
 
 from issuer.io.bounds import MAX_WORKERS
 
-# What each process tells of, by a digest.
+# A process publishes a digest of its stops and a digest of its keys.
 About = Literal["stops", "keys"]
-# The flag, then the slots: a pid, 0 for none, and the digests.
+# The page has the flag, then the slots: a pid (0: the slot is free) and the two digests.
 _FLAG, _SLOT = struct.Struct("=?"), struct.Struct("=I32s32s")
 
 _log = structlog.get_logger("issuer")
 
 
 class SharedPage:
-    """The page: a flag, and a slot for each process with its pid and its digests. `host` names it among all hosts.
+    """The page: a flag, and a slot for each process with its pid and its digests. `host` is the page's random id.
 
-    Nothing is locked. Two processes that take one slot at the same moment notice when they next `tell`; half of a
-    digest, read while it is written, is no digest that anybody asks for.
+    The page has no lock. If two processes take one slot at the same moment, the loser takes another slot with its next
+    `tell`. A digest that is read during a write equals no real digest.
     """
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class SharedPage:
         return bool(_FLAG.unpack_from(self._page)[0])
 
     def stop_everything(self, stopped: bool) -> None:
-        """Stop everything in every process of the service, or lift that."""
+        """Stop everything in every process of the service, or lift that stop."""
         _FLAG.pack_into(self._page, 0, stopped)
 
     def take_signals(self) -> None:
-        """Make SIGUSR1 stop everything and SIGUSR2 lift that, in the process that gets them and in those it forks."""
+        """Let SIGUSR1 stop everything, and SIGUSR2 lift that stop, in this process and those it forks."""
         signal.signal(signal.SIGUSR1, lambda _number, _frame: self._obey(True))
         signal.signal(signal.SIGUSR2, lambda _number, _frame: self._obey(False))
 
@@ -57,26 +57,24 @@ class SharedPage:
         _log.critical("everything is stopped" if stopped else "the stop of everything is lifted", by="signal")
 
     def tell(self, about: About, digest: bytes) -> None:
-        """Say which stops this process has in force, or which keys it publishes: 32 bytes; of the other it keeps what
-        it has told, and zeros where that is nothing yet."""
+        """Publish the digest (32 bytes) of this process's stops or keys. The other digest is zeros at first."""
         place = self._own_place()
         pid, stops, keys = _SLOT.unpack_from(self._page, place)
         if pid != os.getpid():
             stops = keys = bytes(32)
-        told = (digest, keys) if about == "stops" else (stops, digest)
-        _SLOT.pack_into(self._page, place, os.getpid(), *told)
+        digests = (digest, keys) if about == "stops" else (stops, digest)
+        _SLOT.pack_into(self._page, place, os.getpid(), *digests)
 
     def told(self, about: About) -> list[bytes]:
-        """Return what each living process has told."""
+        """Return the digest that each living process has published."""
         return [stops if about == "stops" else keys for _, pid, stops, keys in self._slots() if _is_alive(pid)]
 
     def _slots(self) -> Iterator[tuple[int, int, bytes, bytes]]:
-        """Yield the place, the pid and the digests of each slot."""
         for place in range(_FLAG.size, len(self._page), _SLOT.size):
             yield place, *_SLOT.unpack_from(self._page, place)
 
     def _own_place(self) -> int:
-        """Return the place of this process, or else one that no living process has."""
+        """Return the place of this process's slot, or else of a free one."""
         own = (place for place, pid, *_ in self._slots() if pid == os.getpid())
         free = (place for place, pid, *_ in self._slots() if not _is_alive(pid))
         return next(chain(own, free))
@@ -87,8 +85,6 @@ def _is_alive(pid: int) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True

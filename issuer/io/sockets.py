@@ -1,4 +1,4 @@
-"""Listening sockets: the addresses of a name, and one worker's own sockets on them."""
+"""Listening sockets: the addresses of a host name, and one worker's sockets on them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ Address = tuple[socket.AddressFamily, tuple[str, int]]
 
 
 def listen_addresses(host: str, port: int) -> list[Address]:
-    """Return every address of a name, after making sure that nobody listens there: SO_REUSEPORT would share it.
-
-    Raises SetupError (`service.address`).
-    """
+    """Return every address of a host name. Raises SetupError(`service.address`), also if another program listens there:
+    with SO_REUSEPORT it would share our connections."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         addresses: list[Address] = sorted(
-            {(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in found}
+            {(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in infos}
         )
         for family, address in addresses:
             socket.create_server(address, family=family).close()
@@ -30,13 +28,13 @@ def listen_addresses(host: str, port: int) -> list[Address]:
 
 
 def why_not(error: OSError | UnicodeError) -> str:
-    """Return the system's words for it; Python adds the address to those of a socket that it makes. What Python cannot
-    write as a name of DNS (a label is empty, or too long) has none."""
+    """Return the system's text for an error, without the address that Python adds for sockets. A UnicodeError means
+    that a name is impossible in DNS: a label is empty or too long."""
     return "no such name" if isinstance(error, UnicodeError) else str(error.strerror).partition(" (while")[0]
 
 
 def bind(addresses: Sequence[Address]) -> list[socket.socket]:
-    """Bind one worker's own sockets. They get no connection before it listens on them, once it is ready."""
+    """Bind one worker's sockets. They get connections only when the worker is ready and listens on them."""
     sockets = []
     for family, address in addresses:
         sock = socket.socket(family)
@@ -48,9 +46,9 @@ def bind(addresses: Sequence[Address]) -> list[socket.socket]:
 
 
 def in_bursts(sockets: Sequence[socket.socket]) -> list[socket.socket]:
-    """Add descriptors to each socket, so that a worker takes up to `MAX_ACCEPTED` connections in one turn.
+    """Duplicate each socket's descriptor, so a worker accepts up to `MAX_ACCEPTED` connections in one turn of its loop.
 
-    libuv takes one by each descriptor. With a single one, the last of 32 callers that came at once waited until the
-    first had three answers each: the slowest percent took 2.5 times the median, and takes 1.3 times.
+    libuv accepts one connection for each descriptor. With one descriptor and 32 simultaneous callers, the last waited
+    until the first had three answers each: the slowest percent took 2.5 times the median, now 1.3 times.
     """
     return [*sockets, *(each.dup() for each in sockets for _ in range(MAX_ACCEPTED - 1))]

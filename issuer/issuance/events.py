@@ -1,8 +1,8 @@
-"""What the audit records of a decision: what was read on the way to it, and how it ended. Pure."""
+"""The audit's events about decisions: the values that each decision read, and its outcome. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import TypedDict
@@ -16,11 +16,11 @@ from issuer.audit.events import (
     MAX_EVENT_BYTES,
     AbuseSignal,
     CallerRead,
-    Counts,
     Decision,
     FrameworkRead,
     MetricRead,
     Named,
+    RequestCounts,
     ResultRead,
     Verdict,
 )
@@ -46,21 +46,21 @@ from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
 from issuer.token.wire import Denied
 
-# A name in a request is any text, and may be a credential that was put there by mistake.
+# A name in a request can be any text, and so a credential by mistake.
 MAX_NAME_CHARS = 512
 WITHHELD = "(withheld)"
 
 
-class Names(TypedDict):
-    """Who was judged, and by which policy (its digest)."""
+class CallerNames(TypedDict):
+    """The identity of a registered caller, and the digest of its policy."""
 
     integration: str
     identity: str
     policy: str
 
 
-def names_of(registration: Registration) -> Names:
-    """Name who is judged, for every event and answer to a registered caller."""
+def names_of(registration: Registration) -> CallerNames:
+    """Return the names for every event and answer about a registered caller."""
     return {
         "integration": registration.policy.integration,
         "identity": registration.identity.id,
@@ -69,7 +69,8 @@ def names_of(registration: Registration) -> Names:
 
 
 def refused_event(refusal: Refusal) -> Decision:
-    """Record a refusal: what was read, the code, and, where a policy refused, the codes of all failed checks."""
+    """Return the event of a refusal: the values read, the code and, if the policy refused, the codes of all failed
+    checks."""
     error = refusal.error
     request = None if error.code in COUNTED else refusal.request
     event = replace(_decision(refusal.of, request, "refused"), code=str(error.code))
@@ -85,13 +86,13 @@ def refused_event(refusal: Refusal) -> Decision:
 
 
 def granted_event(judged: Judged, signals: Signals) -> Decision:
-    """Record a grant that was only explained."""
+    """Return the event of a grant that was only explained."""
     event = replace(_decision(judged.registered, judged.request, "granted"), counted=_counted(signals))
     return _bounded(event, judged.request)
 
 
 def issued_event(judged: Judged, issued: Issued) -> Decision:
-    """Record an issuance."""
+    """Return the event of an issuance."""
     first, today = issued.tokens[0], judged.registered.registration.digest
     event = replace(
         _decision(judged.registered, judged.request, "repeated" if issued.repeat else "issued"),
@@ -106,7 +107,7 @@ def issued_event(judged: Judged, issued: Issued) -> Decision:
 
 
 def probing_event(registered: Registered, then: Then) -> AbuseSignal:
-    """Record that an identity's refusals have used up half of their rate, or all of it: then it is quarantined."""
+    """Return the event of an identity whose refusals have used up half of their rate, or all (a quarantine)."""
     policy, arrival = registered.registration.policy, registered.arrival
     burst = policy.limits.refusals.burst
     return AbuseSignal(
@@ -122,8 +123,8 @@ def probing_event(registered: Registered, then: Then) -> AbuseSignal:
     )
 
 
-def recycled_event(stranger: Stranger, whose: Registration, count: int) -> AbuseSignal:
-    """Record that a stranger has the name of a registered identity under ids of its own: it has come `count` times."""
+def recycled_event(stranger: Stranger, owner: Registration, count: int) -> AbuseSignal:
+    """Return the event of an unregistered caller with a registered identity's name. The caller came `count` times."""
     arrival, caller = stranger.arrival, stranger.caller
     read = _caller_read(caller, ClaimNames.of(caller.provider.rules))
     event = AbuseSignal(
@@ -131,9 +132,9 @@ def recycled_event(stranger: Stranger, whose: Registration, count: int) -> Abuse
         request_id=arrival.id,
         signal="recycled",
         then="observe",
-        integration=whose.policy.integration,
-        identity=whose.identity.id,
-        rule=f"identities.{whose.identity.id}.names.{first_name(whose)}",
+        integration=owner.policy.integration,
+        identity=owner.identity.id,
+        rule=f"identities.{owner.identity.id}.names.{first_name(owner)}",
         count=count,
         limit=0,
         caller=read,
@@ -145,12 +146,12 @@ def recycled_event(stranger: Stranger, whose: Registration, count: int) -> Abuse
 
 
 def signal_events(registered: Registered, signals: Signals, *, repeat: bool) -> Iterator[AbuseSignal]:
-    """Yield the event of each signal: one for all results of a request that have crossed the same rule."""
+    """Yield one event for each crossed rule, with all results of the request that crossed it."""
     policy, arrival = registered.registration.policy, registered.arrival
     by_rule = sorted(signals.raised, key=attrgetter("rule"))
     for _, group in groupby(by_rule, key=attrgetter("rule")):
-        found = list(group)
-        worst = max(found, key=attrgetter("count"))
+        same_rule = list(group)
+        worst = max(same_rule, key=attrgetter("count"))
         yield AbuseSignal(
             time=arrival.at,
             request_id=arrival.id,
@@ -161,7 +162,7 @@ def signal_events(registered: Registered, signals: Signals, *, repeat: bool) -> 
             rule=worst.rule,
             count=worst.count,
             limit=worst.limit,
-            results=tuple([signal.item for signal in found if signal.item is not None]),
+            results=tuple([signal.item for signal in same_rule if signal.item is not None]),
             repeat=repeat,
         )
 
@@ -171,96 +172,93 @@ def _counted(signals: Signals) -> Tally | UnsetType:
 
 
 def _decision(of: Registered | Stranger, request: Request | None, verdict: Verdict) -> Decision:
-    """Record what was read on the way to a decision."""
+    """Return the event of a decision, with the values that it has read."""
     arrival, caller = of.arrival, of.caller
+    place = (arrival.at, arrival.id, arrival.endpoint)
     if isinstance(of, Stranger):
-        names = ClaimNames.of(caller.provider.rules)
-        return Decision(arrival.at, arrival.id, arrival.endpoint, _caller_read(caller, names), verdict)
+        return Decision(*place, _caller_read(caller, ClaimNames.of(caller.provider.rules)), verdict)
     registration = of.registration
     return Decision(
-        arrival.at,
-        arrival.id,
-        arrival.endpoint,
+        *place,
         _caller_read(caller, registration.claim_names),
         verdict,
         **names_of(registration),
         named=UNSET if request is None else Named(_name(request.integration), _name(request.audience)),
         bucket=UNSET if of.bucket is None else of.bucket,
-        results=UNSET if request is None or _is_large(request) else _results_read(registration, request),
+        results=UNSET
+        if request is None or _is_large(request)
+        else tuple(_result_read(registration, item) for item in request.submissions),
     )
 
 
 # -- the size of an event ---------------------------------------------------------------------------------------------
 
-# What the line of a decision has beside it: the place in its worker's chain.
+# The bytes that the audit adds to an event's line: its place in the worker's chain.
 _LINK_BYTES = 256
 _LEAST_RESULT_BYTES, _LEAST_METRIC_BYTES = 256, 18
-# A claim of a caller that is longer goes first.
+# If the event is too large, longer claims of a caller are left out first.
 _SHORT_CLAIM_CHARS = 64
 _write = msgspec.json.Encoder().encode
 
 
 def _is_large(request: Request) -> bool:
-    """Say whether the results of a request have no room in an event, without writing them."""
+    """Estimate, without writing them, whether the results of a request are too large for an event."""
     results = request.submissions
     metrics = sum(len(item.claims.metrics) for item in results)
     return len(results) * _LEAST_RESULT_BYTES + metrics * _LEAST_METRIC_BYTES > MAX_EVENT_BYTES
 
 
 def _bounded(event: Decision, request: Request | None) -> Decision:
-    """Return the event with as much of what was read as has room in it: no caller chooses how much we write.
+    """Return the event without the parts that make it larger than MAX_EVENT_BYTES: a caller must not choose its size.
 
-    What goes first says the least: the results, of which counts and a digest are left; what they were digested to,
-    where there are tokens that say it; long claims of the caller, then all of its claims.
+    The least informative parts are dropped first. These are the results (counts and a digest remain), the digests of
+    claims that tokens also contain, long claims of the caller, all its claims, and the counts.
     """
     if request is not None and event.results is UNSET:
         event = _without_results(event, request)
-    for shorten in (_without_results, _without_claims_digest, _with_short_claims, _without_claims, _without_counted):
+    shorteners: tuple[Callable[[Decision], Decision], ...] = (
+        lambda event: event if request is None else _without_results(event, request),
+        lambda event: replace(event, claims_digest=UNSET),
+        _with_short_claims,
+        _without_claims,
+        lambda event: replace(event, counted=UNSET),
+    )
+    for shorten in shorteners:
         if len(_write(event)) + _LINK_BYTES <= MAX_EVENT_BYTES:
             return event
-        event = shorten(event, request)
+        event = shorten(event)
     return event
 
 
-def _without_results(event: Decision, request: Request | None) -> Decision:
-    if request is None:
-        return event
+def _without_results(event: Decision, request: Request) -> Decision:
     items = request.submissions
     subjects = {
-        (said.model_repo, said.model_revision, said.benchmark_repo, said.benchmark_revision, said.task_id)
-        for said in (item.claims for item in items)
+        (claims.model_repo, claims.model_revision, claims.benchmark_repo, claims.benchmark_revision, claims.task_id)
+        for claims in (item.claims for item in items)
     }
     return replace(
         event,
         results=UNSET,
-        counts=Counts(len(items), sum(len(item.claims.metrics) for item in items), len(subjects)),
+        counts=RequestCounts(len(items), sum(len(item.claims.metrics) for item in items), len(subjects)),
         results_digest=jcs.digest([[item.claims_digest, item.content_digest] for item in items]),
     )
 
 
-def _without_claims_digest(event: Decision, _: Request | None) -> Decision:
-    return replace(event, claims_digest=UNSET)
-
-
-def _with_short_claims(event: Decision, _: Request | None) -> Decision:
+def _with_short_claims(event: Decision) -> Decision:
     claims = {name: value for name, value in event.caller.claims.items() if len(str(value)) <= _SHORT_CLAIM_CHARS}
     return replace(event, caller=replace(event.caller, claims=claims))
 
 
-def _without_counted(event: Decision, _: Request | None) -> Decision:
-    return replace(event, counted=UNSET)
-
-
-def _without_claims(event: Decision, _: Request | None) -> Decision:
+def _without_claims(event: Decision) -> Decision:
     named = UNSET if event.named is UNSET else Named(WITHHELD, WITHHELD)
     return replace(event, caller=replace(event.caller, claims={}, absent=()), named=named)
 
 
-# -- what was read ----------------------------------------------------------------------------------------------------
+# -- the values read --------------------------------------------------------------------------------------------------
 
 
 def _name(name: str) -> str:
-    """Return a name as the request gives it, unless it may be a credential, or is too long to be a name."""
+    """Return a name from the request, or WITHHELD if it may be a credential or is too long."""
     return name if len(name) <= MAX_NAME_CHARS and not secret_in(name) else WITHHELD
 
 
@@ -271,10 +269,6 @@ def _caller_read(caller: Caller, names: ClaimNames) -> CallerRead:
         claims=caller.short_claims(names.audited),
         absent=tuple([name for name in names.read if name not in caller.claims]),
     )
-
-
-def _results_read(registration: Registration, request: Request) -> tuple[ResultRead, ...]:
-    return tuple(_result_read(registration, item) for item in request.submissions)
 
 
 def _result_read(registration: Registration, submission: Submission) -> ResultRead:

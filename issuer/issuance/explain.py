@@ -1,12 +1,12 @@
-"""Why would this request be refused? The line up to its judgement, and nothing after it (contract section 5).
+"""The explanation of a request: the same steps as issuance up to the judgement (contract section 5).
 
-Signs nothing, claims no use and does not say whether one is spent; it spends rates and counts refusals like the real
-request. Only what a policy decided is explained: without authentication, registration or a readable body no policy is
-asked, and the answer is the refusal of `/tokens`. A caller that fails what its identity requires is shown the checks of
-that identity: its body is not read.
+It signs nothing, claims no use and does not say whether a use is left. It spends rates and counts refusals like the
+real request. Only a policy's decision is explained: without authentication, registration or a readable body, the caller
+gets the same refusal as from `/tokens`. A caller that fails a requirement of its identity gets that identity's checks,
+and the service does not read its body.
 
-A body `{}` asks of the caller alone. It costs a request of the rates, whatever is answered: of what it asks for nothing
-can be wrong, so that no number of preflights has an identity quarantined.
+A body `{}` asks about the caller alone. It always costs one request of the rates and never counts as a refusal, so
+preflights cannot cause a quarantine.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from issuer.limits.abuse import Tally
 from issuer.policy.disclose import disclose
 from issuer.token.wire import Attempt, Denied, Explained, Standing
 
-# As long as a real one, so that the draft has its real size. No token ever carries it.
+# This jti is as long as a real one, so the draft has its real size. No token ever has this jti.
 NO_JTI = "A" * 22
 
 
 def read_to_explain(authority: Authority, registered: Registered, body: bytes) -> Steps[Judged | Refusal]:
-    """Read a body and judge it, as `read_and_judge` does; `{}` as `OF_CALLER`."""
+    """Read and judge a body as `read_and_judge` does, or judge `OF_CALLER` for the body `{}`."""
     if asks_of_caller(body):
         return judge(authority, registered, OF_CALLER, NO_JTI)
     return (yield from read_and_judge(authority, registered, "single", body, NO_JTI))
 
 
 async def explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> Explained:
-    """Say what `issue` would decide, and why. Raises as `issue` does, except where a policy refuses.
+    """Return what `issue` would decide, and why. Raises as `issue` does, except for the refusal of a policy.
 
-    What is left of the rates is not said: it falls with each explanation, but not where the use is spent.
+    The answer does not show the remaining rates. An explanation lowers them only while a use of the identity token is
+    left, so they would reveal whether the token is spent.
     """
     if isinstance(judged, Refusal):
         if judged.request is OF_CALLER:
@@ -49,7 +50,14 @@ async def explain(authority: Authority, registered: Registered, judged: Judged |
             judged = replace(judged, settled=True)
         error = await refuse(authority, judged)
         if isinstance(error, Denied):
-            return _explain_denial(registered, error)
+            return Explained(
+                "refused",
+                **names_of(registered.registration),
+                checks=error.checks,
+                warnings=error.warnings,
+                request_id=registered.arrival.id,
+                code=str(error.code),
+            )
         raise error
     counted = await _count(authority, registered, judged.request)
     signals = Signals.of(registered.registration.policy, counted_in(counted.tally))
@@ -58,7 +66,7 @@ async def explain(authority: Authority, registered: Registered, judged: Judged |
 
 
 async def _count(authority: Authority, registered: Registered, request: Request) -> Counted:
-    """Charge an explanation: one request of the rates. Raises as `issue` does."""
+    """Charge one request of the rates for an explanation. Raises as `issue` does."""
     items = None if request is OF_CALLER else countable(registered, request)
     try:
         return await authority.admission.count(AdmissionRequest.of(registered, countable=items))
@@ -67,7 +75,7 @@ async def _count(authority: Authority, registered: Registered, request: Request)
 
 
 def _explain_grant(judged: Judged, signals: Signals) -> Explained:
-    """Explain what the policy grants: by what is counted it may be refused all the same."""
+    """Explain a grant of the policy. The counts may still lead to a refusal."""
     grant, registration = judged.grant, judged.registered.registration
     refused = any(signal.then == "quarantine" for signal in signals.raised)
     return Explained(
@@ -93,15 +101,4 @@ def _standing(tally: Tally) -> Standing:
         tokens_a_run=tally.tokens_a_run,
         throttled_until=tally.throttled_until or UNSET,
         released_until=tally.released_until or UNSET,
-    )
-
-
-def _explain_denial(registered: Registered, error: Denied) -> Explained:
-    return Explained(
-        "refused",
-        **names_of(registered.registration),
-        checks=error.checks,
-        warnings=error.warnings,
-        request_id=registered.arrival.id,
-        code=str(error.code),
     )

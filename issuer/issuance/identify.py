@@ -1,7 +1,7 @@
-"""Step one of the line: who is calling, which registered identity is it, and what is known against it.
+"""The first steps of issuance: authenticate the caller, find its registration, and check its standing.
 
-A stranger ends here, and so does a caller who is refused whatever it asks for: both with their bodies unread. `refuse`
-counts and audits a refusal, whatever step of the line it came from.
+Unregistered callers are refused here, and so are callers whose standing refuses every request. Their bodies are never
+read. `refuse` counts and audits the refusals of all steps.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from issuer.policy.match import resolve
 
 
 async def identify(authority: Authority, arrival: Arrival, credential: str) -> Registered:
-    """Verify a credential, not parsed yet, and find the registration of its caller.
+    """Verify a raw credential, and return its caller with the registration.
 
-    Raises Refused and Undecided. Refusals of authenticated callers are audited; anonymous ones could fill the disk.
+    Raises Refused and Undecided. Only refusals of authenticated callers are audited: others could fill the disk.
     """
     caller = await authority.authenticator.authenticate(credential, arrival.source, arrival.at)
     try:
@@ -28,26 +28,28 @@ async def identify(authority: Authority, arrival: Arrival, credential: str) -> R
     except Refused as error:
         stranger = Stranger(arrival, caller)
         answer = await refuse(authority, Refusal(stranger, error))
-        await tell_recycled(authority, stranger)
+        await report_recycled(authority, stranger)
         raise answer from None
     return Registered.of(arrival, caller, registration, authority.secret)
 
 
-async def tell_recycled(authority: Authority, stranger: Stranger) -> None:
-    """Tell the operator, and nobody else, whose name a stranger has: somebody may have taken it over. One caller is
-    told once an hour, for one identity of each integration that has the name. Raises Undecided(`dependency.audit`).
+async def report_recycled(authority: Authority, stranger: Stranger) -> None:
+    """Audit that an unregistered caller has a registered name under other ids: it may have taken the name over.
+
+    A caller is reported at most once an hour. If several identities of an integration have the name, the report is
+    about one of them. The caller does not learn of it. Raises Undecided(`dependency.audit`).
     """
-    for whose in {one.policy.integration: one for one in authority.policies.named.find(stranger.caller)}.values():
-        payer = Payer(whose.policy.integration, whose.identity.id)
+    for owner in {one.policy.integration: one for one in authority.policies.named.find(stranger.caller)}.values():
+        payer = Payer(owner.policy.integration, owner.identity.id)
         if count := authority.recycled.count(payer, stranger.caller, stranger.arrival.at):
-            await authority.audit.record(recycled_event(stranger, whose, count))
+            await authority.audit.record(recycled_event(stranger, owner, count))
 
 
 def check_standing(authority: Authority, registered: Registered) -> Refusal | None:
-    """Return the refusal of a caller who is refused whatever it asks for; None where its body decides.
+    """Return the refusal if every request of this caller is refused; None if the body decides.
 
-    A suspension, a revocation, and a quarantine that this process knows of, cost nothing. Who only resembles an
-    identity is charged to its bucket.
+    A refusal for a suspension, a revocation or a quarantine known to this process is free. A caller that fails a
+    requirement of its identity pays from its bucket.
     """
     denied, suspended = registered.denial, registered.registration.policy.mode == "suspended"
     if not suspended and (known := _known(authority, registered)) is not None:
@@ -58,7 +60,7 @@ def check_standing(authority: Authority, registered: Registered) -> Refusal | No
 
 
 def _known(authority: Authority, registered: Registered) -> Refused | None:
-    """Return what is known against a caller, or against every token of its integration that would be of this moment."""
+    """Return the known refusal of a caller, or the revocation of all tokens of its integration issued at this time."""
     if (refusal := authority.standing.refusal(registered)) is not None:
         return refusal
     reason = authority.revocations.reason("", registered.registration.policy.integration, registered.arrival.at)
@@ -69,11 +71,11 @@ def _known(authority: Authority, registered: Registered) -> Refused | None:
 
 
 async def refuse(authority: Authority, refusal: Refusal) -> Refused:
-    """Count a refusal against who pays for it, audit it, and return the error to answer with.
+    """Charge a refusal to its payer, audit it, and return the error to answer with.
 
-    That is the refusal itself, or the rate or quarantine that its count runs into. Strangers of a source that was
-    refused too often are audited as that; a store that was written to is told however often it is met. Raises
-    Undecided where the store or the audit fails.
+    The error is the refusal itself or, if a rate or a quarantine refuses the charge, that second refusal. Unregistered
+    callers from a source over its limit are audited as `rate.source`. A forged template is always audited, however
+    often. Raises Undecided if the store or the audit fails.
     """
     audited = refusal
     if isinstance(refusal.of, Registered):
@@ -90,7 +92,7 @@ async def refuse(authority: Authority, refusal: Refusal) -> Refused:
 
 
 async def _count(authority: Authority, refusal: Refusal, registered: Registered) -> Refusal:
-    """Charge a refusal to who pays for it; the limits may refuse for their own reason, which then is the answer."""
+    """Charge a refusal to its payer. If a limit or a quarantine refuses the charge, that becomes the answer."""
     if refusal.settled:
         return refusal
     try:

@@ -1,13 +1,13 @@
-"""Step four of the line, where the side effects are: admit, compose, log, sign, audit; in this order.
+"""The fourth step of issuance, which has the side effects: admit, compose, log, sign and audit, in this order.
 
-The log comes before the signature: a crash leaves an entry without a token, never a token without an entry. The audit
-comes before the answer. Only admission spends anything; a retry makes good what fails after it, because it composes the
-same bytes again (contract section 5), unless they have been revoked since.
+A token is in the log before it is signed, so a crash can leave a leaf without a token, but never a token without a
+leaf. The audit records it before the answer is sent. Only the admission spends uses and rates. If a later part fails, a
+retry composes the same bytes again (contract section 5), unless they were revoked meanwhile.
 
-    registered = await identify(authority, arrival, credential)      who is calling, and are they registered
-    refusal = check_standing(authority, registered)                  does anything stand against them
-    judged = read_and_judge(authority, registered, kind, body, jti)  what they ask for, and may they: Judged | Refusal
-    issued = await issue(authority, judged)                          `explain` in its place answers why not
+    registered = await identify(authority, arrival, credential)      authenticate the caller, find its registration
+    refusal = check_standing(authority, registered)                  are all its requests refused?
+    judged = read_and_judge(authority, registered, kind, body, jti)  parse the body and decide: Judged | Refusal
+    issued = await issue(authority, judged)                          or `explain`, which signs nothing
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ RECORD_MARGIN_S = 60
 async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
     """Issue the verify tokens of one request.
 
-    Raises Refused (decided no; counted and audited) and Undecided (nobody decided; try again).
+    Raises Refused (a final refusal, counted and audited) and Undecided (no decision; the caller may retry).
     """
     if isinstance(judged, Refusal):
         raise await refuse(authority, judged)
-    # Once more: a body may take ten seconds, and a stop waits for nobody.
+    # Check again: a body may take ten seconds to arrive, and the operator's stop must take effect at once.
     if (refusal := check_standing(authority, judged.registered)) is not None:
         raise await refuse(authority, refusal)
     template, signals, admitted = await _admit(authority, judged)
@@ -64,41 +64,39 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
 
 
 async def _admit(authority: Authority, judged: Judged) -> tuple[Template, Signals, Admitted]:
-    """Claim a use. Returns the template to compose from, which is that of the request's first time, and its signals."""
+    """Claim a use. Return this request's first template, to compose from, and its signals."""
     try:
         return await _claim(authority, judged)
     except Refused as error:
-        if isinstance(error, Quarantined) and error.tally.items:  # what it asked for has begun it
+        if isinstance(error, Quarantined) and error.tally.items:  # this request began the quarantine
             signals = Signals.of(judged.registered.registration.policy, error.tally)
             for signal in signal_events(judged.registered, signals, repeat=False):
                 await authority.audit.record(signal)
-        raise await refuse(authority, _not_admitted(judged, error)) from None
-
-
-def _not_admitted(judged: Judged, error: Refused) -> Refusal:
-    """Return the refusal: of what is too large for a new token, this and not that it has no use."""
-    if judged.too_large is not None and error.code is use_of(judged, ()).spent and not isinstance(error, Forged):
-        return Refusal(judged.registered, judged.too_large, judged.request)
-    return Refusal(judged.registered, error, judged.request, settled=True)
+        refusal = Refusal(judged.registered, error, judged.request, settled=True)
+        if judged.too_large is not None and error.code is use_of(judged, ()).spent and not isinstance(error, Forged):
+            # Say that the request is too large for a new token, and not that it has no use left.
+            refusal = Refusal(judged.registered, judged.too_large, judged.request)
+        raise await refuse(authority, refusal) from None
 
 
 async def _claim(authority: Authority, judged: Judged) -> tuple[Template, Signals, Admitted]:
-    """Ask once, and once more where what the store has kept is to be replaced.
+    """Claim a use, and try once more if the template in the store must be replaced.
 
-    Of many who ask at once one replaces it, and the others are given that one's. Who would replace this one too is on
-    another host, whose draft has another `caller` or `log`: nobody decides between them.
+    If many requests try this at once, one replaces the template and the others get the replacement. If a second
+    replacement is needed, another host has a different draft (`caller` or `log`). Neither host can decide, so the
+    request fails with Undecided.
     """
     use = use_of(judged, authority.signer.usable_kids)
     candidate = authority.secret.seal(use.record, use.request_digest, judged.draft.to_bytes())
     cost = len(judged.request.submissions)
-    counted = countable(judged.registered, judged.request)
-    call = AdmissionRequest.of(judged.registered, cost=cost, use=use, candidate=candidate, countable=counted)
+    items = countable(judged.registered, judged.request)
+    call = AdmissionRequest.of(judged.registered, cost=cost, use=use, candidate=candidate, countable=items)
     for _ in range(2):
         admitted = await authority.admission.admit(call)
         if not admitted.repeat:
             return judged.draft, recall_signals(judged, use, admitted, judged.draft), admitted
         if (template := recall(authority, judged, use, admitted.template)) is not None:
-            # Its own key signs it, which may take less than the key of the draft.
+            # The template's own key signs it, and may accept a smaller message than the draft's key.
             largest = authority.signer.max_message_bytes(template.kid)
             verify_token.check_size(template, judged.request.submissions, largest)
             return template, recall_signals(judged, use, admitted, template), admitted
@@ -109,20 +107,20 @@ async def _claim(authority: Authority, judged: Judged) -> tuple[Template, Signal
 def _revoked(
     authority: Authority, judged: Judged, template: Template, unsigned: tuple[Unsigned, ...]
 ) -> Revoked | None:
-    """Return the refusal of tokens one of which is revoked: those of a request that comes again."""
+    """Return the refusal of a repeat if any of its tokens was revoked meanwhile; else None."""
     sub, iat = template.terms.sub, template.terms.iat
     reasons = [authority.revocations.reason(token.jti, sub, iat) for token in unsigned]
-    found = [each for each in zip(judged.request.submissions, unsigned, reasons, strict=True) if each[2]]
-    if not found:
+    revoked = [each for each in zip(judged.request.submissions, unsigned, reasons, strict=True) if each[2]]
+    if not revoked:
         return None
-    faults = (Fault(Code.TOKEN_REVOKED, submission.pointer, reason) for submission, _, reason in found)
-    return Revoked(tuple(faults), tuple(token.jti for _, token, _ in found))
+    faults = (Fault(Code.TOKEN_REVOKED, submission.pointer, reason) for submission, _, reason in revoked)
+    return Revoked(tuple(faults), tuple(token.jti for _, token, _ in revoked))
 
 
 def use_of(judged: Judged, usable_kids: tuple[str, ...]) -> Use:
-    """Name the one use of the identity, or of its nonce, that this request asks for.
+    """Return the use of the identity token or nonce that this request claims.
 
-    None is allowed where a new token would be too large: only what was begun before is answered.
+    If a new token would be too large, `allowed` is 0, so only a repeat is answered.
     """
     caller, draft, request = judged.registered.caller, judged.draft, judged.request
     reusable = caller.provider.rules.reusable
@@ -146,7 +144,7 @@ def answer(
     signed: tuple[str, ...],
     entries: tuple[LogEntry, ...],
 ) -> Iterator[IssuedToken]:
-    """Put each token together with its result entry and its log entry, in the order of the submissions."""
+    """Yield each token with its result entry and its place in the log, in the order of the submissions."""
     places: tuple[LogEntry | UnsetType, ...] = entries or (UNSET,) * len(signed)
     return (
         IssuedToken(
@@ -171,21 +169,21 @@ def answer(
     )
 
 
-# -- a template that the store gives back ------------------------------------------------------------------------------
+# -- a template from the store -----------------------------------------------------------------------------------------
 
-# A writer to the store must not have anything signed that this request does not ask for (contract section 5, uses and
-# retries). So a template counts only under our HMAC, and then only where this very request could have had it drafted:
-# the key of the seal may have leaked.
+# An attacker who can write to the store must not get anything signed except the tokens that this request asks for
+# (contract section 5, uses and retries). So a template must have our HMAC. Because the HMAC's key may have leaked, the
+# template must also be one that this very request could have drafted.
 
-# How far the clocks of two hosts, or of a host and an identity provider, may be apart.
+# How many seconds the clocks of two hosts, or of a host and an identity provider, may differ.
 CLOCKS_S = 60
 
 
 def recall(authority: Authority, judged: Judged, use: Use, kept: bytes) -> Template | None:
-    """Return the template that the store has kept for this request; None where it is to be replaced.
+    """Return the template that the store has for this request; None if it must be replaced.
 
-    That is one past its `exp`, one whose key may not sign any more, and one with another `caller` or `log` than today's
-    draft. Raises Forged for anything else that this request would not have had drafted.
+    It must be replaced if it is past its `exp`, if its key may no longer sign, or if its `caller` or `log` differs from
+    the current draft. Raises Forged for any other template that this request could not have drafted.
     """
     template = _open(authority, use, kept)
     terms, draft = template.terms, judged.draft
@@ -200,7 +198,7 @@ def recall(authority: Authority, judged: Judged, use: Use, kept: bytes) -> Templ
 
 
 def counted_in(raw: bytes) -> Tally:
-    """Read what the admission has counted. Raises Undecided (`dependency.state`) for anything else."""
+    """Read the counts of the admission. Raises Undecided (`dependency.state`) if they are malformed."""
     try:
         return read_tally(raw) if raw else NOTHING_COUNTED
     except ValueError:
@@ -208,19 +206,17 @@ def counted_in(raw: bytes) -> Tally:
 
 
 def recall_signals(judged: Judged, use: Use, admitted: Admitted, template: Template) -> Signals:
-    """Return what was counted for this request, the first time that it was admitted.
+    """Return the signals from the counts of this request, made when it was first admitted.
 
-    The store itself writes it, so it lies outside of the seal: only its form and its bounds are held. Raises Forged for
-    what came back and has others, Undecided (`dependency.state`) for what was counted now.
+    The store writes the counts, so they are not sealed: only their form and bounds are checked. If that fails, this
+    raises Forged for the stored counts of a repeat, and Undecided (`dependency.state`) for new ones.
     """
     try:
         tally = counted_in(admitted.tally)
     except Undecided:
         raise _broken(use, admitted) from None
-    latest = template.terms.iat + COUNT_LEEWAY_S  # later, and no relying party would take the token
-    if len(tally.items) != len(judged.request.submissions):
-        raise _broken(use, admitted)
-    if any(item.since > latest for item in tally.items):
+    latest = template.terms.iat + COUNT_LEEWAY_S  # with a later time, no relying party would accept the token
+    if len(tally.items) != len(judged.request.submissions) or any(item.since > latest for item in tally.items):
         raise _broken(use, admitted)
     return Signals.of(judged.registered.registration.policy, tally)
 
@@ -243,18 +239,14 @@ def _open(authority: Authority, use: Use, kept: bytes) -> Template:
 
 
 def _first_difference(template: Template, draft: Template) -> str | None:
-    """Name the first member that must be equal to today's draft, and is not."""
-    for name in ("alg", "typ"):
-        if getattr(template.header, name) != getattr(draft.header, name):
-            return name
-    for name in ("ver", "iss", "sub", "aud"):
-        if getattr(template.terms, name) != getattr(draft.terms, name):
-            return name
-    return None
+    """Return the name of the first member that must equal the current draft's and does not."""
+    members: list[tuple[str, object, object]] = [(name, template.header, draft.header) for name in ("alg", "typ")]
+    members += [(name, template.terms, draft.terms) for name in ("ver", "iss", "sub", "aud")]
+    return next((name for name, ours, theirs in members if getattr(ours, name) != getattr(theirs, name)), None)
 
 
 def _out_of_bounds(authority: Authority, terms: Terms, use: Use, now: int, draft: Terms) -> str | None:
-    """Name the first member that has a value which no draft of this request had, as far as is known today."""
+    """Return the name of the first member with a value that no draft of this request can have had."""
     earliest = now - NONCE_KEPT_S if use.issued_at is None else use.issued_at - CLOCKS_S
     if not earliest <= terms.iat <= now + CLOCKS_S:
         return "iat"

@@ -1,4 +1,4 @@
-"""Step three of the line: it reads what the body asks for (`read_in_steps`), and judges it (`judge`).
+"""The third step of issuance: read the body (`read_in_steps`), and judge the request by its policy (`judge`).
 
 Pure: no clock, no store, no key.
 """
@@ -41,7 +41,7 @@ from issuer.token.wire import (
 def read_and_judge(
     authority: Authority, registered: Registered, kind: Kind, body: bytes, jti: str
 ) -> Steps[Judged | Refusal]:
-    """Read a body, one result a step, and judge it; an unreadable one is a refusal, too. Raises as `judge` does."""
+    """Read a body in steps, and judge it. An unreadable body gives a Refusal, too. Raises as `judge` does."""
     try:
         request = yield from read_in_steps(kind, body)
     except Refused as error:
@@ -53,12 +53,21 @@ def read_and_judge(
 def judge(authority: Authority, registered: Registered, request: Request, jti: str) -> Judged | Refusal:
     """Decide on a request and draft its template. `jti` is 16 fresh random bytes in base64url.
 
-    `OF_CALLER` has no nonce. Raises Undecided(`dependency.signer`) where no key may begin a token now.
+    Raises Undecided(`dependency.signer`) if no key may sign new tokens now.
     """
     try:
-        if request is not OF_CALLER:
+        if request is not OF_CALLER:  # `OF_CALLER` has no nonce
             check_nonce(registered.caller, request.nonce)
-        grant = _decide(registered, request)
+        grant = decide_request(
+            registered.registration,
+            registered.caller,
+            registered.checks,
+            request.runs(),
+            integration=request.integration,
+            audience=request.audience,
+        )
+        if isinstance(grant, Denial):
+            raise refusal_for(grant.checks, registered.registration.policy)
         draft = draft_template(authority, registered, grant, jti)
         too_large = check_size(authority.signer, draft, request)
     except Refused as error:
@@ -67,9 +76,9 @@ def judge(authority: Authority, registered: Registered, request: Request, jti: s
 
 
 def check_size(signer: Signer, draft: Template, request: Request) -> Refused | None:
-    """Demand tokens that some key takes, and return the refusal of new ones where that of the draft does not.
+    """Return the refusal of new tokens if they are too large for the draft's key; None if they fit.
 
-    Raises Refused(`claims.too_large`).
+    Raises Refused(`claims.too_large`) if they are too large for every usable key.
     """
     try:
         verify_token.check_size(draft, request.submissions, signer.max_message_bytes(draft.kid))
@@ -81,36 +90,19 @@ def check_size(signer: Signer, draft: Template, request: Request) -> Refused | N
 
 
 def check_nonce(caller: Caller, nonce: str) -> None:
-    """Demand a nonce of a reusable identity, and none of one whose token is its own use record. Raises Refused."""
+    """Raise Refused for a reusable credential without a nonce, and for an identity token with one."""
     if caller.provider.rules.reusable and not nonce:
-        raise Refused.at(Code.NONCE_REQUIRED, "/nonce", _NO_NONCE)
+        detail = (
+            "this credential can be used again and again: send 16 or more random bytes as base64url, fresh for every "
+            "new request, and the same ones when you send a request again"
+        )
+        raise Refused.at(Code.NONCE_REQUIRED, "/nonce", detail)
     if nonce and not caller.provider.rules.reusable:
-        raise Refused.at(Code.NONCE_INVALID, "/nonce", _NEEDLESS_NONCE)
-
-
-_NO_NONCE = (
-    "this identity can be used again and again: send 16 or more random bytes as base64url, fresh for every new request "
-    "and the same ones when it is sent again"
-)
-_NEEDLESS_NONCE = "this identity token is its own use record: leave the nonce out"
-
-
-def _decide(registered: Registered, request: Request) -> Grant:
-    verdict = decide_request(
-        registered.registration,
-        registered.caller,
-        registered.checks,
-        request.runs(),
-        integration=request.integration,
-        audience=request.audience,
-    )
-    if isinstance(verdict, Denial):
-        raise refusal_for(verdict.checks, registered.registration.policy)
-    return verdict
+        raise Refused.at(Code.NONCE_INVALID, "/nonce", "an identity token needs no nonce: leave the nonce out")
 
 
 def draft_template(authority: Authority, registered: Registered, grant: Grant, jti: str) -> Template:
-    """Draft the candidate template, to be signed by the active key."""
+    """Return the candidate template, for the active key to sign."""
     now = registered.arrival.at
     terms = Terms(
         iss=authority.issuer_url,
@@ -129,16 +121,16 @@ def draft_template(authority: Authority, registered: Registered, grant: Grant, j
 
 # -- the body ----------------------------------------------------------------------------------------------------------
 
-# Contract section 5: bytes in, submissions out. msgspec takes a body apart and leaves claims and details unread; the
-# strict reader reads these, one result at a time, and finds the place of a fault in a body as a whole.
+# The reader turns a body into submissions (contract section 5). msgspec splits the body, and leaves claims and details
+# raw. The strict reader parses these, one result at a time. It also finds the place of a fault in the rest of a body.
 
 MAX_DEPTH = 16
-# The refusal names at most so many texts with secrets: as many as a person will take out one by one.
+# The most texts with secrets that a refusal names. A person will not remove more than these one by one.
 MAX_SECRETS = 16
 
 
 def asks_of_caller(raw: bytes) -> bool:
-    """Say whether a body asks of its caller alone: it is `{}`."""
+    """Return whether a body asks about its caller alone: the body is then `{}`."""
     try:
         msgspec.json.decode(raw, type=CallerRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -147,14 +139,14 @@ def asks_of_caller(raw: bytes) -> bool:
 
 
 def read_request(kind: Kind, raw: bytes) -> Request:
-    """Read and check a body at once, as `read_in_steps` does."""
+    """Read a body as `read_in_steps` does, but at once."""
     return finish(read_in_steps(kind, raw))
 
 
 def read_in_steps(kind: Kind, raw: bytes) -> Steps[Request]:
-    """Read and check a body in steps, each a part of what one result needs.
+    """Read and check a body in steps, several for each result.
 
-    Raises Refused: 400 for what is not this body, 422 for what breaks the data contract.
+    Raises Refused: 400 for a malformed body, 422 for a violation of the data contract.
     """
     body = _open(kind, raw)
     if body.nonce is not UNSET and not is_nonce(body.nonce):
@@ -165,17 +157,17 @@ def read_in_steps(kind: Kind, raw: bytes) -> Steps[Request]:
         yield
         submission = yield from _read_item(item, pointer)
         if submission.content_digest + submission.claims_digest in seen:
-            raise Refused.at(Code.CLAIMS_DUPLICATE_METRIC, pointer, "the same result stands here twice")
+            raise Refused.at(Code.CLAIMS_DUPLICATE_METRIC, pointer, "this result is in the batch twice")
         seen.add(submission.content_digest + submission.claims_digest)
         submissions.append(submission)
     return Request(kind, tuple(submissions), body.integration or "", body.audience or "", body.nonce or "")
 
 
-# -- the body, with its claims and details unread ----------------------------------------------------------------------
+# -- the body, with raw claims and details -----------------------------------------------------------------------------
 
 _Body: TypeAlias = TokenRequest[Raw] | BatchRequest[Raw]
 _TYPES: Mapping[Kind, type[TokenRequest[Any] | BatchRequest[Any]]] = {"single": TokenRequest, "batch": BatchRequest}
-_TAKE_APART: Mapping[Kind, Callable[[bytes], _Body]] = {
+_SPLIT: Mapping[Kind, Callable[[bytes], _Body]] = {
     "single": msgspec.json.Decoder(TokenRequest[Raw]).decode,
     "batch": msgspec.json.Decoder(BatchRequest[Raw]).decode,
 }
@@ -183,35 +175,36 @@ _write = msgspec.json.Encoder().encode
 
 
 def _open(kind: Kind, raw: bytes) -> _Body:
-    """Take a body apart, in C. What is wrong or in doubt goes to the strict reader, unless there is too much of it."""
+    """Split a body with msgspec, in C. The strict reader checks failed and ambiguous bodies that are not too large."""
     if len(raw) > MAX_BYTES[kind]:
         raise _refusal(FormatError(Code.FILE_TOO_LARGE, f"larger than {MAX_BYTES[kind]} bytes"))
     try:
-        body = _TAKE_APART[kind](raw)
+        body = _SPLIT[kind](raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if len(raw) <= MAX_BYTES["single"] and count_values(raw, MAX_VALUES) <= MAX_VALUES:
             _read_strictly(kind, raw)
         raise _refuse_briefly(kind, raw, str(error)) from None
-    if not _names_no_part_twice(raw, body):
+    if not _has_unique_members(raw, body):
         if count_values(raw, MAX_VALUES) > MAX_VALUES:
-            raise Refused.at(Code.REQUEST_DUPLICATE_MEMBER, "", _IN_DOUBT)
+            raise Refused.at(Code.REQUEST_DUPLICATE_MEMBER, "", _AMBIGUOUS)
         _read_strictly(kind, raw)
     return body
 
 
-_IN_DOUBT = (
-    "outside of `claims` and `details` a member is named twice, or a name or a text is written with \\u: name each "
-    "once, and write them as they are"
+_AMBIGUOUS = (
+    "outside of `claims` and `details` a member is named twice, or a name or a text has a \\u escape: name each member "
+    "once, and write the characters themselves"
 )
 
 
-def _names_no_part_twice(raw: bytes, body: _Body) -> bool:
-    r"""Say whether msgspec, which keeps the last of two members, has read all but the parts; False where in doubt.
+def _has_unique_members(raw: bytes, body: _Body) -> bool:
+    r"""Return True only if no member outside of claims and details is named twice. msgspec would keep the last one.
 
-    The parts are written as they came, any other text with as many quotes as it had, unless one was spelled `\u0022`.
+    To find out, write the body again and compare the numbers of quotes. Claims and details are written as received. Any
+    other text keeps its number of quotes, unless a quote was spelled `\u0022`.
     """
     if (written := _write(body)) == raw and b"\\" not in raw:
-        return True  # as our client writes it
+        return True  # our client writes it like this
     unread = b"".join(part for _, item in _items_of(body) for part in (item.claims, item.details) if part is not UNSET)
     return raw.count(b"\\u") == unread.count(b"\\u") and raw.count(b'"') == written.count(b'"')
 
@@ -223,7 +216,7 @@ def _items_of(body: _Body) -> list[tuple[str, BatchItem[Raw]]]:
 
 
 def _read_strictly(kind: Kind, raw: bytes) -> None:
-    """Raise Refused for what is wrong with a body as a whole, with its place."""
+    """Raise Refused for the first fault in the whole body, with its place."""
     try:
         convert(loads(raw, max_bytes=MAX_BYTES[kind], max_depth=MAX_DEPTH), _TYPES[kind])
     except FormatError as error:
@@ -231,7 +224,7 @@ def _read_strictly(kind: Kind, raw: bytes) -> None:
 
 
 def _refuse_briefly(kind: Kind, raw: bytes, message: str) -> Refused:
-    """Refuse with what msgspec found: a byte, or a path of names that it knows."""
+    """Return the refusal for an error of msgspec, which names a byte, or a path of known names."""
     detail, _, path = message.partition(" - at `$")
     if at := _BYTE.search(detail):
         before = raw[: int(at[1])]
@@ -243,14 +236,16 @@ def _refuse_briefly(kind: Kind, raw: bytes, message: str) -> Refused:
 
 
 def _has_unknown_member(kind: Kind, raw: bytes, pointer: str) -> bool:
-    """Say whether the object there, the body or one of its results, has a member that its type does not name."""
+    """Return whether the object at a pointer, the body or one of its results, has an unknown member."""
     try:
-        found = msgspec.json.decode(raw, type=dict[str, Raw])
+        members = msgspec.json.decode(raw, type=dict[str, Raw])
         if pointer:
-            found = msgspec.json.decode(found["results"], type=list[dict[str, Raw]])[int(pointer.rpartition("/")[2])]
+            members = msgspec.json.decode(members["results"], type=list[dict[str, Raw]])[
+                int(pointer.rpartition("/")[2])
+            ]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, ValueError):
         return False
-    return not found.keys() <= set((BatchItem if pointer else _TYPES[kind]).__struct_fields__)
+    return not members.keys() <= set((BatchItem if pointer else _TYPES[kind]).__struct_fields__)
 
 
 _BYTE = re.compile(r" \(byte (\d+)\)")
@@ -261,16 +256,16 @@ _NAME_OR_INDEX = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
 def _read_item(item: BatchItem[Raw], pointer: str) -> Steps[Submission]:
-    """Read one result. The largest takes 20 ms as a whole, and a good caller would wait for that three times."""
+    """Read one result, in four steps: the largest takes 20 ms, and another caller might wait for three of them."""
     _check_extent(item, pointer)
     depth = MAX_DEPTH - (pointer.count("/") + 1)
-    said = _read_part(item.claims, f"{pointer}/claims", depth)
-    told = {} if item.details is UNSET else _read_part(item.details, f"{pointer}/details", depth)
+    raw_claims = _read_part(item.claims, f"{pointer}/claims", depth)
+    raw_details = {} if item.details is UNSET else _read_part(item.details, f"{pointer}/details", depth)
     yield
-    claims = read_claims(said, f"{pointer}/claims")
-    details = read_details(told, f"{pointer}/details")
+    claims = read_claims(raw_claims, f"{pointer}/claims")
+    details = read_details(raw_details, f"{pointer}/details")
     yield
-    if secrets := list(find_secrets({"claims": said, "details": details}, pointer)):
+    if secrets := list(find_secrets({"claims": raw_claims, "details": details}, pointer)):
         raise Refused.of(secrets[:MAX_SECRETS])
     yield
     submission = Submission.of(claims, details, pointer)
@@ -280,27 +275,26 @@ def _read_item(item: BatchItem[Raw], pointer: str) -> Steps[Submission]:
 
 
 def _check_extent(item: BatchItem[Raw], pointer: str) -> None:
-    """Refuse a result of more bytes than a body of its own may have, or of more than `MAX_VALUES` values, unread.
+    """Raise Refused for a result with more bytes than a single body may have, or more than `MAX_VALUES` values.
 
-    Every step costs time by one or the other, and a batch is bounded only as a whole.
+    The time of each step depends on both numbers, and the limits of a batch are only for the whole batch.
     """
     size = len(item.claims) + (0 if item.details is UNSET else len(item.details))
     if size > MAX_BYTES["single"]:
         rule = f"a result of more than {MAX_BYTES['single']} bytes; put large evidence behind a URL"
         raise Refused.at(Code.REQUEST_TOO_LARGE, pointer, rule)
     if size < 2 * MAX_VALUES:
-        return  # nearly every one: each value has a byte, and a comma or brackets
+        return  # nearly all results: each value takes a byte, and a comma or brackets
     if count_values(bytes(item.claims), MAX_VALUES) > MAX_VALUES:
         raise Refused.at(Code.CLAIMS_INVALID, f"{pointer}/claims", f"more than {MAX_VALUES} JSON values")
     if item.details is UNSET:
         return
     if count_values(b"[%b,%b]" % (item.claims, item.details), MAX_VALUES + 1) > MAX_VALUES + 1:
-        rule = f"more than {MAX_VALUES} JSON values, with those of the claims; put large evidence behind a URL"
+        rule = f"more than {MAX_VALUES} JSON values, including the claims; put large evidence behind a URL"
         raise Refused.at(Code.DETAILS_INVALID, f"{pointer}/details", rule)
 
 
 def _read_part(part: Raw, pointer: str, max_depth: int) -> dict[str, JSON]:
-    """Read claims or details."""
     try:
         value = loads(bytes(part), max_bytes=len(part), max_depth=max_depth)
         return value if isinstance(value, dict) else convert(value, dict[str, Any])
@@ -314,7 +308,7 @@ def _check_digest(pointer: str, sent: str | UnsetType, ours: str) -> None:
 
 
 def _refusal(error: FormatError) -> Refused:
-    """Give what a strict reader refused the code of the HTTP answer."""
+    """Return the refusal for an error of the strict reader, with the code for HTTP."""
     place = f"line {error.line}, column {error.column}: " if error.line else ""
     code = _CODES.get(error.code, Code.REQUEST_MALFORMED)
     if error.code is Code.FILE_NUMBER and not error.pointer.startswith(("/claims", "/results", "/details")):

@@ -1,4 +1,4 @@
-"""What the line needs of the world: a protocol for each room of `service/`, and the values that they exchange. Pure."""
+"""The ports of issuance: a protocol for each room of `service/`, and the values that they exchange. Pure."""
 
 from __future__ import annotations
 
@@ -21,52 +21,47 @@ T = TypeVar("T")
 
 
 class Authenticator(Protocol):
-    """Who is calling."""
+    """The authentication of callers."""
 
     async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
-        """Verify a credential: form, registered provider, key, signature, times, audience, type; in that order.
+        """Verify a credential: form, registered provider, key, signature, times, audience and type, in that order.
 
         Raises Refused (401, 403 `identity.network_forbidden`, 429 `rate.source`) and Undecided
         (`dependency.issuer_keys`, `dependency.introspection`).
         """
-        ...
 
     def is_over_limit(self, source: str) -> bool:
-        """Say whether an address was refused too often recently."""
-        ...
+        """Return whether a source address is over its rate of refused requests."""
 
 
 class Turns(Protocol):
-    """Whose work is next: the steps of all callers' work, in turn."""
+    """The queue that alternates between the callers' steps of work."""
 
     async def take(self, payer: Payer, steps: Steps[T]) -> T:
-        """Take the steps of one caller's work, with others' in between. Returns and raises what they do."""
-        ...
+        """Run the steps of one caller's work, alternating with others. Pass on their result or exception."""
 
 
-class Standing(Protocol):
-    """What this process knows against a registered caller, whatever it asks for: no call to the store, no body."""
+class KnownRefusals(Protocol):
+    """The known refusals of registered callers, in the memory of this process. They need no store and no body."""
 
     def refusal(self, registered: Registered) -> Refused | None:
-        """Return the refusal that is known now (`abuse.quarantined`), or None: then the admission is asked."""
-        ...
+        """Return the known refusal of this caller (`abuse.quarantined`). None leaves the decision to the admission."""
 
     def learn(self, registered: Registered, error: Refused) -> None:
-        """Take note of how a request of this caller was refused; what says nothing of the next one is passed over."""
-        ...
+        """Record a refusal of this caller if it also refuses the caller's next requests."""
 
 
-# How long a nonce names its request (contract section 5): as long as the longest verify token lives.
+# How long a nonce belongs to its request (contract section 5): the longest lifetime of a verify token.
 NONCE_KEPT_S = 86_400
 
 
 class Use(Struct, frozen=True):
     """The claim of one use of an identity by one request (contract section 5, uses and retries).
 
-    `record` is the lowercase hex SHA-256 that names the use record; `allowed` its N, or 0 for a request that may only
-    repeat. The candidate template is good until `template_exp` and signed by `kid`. `usable_kids` are the keys that may
-    still sign an earlier template. `issued_at` is the presented identity token's iat, judged against the store's epoch;
-    None for a nonce: its caller could always have made another, so a store that forgot one gives nothing away.
+    `record` is the name of the use record, a lowercase hex SHA-256. `allowed` is its N, or 0 if the request may only be
+    a repeat. The candidate template is valid until `template_exp` and signed by `kid`. `usable_kids` are the keys that
+    may still sign an earlier template. `issued_at` is the identity token's iat, to compare with the store's epoch. It
+    is None for a nonce: losing nonces gives the caller nothing, because it can always make a new one.
     `keep_until` is the token's exp + leeway + margin, or the nonce's end. All times are Unix seconds.
     """
 
@@ -81,20 +76,20 @@ class Use(Struct, frozen=True):
 
     @property
     def spent(self) -> Code:
-        """The code for a request that finds no use left."""
+        """The code of the refusal if no use is left."""
         return Code.NONCE_REUSED if self.issued_at is None else Code.IDENTITY_REPLAYED
 
 
 class Presented(Struct, frozen=True):
-    """The use record of an identity token, and its N, where no use is claimed of it: once all are spent, who presents
-    it again pays from its record, whatever is asked."""
+    """The use record of an identity token whose request claims no use, and the record's N. Once all uses are spent,
+    each further presentation is charged to the record, whatever its request."""
 
     record: str
     allowed: int
 
     @classmethod
     def of(cls, registered: Registered) -> Presented | None:
-        """Return that of a caller; None for a reusable identity, and for who only resembles one."""
+        """Return the record of a caller; None for a reusable credential, or if the caller pays from a bucket."""
         caller = registered.caller
         if caller.provider.rules.reusable or registered.bucket is not None:
             return None
@@ -102,9 +97,11 @@ class Presented(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """One result as it is counted, in hashes: its run key and, empty where its values are too few or trivial, its
-    twins' key, both of this identity alone; its set of metric values, model repository, model owner, and evidence
-    files. Each is the base64url that the store keeps."""
+    """The hashes of one result for counting, each in the base64url that the store keeps.
+
+    The hashed values are its run key, its twins key (empty if its values are too few or trivial), its set of metric
+    values, model repository, model owner and evidence files.
+    """
 
     run: bytes
     twins: bytes
@@ -115,19 +112,19 @@ class Item(Struct, frozen=True):
 
 
 class Countable(Struct, frozen=True):
-    """What the store counts of a request. `run` is the hash of its CI run, or empty."""
+    """The hashes of a request for counting. `run` is the hash of its CI run, or empty."""
 
     items: tuple[Item, ...]
     run: bytes = b""
 
 
 class AdmissionRequest(Struct, frozen=True):
-    """One call of the admission script: who pays, how much, the use to claim, and what is counted by which rules.
+    """One call of the admission script: the payer, the cost, the use to claim, and the hashes and rules for counting.
 
-    `use` is None for a request that claims none: a `refused` one, which the refusals rate counts, or one that only asks
-    for an explanation; `presented` is the token that it came with. `candidate` is the template to keep with a use, as
-    it is to be stored, and empty without one. It takes the place of `replaces`, where this is what the store keeps for
-    the same request: bytes that a call before this one returned.
+    `use` is None for a request that claims none: a `refused` one, which counts in the rate of refusals, or an
+    explanation. `presented` is then the record of its identity token. `candidate` is the sealed template to store with
+    a use; without a use it is empty. It replaces the stored template only if that equals `replaces`, the bytes that an
+    earlier call returned.
     """
 
     payer: Payer
@@ -152,7 +149,7 @@ class AdmissionRequest(Struct, frozen=True):
         refused: bool = False,
         countable: Countable | None = None,
     ) -> AdmissionRequest:
-        """Make the call of a registered caller."""
+        """Return the call for a registered caller."""
         policy = registered.registration.policy
         return cls(
             registered.payer,
@@ -168,10 +165,10 @@ class AdmissionRequest(Struct, frozen=True):
 
 
 class Admitted(Struct, frozen=True):
-    """What the store keeps for the request: the candidate, or (`repeat`) what was kept for it the first time.
+    """The stored template of an admitted request: the candidate, or for a `repeat` the template of the first time.
 
-    `tally` was counted the first time (`abuse.read_tally`; empty where nothing was), `rates` are as this request leaves
-    them, empty for a repeat.
+    `tally` has the counts of that first time (`abuse.read_tally`), or is empty. `rates` are the rates after this
+    request, empty for a repeat.
     """
 
     template: bytes
@@ -181,9 +178,12 @@ class Admitted(Struct, frozen=True):
 
 
 class Counted(Struct, frozen=True):
-    """A request that claims no use was counted: `warnings` where its refusals have come near to a quarantine, and
-    `probing` where this one has used up the first half of their rate (`warn`), or has begun it (`quarantine`). `tally`
-    is as if it had been admitted."""
+    """The result of counting a request that claims no use.
+
+    `warnings` say that the identity's refusals come near to a quarantine. `probing` is `warn` if this request has used
+    up the first half of the rate of refusals, and `quarantine` if it has begun the quarantine. `tally` has the counts
+    as if the request had been admitted.
+    """
 
     warnings: tuple[str, ...] = ()
     tally: bytes = b""
@@ -191,53 +191,48 @@ class Counted(Struct, frozen=True):
 
 
 class Admission(Protocol):
-    """Limits, quarantine, epoch and uses, in one atomic step."""
+    """The store of limits, quarantine, epoch and uses, checked in one atomic step."""
 
     async def admit(self, call: AdmissionRequest) -> Admitted:
         """Claim `call.use`. Raises Refused (`rate.identity`, `rate.integration`, `abuse.quarantined`,
-        `identity.replayed`, `nonce.reused`) and Undecided (`dependency.state`, `dependency.state_reset`, also in any
-        doubt).
+        `identity.replayed`, `nonce.reused`) and Undecided (`dependency.state`, also in any doubt;
+        `dependency.state_reset`).
         """
-        ...
 
     async def count(self, call: AdmissionRequest) -> Counted:
-        """Count a request that claims no use. Raises as `admit` does where a limit or a quarantine refuses it."""
-        ...
+        """Count a request that claims no use. Raises as `admit` does if a limit or a quarantine refuses it."""
 
 
 class Log(Protocol):
-    """The transparency log. It comes before the signature: a crash leaves an entry without a token, never the
-    reverse."""
+    """The transparency log. Tokens are appended before they are signed: a crash leaves a leaf without a token, never a
+    token without a leaf."""
 
     @property
     def origin(self) -> str | None:
         """The log's origin line, which the token names; None without a log."""
-        ...
 
     async def append(self, template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
-        """Make the entries of tokens to be signed durable, and return the place of each; idempotent on a signing input.
+        """Append the leaves of tokens to be signed, make them durable, and return their places. Appending a signing
+        input again returns the same place.
 
-        What the tokens rest on, their key and their policy, is announced before them. Raises Undecided
-        (`dependency.log`).
+        The tokens' key and policy are announced in the log first. Raises Undecided (`dependency.log`).
         """
-        ...
 
     async def check(self) -> None:
-        """Raise Undecided(`dependency.log`) where nothing could be appended now."""
-        ...
+        """Raise Undecided(`dependency.log`) if the log cannot append now."""
 
 
 class NoLog:
-    """The absence of a transparency log: nothing is appended, and tokens name no log."""
+    """The port of a service without a transparency log. Tokens then name no log."""
 
     origin: str | None = None
 
     async def append(self, _template: Template, _signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
-        """Append nothing, and so return no places."""
+        """Return no places."""
         return ()
 
     async def check(self) -> None:
-        """Do nothing: what is not there cannot fail."""
+        """Do nothing."""
 
 
 class Signer(Protocol):
@@ -245,60 +240,53 @@ class Signer(Protocol):
 
     @property
     def active_kid(self) -> str:
-        """The key that signs new templates. Raises Undecided(`dependency.signer`) where there is none now."""
-        ...
+        """The key that signs new templates. Raises Undecided(`dependency.signer`) without an active key."""
 
     @property
     def usable_kids(self) -> tuple[str, ...]:
-        """The keys that may sign, new tokens and retries: those that every relying party can know by now."""
-        ...
+        """The keys that may sign new tokens and retries: every relying party can know them by now."""
 
     def max_message_bytes(self, kid: str) -> int:
-        """Return the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
-        ...
+        """Return the size of the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
 
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input with one key. Raises Undecided(`dependency.signer`)."""
-        ...
 
 
 class Recycled(Protocol):
-    """Who has been seen with a registered name that is not its own; of one process."""
+    """Callers that used a registered name under other ids, in the memory of one process."""
 
     def count(self, payer: Payer, caller: Caller, now: int) -> int:
         """Count a caller that has the names of the identity `payer`. `now` is Unix seconds.
 
-        Returns how often it has come since it was told before where it is to be told now, 0 where it is not.
+        Return 0 if it should not be reported now, else how often it came since the last report.
         """
-        ...
 
 
 class KeptPolicies(Protocol):
-    """Every policy that ever decided, under its digest."""
+    """All policies that were ever active, by digest."""
 
     def integration_of(self, digest: str) -> str | None:
-        """Say whose policy this is; None where nothing is kept under this digest."""
-        ...
+        """Return the integration of a policy; None if the digest is unknown."""
 
 
 class Revocations(Protocol):
-    """What the operator has taken back. Relying parties read the same in the signed list (contract section 6)."""
+    """The operator's revocations. Relying parties read the same in the signed list (contract section 6)."""
 
     def reason(self, jti: str, sub: str, iat: int) -> str:
-        """Return why a token is revoked, or "" where it is not; a `jti` of "" is that of a token to come.
+        """Return why a token is revoked, or "" if it is not. `jti` is "" for a token that is not drafted yet.
 
         `sub` is the integration, `iat` Unix seconds.
         """
-        ...
 
 
 class Authority(Struct, frozen=True):
-    """Everything that a request meets on the line, put together by the composition root (`service/app.py`)."""
+    """Everything that the steps of issuance use, put together by the composition root (`service/app.py`)."""
 
     issuer_url: str
     policies: PolicySet
     authenticator: Authenticator
-    standing: Standing
+    standing: KnownRefusals
     turns: Turns
     admission: Admission
     log: Log

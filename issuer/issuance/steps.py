@@ -1,4 +1,4 @@
-"""What the steps of the line pass on: frozen values, each complete when it is made. Pure.
+"""The values that the steps of issuance pass on: frozen, and each complete when it is made. Pure.
 
 Arrival ─► Registered ─► (the body) Request ─► Judged ─► Issued
                └───────────────┴────────────────┴──────► Refusal
@@ -30,42 +30,42 @@ from issuer.token.verify_token import Attempt, Template
 from issuer.token.wire import IssuedToken, Kind
 
 T = TypeVar("T")
-# Work that yields between two short steps, so that other requests have their turn, and returns its result.
+# Work in short steps. It yields between two steps, so other requests get their turn, and returns its result.
 Steps: TypeAlias = Generator[None, None, T]
 
 
 def one_by_one(items: Iterable[T]) -> Steps[tuple[T, ...]]:
-    """Make each item of a lazy iterable in its own step."""
-    made = []
+    """Compute each item of a lazy iterable in its own step."""
+    computed = []
     for item in items:
-        made.append(item)
+        computed.append(item)
         yield
-    return tuple(made)
+    return tuple(computed)
 
 
 def finish(steps: Steps[T]) -> T:
-    """Take all steps at once."""
+    """Run all steps at once, and return their result."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            done: T = end.value
-            return done
+            result: T = end.value
+            return result
 
 
-# -- who is calling ----------------------------------------------------------------------------------------------------
+# -- the caller --------------------------------------------------------------------------------------------------------
 
-# The buckets that all callers share who only resemble one identity (contract section 5, who pays): enough that the
-# refusals of one job seldom meet another's, few enough that all of them together fill no store.
+# Callers that have an identity's pins and fail its other requirements share these buckets (contract section 5,
+# "who pays"). There are enough that two jobs seldom share one, and few enough that they cannot fill the store.
 BUCKETS = 64
 _MAC_BYTES = hashlib.sha256().digest_size
 
 
 class StoreSecret:
-    """The keys of a service, 32 random bytes each and equal on all its hosts; a writer to the store does not have them.
+    """The secret keys that seal templates and assign callers to buckets: 32 random bytes each, equal on all hosts.
 
-    They seal templates and scatter callers over buckets. The first key seals and every key opens, so that the operator
-    can change a key while templates live.
+    The store does not contain them. The first key seals and every key opens, so the operator can change a key while
+    templates are valid.
     """
 
     __slots__ = ("_keys",)
@@ -74,11 +74,11 @@ class StoreSecret:
         self._keys = keys
 
     def seal(self, record: str, request_digest: str, template: bytes) -> bytes:
-        """Put an HMAC-SHA-256 before a template, which binds it to its place: the record and the request in it."""
+        """Return the template after an HMAC-SHA-256, which binds it to its place: a use record and a request."""
         return _mac(self._keys[0], record, request_digest, template) + template
 
     def unseal(self, record: str, request_digest: str, sealed: bytes) -> bytes | None:
-        """Return the template that was sealed for this place; None for anything else."""
+        """Return the template if it was sealed for this place, else None."""
         mac, template = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
         for key in self._keys:
             if hmac.compare_digest(mac, _mac(key, record, request_digest, template)):
@@ -86,21 +86,18 @@ class StoreSecret:
         return None
 
     def bucket(self, failing: str) -> int:
-        """Return the bucket of callers who fail by these values. The key keeps callers from choosing their bucket."""
+        """Return the bucket of callers that fail with these values. Without the key, callers cannot choose a bucket."""
         digest = hmac.digest(self._keys[0], b"bucket\0" + failing.encode("utf-8", "surrogatepass"), "sha256")
         return int.from_bytes(digest[:8], "big") % BUCKETS
 
 
 def _mac(key: bytes, record: str, request_digest: str, template: bytes) -> bytes:
-    # Both names are SHA-256 in hexadecimal, so that no two places and templates are the same bytes.
+    # Both names are SHA-256 in hexadecimal, so two different places and templates never give the same bytes.
     return hmac.digest(key, b"template\0%b\0%b\0%b" % (record.encode(), request_digest.encode(), template), "sha256")
 
 
 class Arrival(Struct, frozen=True):
-    """A request before any judgement.
-
-    `endpoint` is its endpoint's name in the audit, `source` its address, and `at` its time in Unix seconds.
-    """
+    """A new request: its `endpoint` as the audit names it, its `source` address, and its time in Unix seconds."""
 
     id: str
     endpoint: str
@@ -116,8 +113,8 @@ class Stranger(Struct, frozen=True):
 
 
 class Payer(Struct, frozen=True):
-    """Who pays for a request (contract section 5): a registered identity or, where `bucket` is set, one of the 64
-    buckets of the callers that have its pins and fail its other requirements."""
+    """The payer of a request (contract section 5): a registered identity or, if `bucket` is set, one of its 64 buckets
+    for callers that have its pins and fail its other requirements."""
 
     integration: str
     identity: str
@@ -125,11 +122,8 @@ class Payer(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
-    """An authenticated caller, its registration, and the `checks` that its policy makes whatever it asks for.
-
-    `denial` is set where one of these failed. Then the caller pays from `bucket`, unless its integration is suspended,
-    which costs nothing.
-    """
+    """An authenticated caller, its registration, and the policy's `checks` of the caller alone. `denial` is set if one
+    of these failed. Then the caller pays from `bucket`, or nothing if its integration is suspended."""
 
     arrival: Arrival
     caller: Caller
@@ -140,29 +134,25 @@ class Registered(Struct, frozen=True):
 
     @classmethod
     def of(cls, arrival: Arrival, caller: Caller, registration: Registration, secret: StoreSecret) -> Registered:
-        """Judge what can be judged of a caller without its body."""
+        """Check the caller without its body."""
         checks = check_caller(registration, caller, arrival.at)
-        denial = Denial.of(checks)
-        bucket = None if denial is None else secret.bucket(_failing(denial))
-        return cls(arrival, caller, registration, checks, denial, bucket)
+        if (denial := Denial.of(checks)) is None:
+            return cls(arrival, caller, registration, checks)
+        # Jobs that fail with the same rules and values share a bucket.
+        failing = repr([(check.rule, check.values) for check in denial.checks if not check.passed])
+        return cls(arrival, caller, registration, checks, denial, secret.bucket(failing))
 
     @property
     def payer(self) -> Payer:
-        """Whom the admission charges."""
+        """The payer that the admission charges."""
         return Payer(self.registration.policy.integration, self.registration.identity.id, self.bucket)
 
 
-def _failing(denial: Denial) -> str:
-    """Write down the values that fail, with their rules: jobs that fail in one way are counted together."""
-    return repr([(check.rule, check.values) for check in denial.checks if not check.passed])
-
-
-# -- what it asks for --------------------------------------------------------------------------------------------------
+# -- the request -------------------------------------------------------------------------------------------------------
 
 
 class Request(Struct, frozen=True):
-    """What a request asks for. `integration`, `audience` and `nonce` are "" where it names none. Only `OF_CALLER` has
-    no submissions."""
+    """A parsed body. `integration`, `audience` and `nonce` are "" if absent. Only `OF_CALLER` has no submissions."""
 
     kind: Kind
     submissions: tuple[Submission, ...]
@@ -171,11 +161,11 @@ class Request(Struct, frozen=True):
     nonce: str = ""
 
     def runs(self) -> Iterator[tuple[str, RunClaims]]:
-        """Yield what a policy judges of each result: where its claims are in the body, and the claims."""
+        """Yield each result's claims for the policy, with the JSON Pointer to them."""
         return ((f"{item.pointer}/claims", item.claims) for item in self.submissions)
 
     def digest(self, integration: str, audience: str) -> str:
-        """Return what makes two requests the same one: kind, content, and both names as resolved; never a path."""
+        """Return the digest that equal requests share. It covers the kind, the results and both resolved names."""
         results = [
             {"claims": Raw(item.canonical_claims), "details": Raw(item.canonical_details)} for item in self.submissions
         ]
@@ -183,16 +173,16 @@ class Request(Struct, frozen=True):
         return hashlib.sha256(jcs.encode(value)).hexdigest()
 
 
-# An explanation without a run: the policy judges the caller alone.
+# A request to explain without a run: the policy judges the caller alone.
 OF_CALLER = Request("single", (), "", "")
 
 _ATTEMPTS = (
     "{count} different sets of metric values were signed for this model commit, benchmark commit, task and framework "
-    "since {since}, more than {limit}: sign the result of one run, and say in its notes what the others were"
+    "since {since}, more than {limit}: sign the result of one run, and describe the others in its notes"
 )
 _ARTIFACT = (
-    "{count} different sets of metric values name the same evidence file, more than {limit}: sign what the file says, "
-    "or name the file of this run"
+    "{count} different sets of metric values name the same evidence file, more than {limit}: sign the values in that "
+    "file, or name the file of this run"
 )
 _SPREAD = {
     "owners_a_day": "results for {count} model owners were signed today, more than {limit}",
@@ -200,26 +190,26 @@ _SPREAD = {
     "tokens_a_day": "{count} tokens were signed today, more than {limit}",
     "tokens_a_run": "{count} tokens were signed in this CI run, more than {limit}",
 }
-_ASK = ": if this is meant, ask the operator of this service for wider limits"
+_ASK = ": if this is intended, ask the operator of this service for wider limits"
 
 
 class Signals(Struct, frozen=True):
-    """The counts of an admission, without items where nothing was counted, and the signals that they `raised`."""
+    """The counts of an admission, and the signals that they `raised`. The tally has no items if nothing was counted."""
 
     tally: Tally
     raised: tuple[Signal, ...] = ()
 
     @classmethod
     def of(cls, policy: Policy, tally: Tally) -> Signals:
-        """Judge what was counted by the policy of today."""
+        """Judge the counts by the current policy."""
         return cls(tally, judge(policy.abuse, tally)) if tally.items else cls(tally)
 
     def attempts(self) -> tuple[Attempt | None, ...]:
-        """Return the attempt of each result, None where its number is not exact; empty where nothing was counted."""
+        """Return the attempt of each result, None if its number is not exact; empty if nothing was counted."""
         return tuple([Attempt(item.number, item.since) if item.exact else None for item in self.tally.items])
 
     def warnings(self, item: int) -> tuple[str, ...]:
-        """Return the warnings about one result: the code of each signal, what was counted, what to do."""
+        """Return the warnings about one result: for each signal its code, the count and the next step."""
         return tuple([
             self._describe(signal)
             for signal in self.raised
@@ -231,22 +221,22 @@ class Signals(Struct, frozen=True):
             _SPREAD[signal.rule.rpartition(".")[2]] + _ASK
         )
         since = self.tally.items[signal.item or 0].since
-        said = text.format(count=signal.count, limit=signal.limit, since=show_time(since)[:10])
+        message = text.format(count=signal.count, limit=signal.limit, since=show_time(since)[:10])
         slower = f"; throttled until {show_time(self.tally.throttled_until)}" if signal.then == "throttle" else ""
-        return f"abuse.{signal.name}: {said}{slower}"
+        return f"abuse.{signal.name}: {message}{slower}"
 
 
 NO_SIGNALS = Signals(NOTHING_COUNTED)
 
 
-# -- how it ends -------------------------------------------------------------------------------------------------------
+# -- outcomes ----------------------------------------------------------------------------------------------------------
 
 
 class Judged(Struct, frozen=True):
-    """A granted request, with everything that issuing needs; `draft` is the candidate template.
+    """A granted request, with everything that issuing needs. `draft` is the candidate template.
 
-    `too_large` refuses its new tokens, where the key of the draft does not take them and another key, which may sign,
-    does: a template that the other key has begun is still signed again.
+    `too_large` is set if new tokens are too large for the draft's key but not for another usable key. It refuses new
+    tokens; a repeat of a template of the other key is still signed.
     """
 
     registered: Registered
@@ -257,10 +247,8 @@ class Judged(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """A refused request, and how far it got: `request` is None where its body was not read.
-
-    `settled`: it costs nothing more, because the admission refused and charged it, or its standing refused it.
-    """
+    """A refused request. `request` is None if the body was not read. `settled` says that the refusal costs nothing
+    more: the admission has charged it, or the caller's standing refused it."""
 
     of: Registered | Stranger
     error: Refused
@@ -269,8 +257,8 @@ class Refusal(Struct, frozen=True):
 
 
 class Forged(Refused):
-    """The store holds a template that this service has not sealed, so the use counts as spent. `what` says in a word
-    what is wrong with it, for the audit and the log; the caller does not learn it."""
+    """The refusal if the store has a template or counts that this service did not write. The use counts as spent.
+    `what` names the fault in one word, for the audit and the log stream. The caller does not learn it."""
 
     def __init__(self, spent: Code, what: str) -> None:
         super().__init__(spent)
@@ -278,7 +266,7 @@ class Forged(Refused):
 
 
 class Limited(Refused):
-    """More than a rate lets through: `rates` are those of the caller as they are now, nothing of it charged."""
+    """The refusal of a request over a rate. `rates` are the caller's current rates; the request was not charged."""
 
     def __init__(
         self, code: Code, detail: str = "", *, retry_after_s: int | None = None, rates: tuple[RateState, ...] = ()
@@ -288,7 +276,7 @@ class Limited(Refused):
 
 
 class Quarantined(Refused):
-    """The payer is quarantined; `tally` is what was counted where this very request has begun it."""
+    """The refusal of a quarantined payer. `tally` has the counts if this very request began the quarantine."""
 
     def __init__(self, detail: str, *, retry_after_s: int, tally: Tally = NOTHING_COUNTED) -> None:
         super().__init__(Code.ABUSE_QUARANTINED, detail, retry_after_s=retry_after_s)
@@ -296,7 +284,7 @@ class Quarantined(Refused):
 
 
 class Revoked(Refused):
-    """What this request would get is revoked: the tokens `jtis`, or none in particular where its body is not read."""
+    """The refusal because of a revocation: of the tokens `jtis`, or without any if the body was not read."""
 
     def __init__(self, faults: tuple[Fault, ...], jtis: tuple[str, ...] = ()) -> None:
         super().__init__(Code.TOKEN_REVOKED, faults[0].detail, faults)
@@ -304,8 +292,8 @@ class Revoked(Refused):
 
 
 class Issued(Struct, frozen=True):
-    """Signed tokens in the order of the submissions; `repeat` where the same request was answered before. `signals` are
-    those of the first time, `rates` those of now."""
+    """Signed tokens, in the order of the submissions. `repeat` says that the same request was answered before.
+    `signals` are from the first answer, `rates` are current."""
 
     tokens: tuple[IssuedToken, ...]
     repeat: bool

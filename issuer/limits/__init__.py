@@ -1,1 +1,1 @@
-"""Limits on what one identity may do: rates, and the rules that find abuse. Pure."""
+"""Limits on identities and source addresses: rate arithmetic and the rules that detect abuse. Pure."""

@@ -1,8 +1,7 @@
-"""What cheating looks like in the results that one identity has signed: rules, counts, signals. Pure.
+"""The rules against abuse: signs of cheating in the results that one identity has had signed. Pure.
 
-`service/admission/count.lua` makes the counts, in the step that admits a request, and compares them with the limits as
-`judge` does here; a test runs both. policies/REFERENCE.md says what is counted, policies/README.md how the limits were
-chosen.
+`service/admission/count.lua` counts in the same step that admits a request, and compares the counts with the limits as
+`judge` does here; a test runs both. policies/REFERENCE.md defines the counts, policies/README.md explains the limits.
 """
 
 from __future__ import annotations
@@ -18,23 +17,24 @@ from issuer.formats.strict_json import Text
 from issuer.limits.rate import Burst, Positive, Rate, RateSeconds
 from issuer.token.verify_token import MAX_ATTEMPTS
 
-# What follows from a signal, the mildest first: told to the operator; also to the caller; a lower rate; no admission.
+# The consequence of a signal, mildest first: the operator is informed; the caller is warned, too; its rate is lowered;
+# it is quarantined.
 Then = Literal["observe", "warn", "throttle", "quarantine"]
 THENS: tuple[Then, ...] = get_args(Then)
 Days = Annotated[int, Meta(ge=1, le=90)]
 Seconds = Annotated[int, Meta(ge=60, le=2_592_000)]
 
-# How many sets of values are counted of one run key: one more than the largest limit.
+# The most sets of values that are counted for one run key: one more than the largest limit.
 MAX_SETS = MAX_ATTEMPTS
 Sets = Annotated[int, Meta(ge=1, le=MAX_SETS - 1)]
-# How many model owners are counted a day, or a CI run: one more than the largest limit.
+# The most model owners that are counted for a day or a CI run: one more than the largest limit.
 MAX_OWNERS = 1000
 Owners = Annotated[int, Meta(ge=1, le=MAX_OWNERS)]
-# Artifacts of one result that count as its evidence; each as the SHA-256 that it states.
+# The most artifacts of one result that count as its evidence, each by the SHA-256 that it states.
 MAX_FILES = 8
 
-# Metrics that measure the machine and not the model, by the names that frameworks have for them: they differ in every
-# run. Not `energy` alone, which is a score of models of molecules.
+# Names that frameworks use for metrics of the machine. These differ in every run, so they are not scores of the model.
+# `energy` is absent, because it is a score of models of molecules.
 NO_SCORES = (
     "*_per_second", "*_per_sec", "*_seconds", "*_time", "*_time_*", "*_ms", "*_ns", "*duration*", "*latency*",
     "*runtime*", "*throughput*", "*wall_clock*", "*_kwh", "*co2*", "*_tokens", "*_usd", "avg_ts",
@@ -44,8 +44,8 @@ NO_SCORES = (
 class Attempts(Struct, frozen=True, forbid_unknown_fields=True):
     """Score shopping: more than `distinct` different sets of metric values for one run key in `per_days` days.
 
-    A run key is model repository and commit, benchmark repository and commit, task and framework name. Counted are the
-    metrics that the benchmark defines, where its `eval.yaml` is registered; else all that no glob of `ignore` matches.
+    A run key is model repository and commit, benchmark repository and commit, task and framework name. If the benchmark
+    has a registered `eval.yaml`, its metrics are counted; else all metrics that no glob of `ignore` matches.
     """
 
     distinct: Sets = 5
@@ -55,16 +55,16 @@ class Attempts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Artifact(Struct, frozen=True, forbid_unknown_fields=True):
-    """Edited numbers: one evidence file under more than `distinct` different sets of values of the same run key, for as
-    long as `attempts` are counted."""
+    """Edited numbers: one evidence file for more than `distinct` different sets of values of the same run key, within
+    the days of `attempts`."""
 
     distinct: Sets = 3
     then: Then = "warn"
 
 
 class Twins(Struct, frozen=True, forbid_unknown_fields=True):
-    """Copied numbers: `values` or more metric values, all equal and none of them trivial, of the same task for another
-    model repository in `per_days` days. Models that share weights look the same, so it is only observed."""
+    """Copied numbers: at least `values` metric values, all nontrivial, that equal those of another model repository for
+    the same task in `per_days` days. It is only observed, because models that share weights have equal values."""
 
     values: Annotated[int, Meta(ge=3, le=256)] = 3
     per_days: Days = 7
@@ -72,7 +72,7 @@ class Twins(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Spread(Struct, frozen=True, forbid_unknown_fields=True):
-    """A stolen or careless identity: more model owners, or more tokens, in one day (UTC) or one CI run than these."""
+    """A stolen or careless identity: more model owners or tokens than these in one day (UTC) or one CI run."""
 
     owners_a_day: Owners = 19
     owners_a_run: Owners = 19
@@ -82,8 +82,7 @@ class Spread(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Throttle(Rate, frozen=True, forbid_unknown_fields=True):
-    """The rate of an identity that is throttled, beside its own, and for how long: `for_s` seconds from the last
-    signal on."""
+    """A second rate for a throttled identity, in force for `for_s` seconds after its last signal."""
 
     count: Positive = 10
     per_s: RateSeconds = 3600
@@ -92,9 +91,9 @@ class Throttle(Rate, frozen=True, forbid_unknown_fields=True):
 
 
 class Abuse(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
-    """The rules of one integration. What is refused or warned of is counted for one registered identity alone.
+    """The abuse rules of one integration. Each registered identity has its own counts.
 
-    `quarantine_s` is how long a quarantine lasts that a signal has begun.
+    `quarantine_s` is the length of a quarantine that a signal begins.
     """
 
     attempts: Attempts = Attempts()
@@ -107,16 +106,16 @@ class Abuse(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
 
 Count = Annotated[int, Meta(ge=0)]
 
-# -- what was counted -------------------------------------------------------------------------------------------------
+# -- counts -----------------------------------------------------------------------------------------------------------
 
 
 class ItemTally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What the admission counted for one result, this one included.
+    """The counts of the admission for one result, including this result.
 
-    `number` different sets of metric values of its run key were signed since `since` (Unix seconds), 64 for more;
-    `exact` unless the budget of keys was used up. `is_new` where this set was not among them before. `files` is how
-    many of these sets had an evidence file in common with it, 0 where nothing of that is new. `twin`: the same values
-    were signed for another model repository.
+    `number` is how many different sets of metric values were signed for its run key since `since` (Unix seconds), at
+    most 64. It is `exact` unless the budget of keys was used up. `is_new` says that this set of values is new. `files`
+    is how many of these sets share an evidence file that this set had not named before, or 0 if no other set does.
+    `twin` says that the same values were signed for another model repository.
     """
 
     number: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
@@ -128,10 +127,10 @@ class ItemTally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class Tally(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What the admission counted for one request: `items` in the order of its results, and its identity's owners and
-    tokens of the day, and of the CI run (0 where its provider names none).
+    """The counts of the admission for one request: `items` in the order of its results, and the identity's owners and
+    tokens of the day and of the CI run. The counts of the run are 0 if the provider names no runs.
 
-    `throttled_until` and `released_until` are Unix seconds, 0 where the identity is neither throttled nor released.
+    `throttled_until` and `released_until` are Unix seconds, 0 if the identity is not throttled or not released.
     """
 
     items: tuple[ItemTally, ...]
@@ -155,17 +154,17 @@ def read_tally(raw: bytes) -> Tally:
         raise ValueError(str(error)) from None
 
 
-# -- what it means ----------------------------------------------------------------------------------------------------
+# -- signals ----------------------------------------------------------------------------------------------------------
 
 Name = Literal["attempts", "artifact", "twins", "spread"]
 SPREADS = ("owners_a_day", "owners_a_run", "tokens_a_day", "tokens_a_run")
 
 
 class Signal(Struct, frozen=True):
-    """One rule that was crossed: `count` where `limit` is the most, `rule` its place in the policy. `then` is what
-    follows: a warning in place of what is worse, while an operator has released the identity.
+    """One crossed rule: the `count`, the `limit`, and the place of the `rule` in the policy.
 
-    `item` is the index of the result, None where it is about the whole request.
+    `then` is the consequence, at most a warning while an operator has released the identity. `item` is the index of the
+    result, or None for the whole request.
     """
 
     name: Name

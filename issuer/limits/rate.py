@@ -1,7 +1,8 @@
-"""Rate arithmetic and its value types. Pure: the time is passed in.
+"""Rate arithmetic and its value types. Pure: the caller passes the time.
 
-GCRA, the generic cell rate algorithm (ITU-T I.371): one stored number per key, the theoretical arrival time, exact at
-any concurrency. `service/admission/admit.lua` does the same arithmetic inside the store; a test holds the two together.
+The algorithm is GCRA, the generic cell rate algorithm (ITU-T I.371). It stores one number for each key, the theoretical
+arrival time, and is exact at any concurrency. `service/admission/admit.lua` does the same in the store; a test compares
+the two.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from msgspec import Meta, Struct
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 RateSeconds = Annotated[int, Meta(ge=1, le=86_400)]
-Burst = Annotated[int, Meta(ge=1, le=50_000)]  # a day's interval times this stays exact in the store's doubles
+Burst = Annotated[int, Meta(ge=1, le=50_000)]  # burst times a day's microseconds is exact in the store's doubles
 
 
 class Rate(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """`count` requests per `per_s` seconds, of which `burst` may come at once."""
+    """A rate of `count` requests per `per_s` seconds. Up to `burst` requests may come at once."""
 
     count: Positive
     per_s: RateSeconds
@@ -35,7 +36,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
-    """What one integration may ask for. `refusals` over its rate quarantines the identity for `quarantine_s`."""
+    """The rates of one integration. Above the rate of `refusals`, an identity is quarantined for `quarantine_s`."""
 
     identity: Rate = Rate(count=600, per_s=3600, burst=200)
     integration: Rate = Rate(count=3600, per_s=3600, burst=1000)
@@ -44,7 +45,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
 
 
 class RateState(Struct, frozen=True):
-    """A caller's rate `name` after its request: its theoretical arrival time is `ahead_us` microseconds from now."""
+    """A caller's rate after its request. The theoretical arrival time is `ahead_us` microseconds ahead of now."""
 
     name: str
     rate: Rate
@@ -52,13 +53,13 @@ class RateState(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """Within the limit: the new theoretical arrival time to store, in microseconds."""
+    """A request within the limit, with the new theoretical arrival time to store, in microseconds."""
 
     arrival_us: int
 
 
 class Exceeded(Struct, frozen=True):
-    """Over the limit; nothing is stored. The same request fits after `retry_us` microseconds."""
+    """A request over the limit, for which no time is stored. It will fit after `retry_us` microseconds."""
 
     retry_us: int
 
@@ -71,5 +72,5 @@ def spend(rate: Rate, arrival_us: int, now_us: int, cost: int = 1) -> Spent | Ex
 
 
 def used(rate: Rate, ahead_us: int) -> int:
-    """Return how much of the burst is used up where the arrival time is so far ahead of now."""
+    """Return how much of the burst is used up if the theoretical arrival time is `ahead_us` ahead of now."""
     return max(0, -(-ahead_us // rate.interval_us))

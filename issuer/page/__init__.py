@@ -1,1 +1,1 @@
-"""Pages for people: what they are made of, and under which headers. Pure: hands out bytes, and serves nothing."""
+"""The pages for people, as bytes with their headers. Pure: other packages serve them."""

@@ -1,7 +1,6 @@
-"""The operator's view, as one page that is whole without its script, which only shows times in the reader's zone. Pure.
+"""The operator's view: one read-only page about the state of the issuer, served only at the metrics' address. Pure.
 
-It is served at the metrics' address alone: it says how the issuer is, and lets nobody change anything. What is drawn
-stands beside it as numbers.
+It is complete without its script, which only shows times in the reader's zone. Each chart has its numbers beside it.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ HEADERS = (
     ("Content-Security-Policy", _POLICY), ("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer"),
     ("Cache-Control", "no-store"),
 )  # fmt: skip
-# Who asks for it shows the page anew so often.
+# The period of the page that reloads itself.
 AGAIN_S = 30
-# Rows of a table of integrations or codes; the rest is one row.
+# The most rows of a table. A last row sums up or counts the rest.
 MOST_ROWS = 50
 _SORTS = (("issued", "Signed"), ("no", "Refused"), ("undecided", "Not decided"))
 _WIDTH, _HEIGHT = 600, 60
 
 
 class Condition(Struct, frozen=True):
-    """One thing that is well, or not, and what there is to say of it."""
+    """The state of one part of the issuer, with a sentence about it."""
 
     name: str
     is_well: bool
@@ -44,7 +43,7 @@ class Condition(Struct, frozen=True):
 
 
 class AnswerCounts(Struct, frozen=True):
-    """Answers of equal turns, oldest first, for each sort of answer; the last turn has not ended."""
+    """The number of answers in equal periods, oldest first, by sort of answer. The last period has not ended."""
 
     turn: str
     begins: int
@@ -53,15 +52,15 @@ class AnswerCounts(Struct, frozen=True):
 
 
 class NumbersLine(Struct, frozen=True):
-    """One integration, code or provider, and its numbers."""
+    """A row of a table: an integration, code or provider with its numbers."""
 
     name: str
     numbers: tuple[int, ...]
 
 
 class KeyView(Struct, frozen=True):
-    """A published key: its state, since Unix seconds; and from when it may come into the next one, 0 for at once, None
-    where that is not known."""
+    """A published key: its state, and since when, in Unix seconds. `moves_from` is the time from which it may change to
+    the next state: 0 for now, None if unknown."""
 
     kid: str
     state: str
@@ -70,7 +69,7 @@ class KeyView(Struct, frozen=True):
 
 
 class Stand(Struct, frozen=True):
-    """What stands against an identity, and until when (Unix seconds; 0: for good)."""
+    """A measure against an identity, and its end in Unix seconds (0: no end)."""
 
     name: str
     says: str
@@ -78,7 +77,7 @@ class Stand(Struct, frozen=True):
 
 
 class Used(Struct, frozen=True):
-    """How much of a limit is used."""
+    """The used part of a limit."""
 
     name: str
     used: int
@@ -86,8 +85,8 @@ class Used(Struct, frozen=True):
 
 
 class StandingsView(Struct, frozen=True):
-    """What the store holds against identities, the gravest first, and the limits of which most is used. `left_out` is
-    how many identities it was not asked for. `unknown` says why nothing is known, "" where it is."""
+    """The measures against identities, most severe first, and the most used limits. `left_out` is the number of
+    identities that were not looked up in the store. `unknown` is the reason if the store could not answer, else ""."""
 
     unknown: str
     stands: Sequence[Stand] = ()
@@ -96,7 +95,7 @@ class StandingsView(Struct, frozen=True):
 
 
 class Unneeded(Struct, frozen=True):
-    """The entries of an integration's policy, by their places in it, that `never` matched, and how many it has."""
+    """An integration's policy: the places of its entries that `never` matched, and the number of its `entries`."""
 
     name: str
     never: Sequence[str]
@@ -104,8 +103,8 @@ class Unneeded(Struct, frozen=True):
 
 
 class Unmatched(Struct, frozen=True):
-    """Entries that matched nothing since Unix seconds, of policies by which was decided; by the `silent` ones was not.
-    `unread` batches are too large to be in the audit."""
+    """The entries of policies that matched nothing since a time in Unix seconds. `silent` policies made no decision.
+    `unread` is the number of batches that are too large to be in the audit."""
 
     since: int
     policies: Sequence[Unneeded] = ()
@@ -114,7 +113,7 @@ class Unmatched(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """How an issuer is. Times are Unix seconds; `since` is when this history began."""
+    """The state of an issuer. Times are Unix seconds; `since` is the start of its history."""
 
     version: str
     at: int
@@ -140,10 +139,10 @@ _WHOLE = Template("""<!doctype html>
 </head>
 <body>
 <a class="skip" href="#main">To the content</a>
-<header><nav aria-label="Pages"><a href="./" $here>How it is</a><a href="./?again" $every>the same, every 30 seconds</a>
+<header><nav aria-label="Pages"><a href="./" $here>Status</a><a href="./?again" $every>the same, every 30 seconds</a>
 <a href="metrics">Metrics for Prometheus</a></nav></header>
 <main id="main">
-<h1>How the issuer is</h1>
+<h1>Status of the issuer</h1>
 $body</main>
 </body></html>
 """)
@@ -151,14 +150,14 @@ $body</main>
 
 @functools.cache
 def loaded() -> dict[str, tuple[bytes, str]]:
-    """Return what the page loads, by its name beside the page: bytes and media type."""
+    """Return the bytes and media type of each file that the page loads, by name."""
     types = {"style.css": "text/css", "times.js": "text/javascript"}
-    found = files("issuer.page") / "ui"
-    return {name: ((found / name).read_bytes(), f"{kind}; charset=utf-8") for name, kind in types.items()}
+    folder = files("issuer.page") / "ui"
+    return {name: ((folder / name).read_bytes(), f"{kind}; charset=utf-8") for name, kind in types.items()}
 
 
 def write_overview(overview: Overview, every_s: int | None = None) -> bytes:
-    """Write the page; with `every_s` a browser asks for it again after so many seconds."""
+    """Return the page. With `every_s`, a browser reloads it after so many seconds."""
     unwell = sum(not each.is_well for each in overview.conditions)
     return _WHOLE.substitute(
         again="" if every_s is None else f'\n<meta http-equiv="refresh" content="{every_s}">',
@@ -173,78 +172,76 @@ def _body(overview: Overview, unwell: int) -> Iterable[str]:
     kind, verdict = ("bad", f"{unwell} not well") if unwell else ("good", "All is well")
     yield f'<div class="verdict {kind}"><h2>{_sign(not unwell)} {verdict}</h2>'
     yield f"<p>At {_time(overview.at)}, of {escape(overview.version)}. Read only.</p></div>\n"
-    yield _table("Conditions", ("", "Part", "How it is"), map(_condition, overview.conditions), kind="results")
+    yield _table("Conditions", ("", "Part", "State"), map(_condition, overview.conditions), kind="results")
     yield "<h2>Answers</h2>\n"
-    yield '<p class="quiet">Of the endpoints that sign; a batch is one answer. '
-    yield f"Looked at since {_time(overview.since)}; Prometheus remembers longer.</p>\n"
+    yield '<p class="quiet">Answers of the endpoints that sign; a batch is one answer. '
+    yield f"Counted since {_time(overview.since)}; Prometheus keeps them longer.</p>\n"
     for span in overview.spans:
         yield from _span(span)
     yield "<h2>By integration and by code</h2>\n"
     yield _lines("Integrations: the last 24 hours", ("Integration", "Signed", "Refused", "Not decided"),
-                 overview.integrations, "Nobody that is registered has asked yet.")  # fmt: skip
-    yield _lines("Refusals, and what was not decided: the last 24 hours", ("Code", "Answers"), overview.codes,
+                 overview.integrations, "No integration has sent a request yet.")  # fmt: skip
+    yield _lines("Refusals and undecided requests: the last 24 hours", ("Code", "Answers"), overview.codes,
                  "None.")  # fmt: skip
     yield "<h2>Limits and abuse</h2>\n"
     yield from _held(overview.held)
-    yield _lines("Signals of abuse, since the service began", ("Integration: signal, and what followed", "Times"),
+    yield _lines("Signals of abuse, since the service began", ("Integration: signal and consequence", "Times"),
                  overview.signals, "None.")  # fmt: skip
     yield "<h2>Policies</h2>\n"
     yield from _unmatched(overview.unmatched)
     yield "<h2>Keys and providers</h2>\n"
-    yield _table(
-        "Published keys", ("Key", "State", "Since", "What comes next"), map(_key, overview.keys), kind="stacked"
-    )
+    yield _table("Published keys", ("Key", "State", "Since", "Next step"), map(_key, overview.keys), kind="stacked")
     yield _lines("Questions to providers, since the service began", ("Provider", "Answered", "Failed"),
-                 overview.providers, "None was asked yet.")  # fmt: skip
+                 overview.providers, "None yet.")  # fmt: skip
 
 
 def _held(held: StandingsView) -> Iterable[str]:
     if held.unknown:
-        yield '<p class="note bad">Who is held back, and how much of the limits is used, is not known: '
+        yield '<p class="note bad">Quarantines and the use of limits are unknown: '
         yield f"{_said(held.unknown)}.</p>\n"
         return
     if held.left_out:
         yield f'<p class="quiet">{held.left_out:,} identities are left out; <code>issuer abuse list</code> has all.'
         yield "</p>\n"
-    heads = ("Identity", "What stands against it", "Until")
-    yield _rows("Who is held back, or released", heads, list(map(_stand, held.stands)), "Nobody.")
-    yield _rows("Limits: those of which most is used", ("Limit", "Used", "Of", "Share"), list(map(_used, held.used)),
-                "Nothing is used of any.", numbers_from=1, kind="plain")  # fmt: skip
-    yield '<p class="quiet">What is used of a rate comes back with time. Beyond a rate requests are refused, beyond '
-    yield "its refusals an identity is quarantined, beyond a day's tokens or owners (UTC) a signal is raised.</p>\n"
+    heads = ("Identity", "Measure", "Until")
+    yield _rows("Quarantines, throttles and releases", heads, list(map(_stand, held.stands)), "No identity.")
+    yield _rows("The most used limits", ("Limit", "Used", "Of", "Share"), list(map(_used, held.used)),
+                "No limit is used.", numbers_from=1, kind="plain")  # fmt: skip
+    yield '<p class="quiet">The used part of a rate recovers with time. Above a rate, requests are refused; above '
+    yield "that of refusals, the identity is quarantined; above a day's tokens or owners (UTC), it has a signal.</p>\n"
 
 
-# Names or places that one line has.
+# The most names or places in one line.
 _MOST_NAMES = 20
 
 
 def _unmatched(unmatched: Unmatched) -> Iterable[str]:
-    yield '<p class="quiet">Identities, frameworks, globs and metrics of a policy that matched nothing, whatever was '
-    yield f"decided, since {_time(unmatched.since)}, says this host's audit; a policy that changes begins anew.</p>\n"
+    yield '<p class="quiet">Identities, frameworks, globs and metrics of policies that matched nothing, by the audit '
+    yield f"of this host since {_time(unmatched.since)}. The count of a changed policy begins anew.</p>\n"
     if unmatched.unread:
         yield f'<p class="quiet">The results of {unmatched.unread:,} large batches are not in the audit.</p>\n'
     heads = ("Policy", "Places", "Never", "Entries")
     rows = list(map(_unneeded, unmatched.policies))
-    yield _rows("Rules that never fired", heads, rows, "None, of policies by which was decided.", 2)
+    yield _rows("Rules that never matched", heads, rows, "None, of the policies that made a decision.", 2)
     if unmatched.silent:
-        yield f"<p>By {len(unmatched.silent):,} policies nothing was decided: {_names(unmatched.silent)}.</p>\n"
+        yield f"<p>{len(unmatched.silent):,} policies made no decision: {_names(unmatched.silent)}.</p>\n"
 
 
 def _unneeded(policy: Unneeded) -> str:
     places = _cell("Places", _names(_together(policy.never)))
     numbers = _cell("Never", f"{len(policy.never):,}", "number") + _cell("Entries", f"{policy.entries:,}", "number")
-    return f'<th scope="row" role="rowheader">{_said(policy.name)}</th>{places}{numbers}'
+    return _head(_said(policy.name)) + places + numbers
 
 
 _ENTRY = re.compile(r"(.+)\[(\d+)\]")
 
 
 def _together(places: Sequence[str]) -> list[str]:
-    """Put the places of one list together, `grants.models[0, 3–7]`, in their order."""
-    found: dict[str, list[list[int]]] = {}
+    """Join places in the same list, as `grants.models[0, 3–7]`, in their order."""
+    runs_by_list: dict[str, list[list[int]]] = {}
     for place in places:
         entry = _ENTRY.fullmatch(place)
-        runs = found.setdefault(entry[1] if entry else place, [])
+        runs = runs_by_list.setdefault(entry[1] if entry else place, [])
         if entry is None:
             continue
         if runs and runs[-1][1] == int(entry[2]) - 1:
@@ -252,7 +249,7 @@ def _together(places: Sequence[str]) -> list[str]:
         else:
             runs.append([int(entry[2])] * 2)
     shown = {name: ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in runs)
-             for name, runs in found.items()}  # fmt: skip
+             for name, runs in runs_by_list.items()}  # fmt: skip
     return [f"{name}[{numbers}]" if numbers else name for name, numbers in shown.items()]
 
 
@@ -285,7 +282,7 @@ def _condition(condition: Condition) -> str:
     )
 
 
-# What a key comes to: where the time is known, and where it is not.
+# The next change of a key by its state: the texts for a known and for an unknown time.
 _NEXT = {
     "next": ("may sign", "may sign 15 min after every host has published it"),
     "active": ("may give way to the next key", "signs until a next key is made, by <code>issuer keys rotate</code>"),
@@ -294,22 +291,30 @@ _NEXT = {
 
 
 def _key(key: KeyView) -> str:
-    known, unknown = _NEXT.get(key.state, ("changes", "is as it is"))
+    known, unknown = _NEXT.get(key.state, ("changes", "unknown"))
     says = f"{known}, from {_time(key.moves_from)} on" if key.moves_from else f"{known} now"
     if key.moves_from is None:
         says = unknown
     cells = _cell("State", escape(key.state)) + _cell("Since", _time(key.since)) + _cell("Next", says)
-    return f'<th scope="row" role="rowheader"><code>{_said(key.kid)}</code></th>{cells}'
+    return _head(f"<code>{_said(key.kid)}</code>") + cells
 
 
 def _stand(stand: Stand) -> str:
     until = _time(stand.until) if stand.until else "it is mended"
     cells = _cell("Stands", _said(stand.says)) + _cell("Until", until)
-    return f'<th scope="row" role="rowheader">{_said(stand.name)}</th>{cells}'
+    return _head(_said(stand.name)) + cells
+
+
+def _head(markup: str) -> str:
+    return f'<th scope="row" role="rowheader">{markup}</th>'
+
+
+def _numbers(texts: Iterable[str]) -> str:
+    return "".join(f'<td class="number" role="cell">{text}</td>' for text in texts)
 
 
 def _cell(head: str, markup: str, kind: str = "") -> str:
-    """Write a cell that says, where it stands below its row's others, what it is."""
+    """Return a cell with a label, which shows when the cells of a row are stacked."""
     return f'<td role="cell" data-head="{head}"{f" class={kind}" if kind else ""}>{markup}</td>'
 
 
@@ -319,15 +324,11 @@ def _used(one: Used) -> str:
         f'<svg class="share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'
         f'<path class="bar" d="M0 0h{max(share, 1)}v4H0z"/></svg>'
     )
-    numbers = "".join(
-        f'<td class="number" role="cell">{text}</td>' for text in (f"{one.used:,}", f"{one.limit:,}", f"{share} %")
-    )
-    return f'<th scope="row" role="rowheader">{_said(one.name)}{drawn}</th>{numbers}'
+    return _head(_said(one.name) + drawn) + _numbers((f"{one.used:,}", f"{one.limit:,}", f"{share} %"))
 
 
 def _line(line: NumbersLine) -> str:
-    numbers = "".join(f'<td class="number" role="cell">{number:,}</td>' for number in line.numbers)
-    return f'<th scope="row" role="rowheader">{_said(line.name)}</th>{numbers}'
+    return _head(_said(line.name)) + _numbers(f"{number:,}" for number in line.numbers)
 
 
 def _lines(caption: str, heads: Sequence[str], lines: Sequence[NumbersLine], none: str) -> str:
@@ -343,19 +344,17 @@ def _lines(caption: str, heads: Sequence[str], lines: Sequence[NumbersLine], non
 def _rows(
     caption: str, heads: Sequence[str], rows: Sequence[str], none: str, numbers_from: int = 99, kind: str = "stacked"
 ) -> str:
-    """Write a table of at most so many rows; the last one says how many there are besides."""
+    """Return a table of at most MOST_ROWS rows. A further row has the number of the others."""
     if not rows:
         return f'<h3>{escape(caption)}</h3><p class="quiet">{escape(none)}</p>\n'
-    rest = f'<th scope="row" role="rowheader">{len(rows) - MOST_ROWS:,} others</th>' + '<td role="cell"></td>' * (
-        len(heads) - 1
-    )
+    rest = _head(f"{len(rows) - MOST_ROWS:,} others") + '<td role="cell"></td>' * (len(heads) - 1)
     shown = rows if len(rows) <= MOST_ROWS else [*rows[:MOST_ROWS], rest]
     return _table(caption, heads, shown, numbers_from, kind)
 
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from: int = 99, kind: str = "plain") -> str:
-    """Write a table. On a phone the cells of one that is not plain stand below each other, and a browser forgets their
-    roles: they are said."""
+    """Return a table. On a phone, the cells of a table that is not plain are stacked. A browser then drops the implicit
+    roles, so they are explicit."""
     head = "".join(
         f'<th scope="col" role="columnheader"{" class=number" if at >= numbers_from else ""}>{escape(name)}</th>'
         if name
@@ -370,24 +369,22 @@ def _table(caption: str, heads: Sequence[str], rows: Iterable[str], numbers_from
     )
 
 
-# -- what is drawn -----------------------------------------------------------------------------------------------------
+# -- charts ------------------------------------------------------------------------------------------------------------
 
 
 def _span(span: AnswerCounts) -> Iterable[str]:
-    """Draw each sort of answer by itself, so that no colour has to tell them apart, and give its numbers."""
+    """Yield a chart for each sort of answer, so colours need not distinguish them, and a table of the numbers."""
     turns = max((len(counts) for counts in span.counts.values()), default=0)
     yield f"<h3>The last {turns} {escape(span.turn)}s</h3>\n"
     for sort, name in _SORTS:
         yield _bars(name, span, span.counts.get(sort, [0] * turns))
     rows = (
-        f'<th scope="row" role="rowheader">{_time(span.begins + at * span.turn_s)}</th>'
-        + "".join(
-            f'<td class="number" role="cell">{span.counts.get(sort, [0] * turns)[at]:,}</td>' for sort, _ in _SORTS
-        )
+        _head(_time(span.begins + at * span.turn_s))
+        + _numbers(f"{span.counts.get(sort, [0] * turns)[at]:,}" for sort, _ in _SORTS)
         for at in reversed(range(turns))
         if any(counts[at] for counts in span.counts.values())
     )
-    numbers = _table(f"By the {span.turn}, newest first; one without an answer is left out",
+    numbers = _table(f"By {span.turn}, newest first, without those that have no answer",
                      (f"From ({span.turn})", *(name for _, name in _SORTS)), rows, numbers_from=1)  # fmt: skip
     yield f"<details><summary>The same as numbers</summary>{numbers}</details>\n"
 

@@ -1,8 +1,8 @@
-"""The pages under `/ui`, their frame and the files that they load. Made once; the same for everybody. Pure.
+"""The pages under `/ui`, their common markup and the files that they load. Every client gets the same bytes. Pure.
 
-Each page states its policy (CSP 3) in its markup, because a folder on another host sends no header of ours. Scripts and
-the style are under a digest of all of them: a cache may keep them for ever, and no page loads two versions at once. A
-document that must stand alone has the style in it, which its policy allows by its digest.
+Each page has its policy (CSP 3) in its markup, because a host of an exported folder does not send our headers. The path
+of scripts and the style contains a digest of them all. So a cache may keep them for ever, and a page never mixes two
+versions. A self-contained document contains the style, and its policy allows the style by its digest.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from importlib.resources.abc import Traversable
 from string import Template
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 _STYLE, TIMES = (files("issuer.page").joinpath(f"ui/{name}").read_text("utf-8") for name in ("style.css", "times.js"))
 STYLED = f"<style>{_STYLE}</style>\n"
 
 
 class PageLink(Struct, frozen=True):
-    """A page that others lead to: its path below the issuer's URL ("" for `/`), and its name."""
+    """A link to a page: its path below the issuer's URL ("" for `/`), and its name."""
 
     path: str
     name: str
 
 
 def digest_source(text: str) -> str:
-    """Return by what a policy allows this style or script, as it stands in a document (CSP 3, 2.3.1)."""
+    """Return the expression with which a policy allows this inline style or script (CSP 3, 2.3.1)."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
@@ -38,10 +39,10 @@ OWN_STYLE = digest_source(_STYLE)
 
 
 def policy_of(style: str, script: str = "", *more: str) -> str:
-    """Return a policy that allows this style, this script ("": none) and `more`, and nothing else."""
+    """Return a policy that allows only this style, this script ("": none) and `more`."""
     scripts = [f"script-src {script}"] if script else []
     allowed = ["default-src 'none'", f"style-src {style}", *scripts, *more]
-    # Whoever puts a page in a frame is forbidden by a header: in markup that counts for nothing.
+    # `frame-ancestors` is missing, because it has no effect in markup: a header has it.
     return "; ".join([*allowed, "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"])
 
 
@@ -63,7 +64,7 @@ $below</body></html>
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """A page: `title`, `about` and `policy` are text, everything else is markup."""
+    """The parts of a page's HTML. `title`, `about` and `policy` are text, all others are markup."""
 
     title: str
     policy: str
@@ -75,22 +76,20 @@ class Page(Struct, frozen=True, kw_only=True):
     attributes: str = ""
 
     def write(self) -> str:
-        """Return its HTML."""
-        texts = {name: escape(getattr(self, name)) for name in ("title", "policy")}
+        """Return the HTML."""
         about = f'<meta name="description" content="{escape(self.about)}">\n' if self.about else ""
-        markup = {name: getattr(self, name) for name in ("head", "body", "above", "below", "attributes")}
-        return _WHOLE.substitute(texts, about=about, **markup)
+        return _WHOLE.substitute(asdict(self), title=escape(self.title), policy=escape(self.policy), about=about)
 
 
 def write_alone(title: str, body: str, above: str) -> tuple[str, str]:
-    """Write a page without a script that loads nothing; return its policy, too, for a header."""
+    """Return the HTML of a page that has no script and loads nothing, and its policy for a header."""
     page = Page(title=title, policy=_ALONE, head=STYLED, above=above, body=body)
     return page.write(), _ALONE
 
 
 def links(places: Iterable[PageLink], root: str, here: str) -> str:
-    """Write the links above a page. `root` leads from it to the issuer's URL, for that may lie below a path of its
-    host; `here` is the path of the page itself."""
+    """Return the links above a page. `root` is the relative path to the issuer's URL, which may have a path itself;
+    `here` is the path of the page."""
     listed = "".join(
         f'<a href="{escape(root + place.path)}"{" aria-current=page" if place.path == here else ""}>'
         f"{escape(place.name)}</a>"
@@ -102,18 +101,19 @@ def links(places: Iterable[PageLink], root: str, here: str) -> str:
 _HERE = files("issuer.page")
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 FOREVER = "public, max-age=31536000, immutable"
-# A page is looked at anew each time: it names the version of what it loads.
+# A page names the version of the files that it loads, so browsers must always check for a new one.
 FRESH = "public, max-age=0, must-revalidate"
 HTML_TYPE = "text/html; charset=utf-8"
 _COMMON = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-# Who opened a page keeps no hold on it, by which to change its link under a person's hands, or to lead it elsewhere.
+# A page that opens one of these loses its reference to the window. Otherwise it could navigate the window elsewhere, or
+# change the fragment of the URL while a person reads the page.
 _APART = {"Cross-Origin-Opener-Policy": "same-origin"}
-# A worker has the policy of its own script: it may load modules of this origin, and reach nothing.
+# A web worker has the policy of its script's answer: it may load modules of this origin, and fetch nothing.
 _OF_STATIC = "default-src 'none'; script-src 'self'; frame-ancestors 'none'"
 
 
 class File(Struct, frozen=True):
-    """What is served at a path: its bytes, its type, how long a cache keeps it, and further headers."""
+    """The answer at a path: bytes, media type, Cache-Control and further headers."""
 
     body: bytes
     media_type: str
@@ -122,7 +122,7 @@ class File(Struct, frozen=True):
 
 
 class _Page(Struct, frozen=True):
-    """A page: its name under `/ui/` ("" for `/ui` itself), title, description, script, and where it may connect."""
+    """The definition of a page: its name under `/ui/` ("" for `/ui`), title, description, script and allowed hosts."""
 
     name: str
     title: str
@@ -133,7 +133,7 @@ class _Page(Struct, frozen=True):
 
     @property
     def policy(self) -> str:
-        """The policy of this page; `frame-ancestors` counts in a header alone."""
+        """The policy of this page, without `frame-ancestors`."""
         connect = [f"connect-src {self.connect}"] if self.connect else []
         rest = ["worker-src 'self'", "trusted-types checking"] if self.workers else ["trusted-types 'none'"]
         return policy_of("'self'", "'self'" if self.script else "", "img-src 'self'", *connect, *rest)
@@ -142,18 +142,18 @@ class _Page(Struct, frozen=True):
 _VERIFY = _Page(
     "verify",
     "Verify a result",
-    "You have a score, in a file with a token. Who ran what, on which commit, when, and who vouches for it? "
-    "All eleven checks, each with its evidence.",
+    "You have a score, in a file with a token. This page shows who ran what, on which commit and when, and the issuer "
+    "that vouches for it, by eleven checks with evidence.",
     "verifying.js",
-    # The keys of any issuer that the person names; plain http is for a machine of one's own.
+    # The person may name any issuer, and the page then fetches its keys. Plain http is only for this machine.
     "'self' https: http://127.0.0.1:* http://localhost:*",
     workers=True,
 )
 _LOG = _Page(
     "log",
     "The log",
-    "Every token is an entry of a public log before it is signed. How it grows, who watches it, and where a token is "
-    "in it.",
+    "Every token is an entry of a public log before it is signed. This page shows its growth, its witnesses, and the "
+    "place of a token.",
     "log.js",
     "'self'",
 )
@@ -163,7 +163,7 @@ _PAGES = (
     _Page(
         "refused",
         "Why was I refused?",
-        "Your job asked for a token and got an error. What the answer means, which rule it was, and what to do next.",
+        "Your job requested a token and got an error. This page explains the answer, the rule, and the next step.",
         "refused.js",
         "'self'",
     ),
@@ -176,7 +176,7 @@ def _pages(*, has_log: bool) -> tuple[_Page, ...]:
 
 
 def site(issuer_url: str, *, has_log: bool) -> dict[str, File]:
-    """Return what an issuer serves, by its path: `/ui`, the pages below, and `/ui/static/VERSION/...`."""
+    """Return the files of an issuer by path: `/ui`, the pages below it, and `/ui/static/VERSION/...`."""
     version, static = _static()
     made = {f"/ui/static/{version}/{name}": file for name, file in static.items()}
     shown, others = _pages(has_log=has_log), places(ui=True, has_log=has_log)
@@ -189,7 +189,7 @@ def site(issuer_url: str, *, has_log: bool) -> dict[str, File]:
     return made
 
 
-# What the page says of itself in its markup counts, but for these.
+# The headers for a page that has its policy in the markup. There these would have no effect.
 HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff", **_APART}
 _OF_OTHERS = {
     f"ui/{name}.js"
@@ -198,28 +198,25 @@ _OF_OTHERS = {
 
 
 def export() -> dict[str, bytes]:
-    """Return the verify page as a folder, by relative path: it names no issuer, and any host may serve it. The page is
-    the last: what it loads is there before it."""
+    """Return the verify page as a folder, by relative path. It names no issuer, and any host may serve it. `index.html`
+    is last, so the files that it loads exist before it does."""
     version, static = _static()
     made = {f"static/{version}/{name}": file.body for name, file in static.items() if name not in _OF_OTHERS}
     return {**made, "index.html": _markup(_VERIFY, f"static/{version}", "", "", "")}
 
 
 def _static() -> tuple[str, dict[str, File]]:
-    """Read scripts and style, with the digest of all of them."""
+    """Return a digest of all scripts and the style, and the files by name."""
     headers = {"Content-Security-Policy": _OF_STATIC, **_COMMON}
-    found = dict(sorted([*_files(_HERE / "ui", "ui"), *_files(_HERE / "verify", "verify")]))
-    digest = hashlib.sha256()
-    for name, body in found.items():
+    digest, static = hashlib.sha256(), dict[str, File]()
+    for name, body in sorted([*_files(_HERE / "ui", "ui"), *_files(_HERE / "verify", "verify")]):
         digest.update(b"%s\0%d\0%s" % (name.encode(), len(body), body))
-    files_by_name = {
-        name: File(body, _TYPES[name.rpartition(".")[2]], FOREVER, headers) for name, body in found.items()
-    }
-    return digest.hexdigest()[:16], files_by_name
+        static[name] = File(body, _TYPES[name.rpartition(".")[2]], FOREVER, headers)
+    return digest.hexdigest()[:16], static
 
 
 def _files(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield what a browser loads: tests, types and pages of documentation lie beside it."""
+    """Yield the files that a browser loads. Tests, types and documentation in the same folders are left out."""
     for each in folder.iterdir():
         if each.is_dir():
             yield from _files(each, f"{path}/{each.name}")
@@ -228,13 +225,13 @@ def _files(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def places(*, ui: bool, has_log: bool) -> tuple[PageLink, ...]:
-    """Return what the links above every page of an issuer lead to: only what it has."""
+    """Return the links above every page of an issuer: only to pages that it has."""
     shown = [PageLink(f"ui/{page.name}", page.title) for page in _pages(has_log=has_log) if page.name] if ui else []
     return (PageLink("", "Issuer"), *shown, PageLink("errors", "Error codes"))
 
 
 def cards(root: str, *, has_log: bool) -> str:
-    """Write for each page what it is for. `root` leads to the issuer's URL."""
+    """Return a list with the purpose of each page. `root` is the relative path to the issuer's URL."""
     listed = "".join(
         f'<li><h2><a href="{root}ui/{page.name}">{escape(page.title)}</a></h2>\n<p>{escape(page.about)}</p></li>\n'
         for page in _pages(has_log=has_log)
@@ -244,7 +241,7 @@ def cards(root: str, *, has_log: bool) -> str:
 
 
 def _markup(page: _Page, static: str, root: str, issuer: str, above: str, *, has_log: bool = False) -> bytes:
-    """Write a page. `root` leads from it to the issuer's URL."""
+    """Return the HTML of a page. `root` is the relative path to the issuer's URL."""
     script = f'<script type="module" src="{static}/ui/{page.script}"></script>\n' if page.script else ""
     body = (_HERE / "ui" / f"{page.name or 'index'}.html").read_text("utf-8")
     return (

@@ -1,6 +1,5 @@
-"""What a registered integration may have signed: the policy language, and the decision that it leads to. Pure.
+"""The policy language, and the decision about what a registered integration may have signed. Pure.
 
-Knows registrations and run claims, and says for each rule whether it passed (`decide`) and what of that its caller may
-see (`disclose`). Does not know where a policy file lies (`authoring`) or how an identity was verified (`identity`). The
-language is described in policies/REFERENCE.md.
+`decide` checks a request against each rule of a policy; `disclose` selects what the caller may see of these checks.
+`authoring` reads the files; `identity` verifies callers. policies/REFERENCE.md describes the language.
 """

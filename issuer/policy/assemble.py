@@ -1,7 +1,7 @@
-"""A set of policies, put together from the set before it and what has changed since. Pure.
+"""Assembly of a set of policies from the set before it and the change since. Pure.
 
-Every set is made here: one that was read from a folder (`authoring`), and the same one in a process that is told of the
-change alone. What a change does not touch is taken over as it is, so that one file of ten thousand costs one file.
+`authoring` assembles a set from the files that it has read; other processes assemble the same set from the change. The
+parts that a change does not touch are reused, so one changed file of ten thousand costs one file.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.identity.table import Provider
 from issuer.policy.compiled import BENCHMARKS, CompiledGrants, CompiledProvider
-from issuer.policy.interning import shared
 from issuer.policy.match import Key, PolicySet, key_of_identity
 from issuer.policy.model import Policy, RegisteredBenchmarks, RegisteredFile
 from issuer.policy.registration import Registration
 
-# May this identity stand beside those that are found under the same key? Asked in the order of the files.
+# Returns whether an identity is allowed beside the earlier ones with the same key. Called in the order of the files.
 Admits = Callable[[Registration, tuple[Registration, ...]], bool]
 
 
-class Basis(Struct, frozen=True):
-    """What all policies of a folder stand on: providers by id, and registered benchmarks with their files by path.
-
-    `canonical` are the RFC 8785 bytes of each provider.
+class PolicyBasis(Struct, frozen=True):
+    """The parts of a folder that all its policies use: providers by id, and registered benchmarks with their files by
+    path. `canonical` has the RFC 8785 bytes of each provider.
     """
 
     providers: Mapping[str, Provider]
@@ -38,17 +36,17 @@ class Basis(Struct, frozen=True):
     @classmethod
     def of(
         cls, providers: Mapping[str, Provider], benchmarks: RegisteredBenchmarks, files: Mapping[str, RegisteredFile]
-    ) -> Basis:
+    ) -> PolicyBasis:
         """Make the canonical form of the providers."""
         canonical = {name: jcs.canonical(msgspec.to_builtins(provider)) for name, provider in providers.items()}
         return cls(providers, benchmarks, files, canonical)
 
 
-class Entry(Struct, frozen=True):
-    """One integration's policy, without its tests: they have been run. `digests` is one for each provider id.
+class PolicyEntry(Struct, frozen=True):
+    """One integration's policy without its tests, which have passed. `digests` has one digest for each provider id.
 
-    `values` are what the digests are of, and `benchmarks` the registered files that these name, by their digests: all
-    that must be kept of a policy that decides (contract section 4). Once it is kept, both may be empty.
+    `values` has the bytes of each digest, and `benchmarks` the registered files that they name, by digest: all that
+    must be archived of a policy that decides (contract section 4). After that both may be empty.
     """
 
     policy: Policy
@@ -57,8 +55,8 @@ class Entry(Struct, frozen=True):
     benchmarks: Mapping[str, bytes] = {}
 
     @classmethod
-    def of(cls, policy: Policy, basis: Basis) -> Entry:
-        """Digest a policy with everything that decides beside it."""
+    def of(cls, policy: Policy, basis: PolicyBasis) -> PolicyEntry:
+        """Compute the digests of a policy together with everything else that decides."""
         text, named = jcs.canonical(msgspec.to_builtins(policy)), {each.provider for each in policy.identities}
         decisive = _decisive(basis, policy) if policy.grants.registered_only else {}
         registered = {name: file.digest for name, file in decisive.items()}
@@ -70,19 +68,19 @@ class Entry(Struct, frozen=True):
                 part,
                 text,
                 basis.canonical[name],
-            )  # canonical, as its parts are
+            )  # canonical, because its parts are
             digests[name] = jcs.digest_of_bytes(value)
             values[digests[name]] = value
         kept = {file.digest: file.raw for file in decisive.values()}
-        return cls(shared(msgspec.structs.replace(policy, tests=())), digests, values, kept)
+        return cls(msgspec.structs.replace(policy, tests=()), digests, values, kept)
 
-    def without_values(self) -> Entry:
-        """Return the same for a process in which nothing has to be kept any more."""
-        return Entry(self.policy, self.digests)
+    def without_values(self) -> PolicyEntry:
+        """Return the entry for a process that has nothing left to archive."""
+        return PolicyEntry(self.policy, self.digests)
 
 
-def _decisive(basis: Basis, policy: Policy) -> dict[str, RegisteredFile]:
-    """Return the registered files that can decide under these grants: those of benchmarks that the lists allow."""
+def _decisive(basis: PolicyBasis, policy: Policy) -> dict[str, RegisteredFile]:
+    """Return the registered files that can decide under these grants: the files of benchmarks that the lists allow."""
     granted, denied = policy.grants.benchmarks, policy.grants.deny.benchmarks
     return {
         name: file
@@ -92,16 +90,16 @@ def _decisive(basis: Basis, policy: Policy) -> dict[str, RegisteredFile]:
 
 
 class Change(Struct, frozen=True):
-    """What is different from the set before it: `entries` in the order of their files, and the integrations that are
-    `gone`. On another `basis` all entries are new, and nothing of the set before stays."""
+    """A change of a set: the new `entries` in the order of their files, and the integrations that are `gone`. If the
+    `basis` has changed, all entries are new and the set before is dropped."""
 
-    basis: Basis
-    entries: tuple[Entry, ...]
+    basis: PolicyBasis
+    entries: tuple[PolicyEntry, ...]
     gone: frozenset[str] = frozenset()
 
     @property
     def names(self) -> frozenset[str]:
-        """The integrations of which nothing is as it was."""
+        """The integrations that have changed or gone."""
         return self.gone.union(entry.policy.integration for entry in self.entries)
 
 
@@ -109,14 +107,14 @@ NOTHING = PolicySet({}, {}, {}, {}, "")
 
 
 def touched(before: PolicySet, change: Change) -> KeysView[Key]:
-    """Return under which keys other identities are found than before, in the order of the files."""
+    """Return the keys whose identities change, in the order of the files."""
     old = (before.policies[name] for name in sorted(change.names) if name in before.policies)
     policies = (*old, *(entry.policy for entry in change.entries))
     return dict.fromkeys(key for policy in policies for key in keys(policy, change.basis)).keys()
 
 
-def keys(policy: Policy, basis: Basis) -> Iterator[Key]:
-    """Yield under which key each identity of a policy is found; nothing for one of an unknown provider."""
+def keys(policy: Policy, basis: PolicyBasis) -> Iterator[Key]:
+    """Yield the key of each identity of a policy, except those of an unknown provider."""
     for identity in policy.identities:
         if provider := basis.providers.get(identity.provider):
             yield key_of_identity(identity, provider)
@@ -125,10 +123,8 @@ def keys(policy: Policy, basis: Basis) -> Iterator[Key]:
 def assemble(
     before: PolicySet, change: Change, admits: Admits = lambda _one, _others: True, digest: str = ""
 ) -> PolicySet:
-    """Return the set `before` with the change; an identity that is not admitted is left out. `digest` is the set's,
-    where that is known."""
-    entries = tuple(msgspec.structs.replace(entry, policy=shared(entry.policy)) for entry in change.entries)
-    change = msgspec.structs.replace(change, entries=entries)
+    """Return the set `before` with the change, without identities that `admits` refuses. `digest` is the digest of the
+    new set, if it is known."""
     basis, names = change.basis, change.names
     registrations = dict(before.registrations)
     old = [one for key in touched(before, change) for one in before.registrations.get(key, ())]
@@ -164,7 +160,7 @@ def assemble(
 
 
 def _buckets(before: PolicySet, change: Change) -> dict[Key, list[Registration]]:
-    """Return all identities under each key that is touched, in the order of the files."""
+    """Return all identities under each touched key, in the order of the files."""
     names = change.names
     buckets = {
         key: [one for one in before.registrations.get(key, ()) if one.policy.integration not in names]
@@ -175,11 +171,13 @@ def _buckets(before: PolicySet, change: Change) -> dict[Key, list[Registration]]
         for key, registration in _compiled(entry, rules, change.basis):
             buckets[key].append(registration)
     for bucket in buckets.values():
-        bucket.sort(key=lambda one: f"{one.policy.integration}.yaml")  # stable: a file's own keep their order
+        bucket.sort(key=lambda one: f"{one.policy.integration}.yaml")  # stable: keeps the order in each file
     return buckets
 
 
-def _compiled(entry: Entry, rules: Mapping[str, CompiledProvider], basis: Basis) -> Iterator[tuple[Key, Registration]]:
+def _compiled(
+    entry: PolicyEntry, rules: Mapping[str, CompiledProvider], basis: PolicyBasis
+) -> Iterator[tuple[Key, Registration]]:
     policy = entry.policy
     grants = CompiledGrants(policy.grants)
     for identity in policy.identities:
@@ -190,12 +188,12 @@ def _compiled(entry: Entry, rules: Mapping[str, CompiledProvider], basis: Basis)
 
 
 def _digests_of(names: Collection[str], before: PolicySet, change: Change) -> Iterator[str]:
-    """Yield the digests, in the set before it, of integrations of which nothing stays."""
+    """Yield the digests that integrations with these names have in the set before."""
     for key in touched(before, change):
         yield from (one.digest for one in before.registrations.get(key, ()) if one.policy.integration in names)
 
 
-def _digest(basis: Basis, digests: Collection[str]) -> str:
+def _digest(basis: PolicyBasis, digests: Collection[str]) -> str:
     whole: JSON = {
         "policies": sorted(digests),
         "providers": {name: jcs.digest_of_bytes(text) for name, text in basis.canonical.items()},

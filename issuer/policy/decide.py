@@ -1,7 +1,7 @@
-"""What a registered identity may have signed. Pure: no clock, no network, no Redis.
+"""The decision about a request, by every rule of the policy. Pure: no clock, no network, no Redis.
 
-Every rule is tried, in the order of policies/REFERENCE.md; the first that failed names the code. How much of a check
-its caller may see is decided in `issuer.policy.disclose`.
+Rules are checked in the order of policies/REFERENCE.md, and the first failed check names the code of the refusal.
+`issuer.policy.disclose` selects what the caller may see of the checks.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from issuer.identity.token import Caller
 from issuer.policy.check import Check, Rule, show_name
 from issuer.policy.compiled import BENCHMARKS, MODELS, TASKS, CompiledMetrics
 from issuer.policy.match import PolicySet, resolve
-from issuer.policy.model import Policy, RegisteredBenchmarks
+from issuer.policy.model import RegisteredBenchmarks
 from issuer.policy.registration import Registration, check_identity, warn_of_names
 from issuer.results.claims import Metric, RunClaims
 
-# A run's claims, behind the pointer to where they are in the request's body.
+# The pointer to a run's claims in the request body, and the claims.
 Run = tuple[str, RunClaims]
 
 
 class Grant(Struct, frozen=True):
-    """Yes: for `ttl_s` seconds, for the relying party `audience`. `warnings` are for the caller."""
+    """A permission to sign: for `ttl_s` seconds, for the relying party `audience`. `warnings` are for the caller."""
 
     ttl_s: int
     audience: str
@@ -35,24 +35,25 @@ class Grant(Struct, frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """No: `code` is that of the first check that failed."""
+    """A refusal; `code` is the code of the first failed check."""
 
     code: Code
     checks: tuple[Check, ...]
 
     @classmethod
     def of(cls, checks: Iterable[Check]) -> Denial | None:
-        """Deny where a check failed."""
-        made = tuple(checks)
-        return next((cls(check.code, made) for check in made if not check.passed), None)
+        """Return a denial if a check failed, else None."""
+        checks = tuple(checks)
+        return next((cls(check.code, checks) for check in checks if not check.passed), None)
 
 
 def check_caller(registration: Registration, caller: Caller, now: int) -> tuple[Check, ...]:
-    """Judge a caller whatever it asks for, at `now` (Unix seconds): its integration's mode, then its identity.
+    """Check the mode of a caller's integration, then the caller's identity, at `now` (Unix seconds).
 
-    A caller with the pins of an identity that fails here only resembles it, unless the integration is suspended.
+    A caller that fails here has the pins of the identity but only resembles it, unless the integration is suspended.
     """
-    return _check_mode(registration.policy), *check_identity(registration, caller, now)
+    mode = registration.policy.mode
+    return Check(_NOT_SUSPENDED, mode != "suspended", (mode,)), *check_identity(registration, caller, now)
 
 
 def decide(
@@ -66,8 +67,7 @@ def decide(
 ) -> Grant | Denial:
     """Judge a request of one registered identity against its policy at `now` (Unix seconds). Total and deterministic.
 
-    `integration` and `audience` are what the request names, "" where it names none. `runs` may be empty: then only the
-    identity is judged.
+    `integration` and `audience` are "" if the request names none. Without `runs`, only the identity is judged.
     """
     of_caller = check_caller(registration, caller, now)
     return decide_request(registration, caller, of_caller, runs, integration=integration, audience=audience)
@@ -82,7 +82,7 @@ def decide_request(
     integration: str = "",
     audience: str = "",
 ) -> Grant | Denial:
-    """Judge the rest of a request where `check_caller` has been asked before: `of_caller` is its answer."""
+    """Judge the rest of a request; `of_caller` is the result of `check_caller`."""
     policy, audiences = registration.policy, registration.policy.token.audiences
     mode, *of_identity = of_caller
     checks = [
@@ -93,7 +93,7 @@ def decide_request(
     ]
     for pointer, claims in runs:
         checks += check_run(registration, claims, pointer)
-    if policy.mode == "staged":  # last, so that it names the code only where everything else passed
+    if policy.mode == "staged":  # last: it names the code only if every other check passed
         checks.append(_STAGED)
     if denial := Denial.of(checks):
         return denial
@@ -102,16 +102,12 @@ def decide_request(
 
 
 _INTEGRATION = Rule(Code.INTEGRATION_UNKNOWN, "integration", "the request's integration is {}",
-                    "absent, or the one of this identity")  # fmt: skip
+                    "none, or the integration of this identity")  # fmt: skip
 _AUDIENCE = Rule(Code.POLICY_AUDIENCE, "token.audiences", "the request's audience is {}",
-                 "absent, or one of the integration's")  # fmt: skip
+                 "none, or one of the integration's audiences")  # fmt: skip
 _NOT_SUSPENDED = Rule(Code.INTEGRATION_SUSPENDED, "mode", "the integration is {}")
 _STAGED = Check(Rule(Code.INTEGRATION_STAGED, "mode", "the integration is staged"), False)
 _COMMAND = Rule(Code.POLICY_COMMAND, "grants.command", "the run's command is {}")
-
-
-def _check_mode(policy: Policy) -> Check:
-    return Check(_NOT_SUSPENDED, policy.mode != "suspended", (policy.mode,))
 
 
 def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> Check:
@@ -121,13 +117,13 @@ def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> 
 
 
 def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Check]:
-    """Judge one run by the grants, in the order of policies/REFERENCE.md. `at` is the pointer to its claims."""
+    """Check one run against the grants, in the order of policies/REFERENCE.md. `at` is the pointer to its claims."""
     compiled, grants, framework = registration.grants, registration.policy.grants, claims.framework
     deny = grants.deny
     checks = [*compiled.frameworks.check(framework.name, framework.version, f"{at}/framework")]
     if grants.command == "required":
         sent = framework.command is not UNSET
-        checks.append(Check(_COMMAND, sent, ("there" if sent else None,), f"{at}/framework/command"))
+        checks.append(Check(_COMMAND, sent, ("present" if sent else None,), f"{at}/framework/command"))
     checks += BENCHMARKS.check(grants.benchmarks, deny.benchmarks, claims.benchmark_repo, f"{at}/benchmark_repo")
     checks += MODELS.check(grants.models, deny.models, claims.model_repo, f"{at}/model_repo")
     checks += TASKS.check(grants.tasks, deny.tasks, claims.task_id, f"{at}/task_id")
@@ -137,7 +133,7 @@ def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Ch
     return checks
 
 
-# The first few refused metrics are enough to learn from.
+# A refusal shows at most this many refused metrics.
 _MAX_SHOWN = 16
 
 
@@ -145,15 +141,12 @@ def _check_metrics(granted: CompiledMetrics, metrics: tuple[Metric, ...], at: st
     refused = [index for index, metric in enumerate(metrics) if not granted.allows(metric.metric_id, metric.value)]
     if not refused:
         return [Check(granted.rule, True, (", ".join([metric.metric_id for metric in metrics]),), at)]
-    shown = [(index, _show_metric(granted, metrics[index])) for index in refused[:_MAX_SHOWN]]
-    return [Check(granted.rule, False, (metric,), f"{at}/{index}") for index, metric in shown]
-
-
-def _show_metric(granted: CompiledMetrics, metric: Metric) -> str:
-    """Show a metric, with its value only where a range was asked for it."""
-    if not granted.has_range(metric.metric_id):
-        return metric.metric_id
-    return f"{metric.metric_id} = {number_text(metric.value)}"
+    checks = []
+    for index in refused[:_MAX_SHOWN]:
+        name, value = metrics[index].metric_id, metrics[index].value
+        shown = f"{name} = {number_text(value)}" if granted.has_range(name) else name
+        checks.append(Check(granted.rule, False, (shown,), f"{at}/{index}"))
+    return checks
 
 
 _REGISTERED_AT = "grants.registered_only"
@@ -181,14 +174,12 @@ def _check_registered(benchmarks: RegisteredBenchmarks, claims: RunClaims, at: s
 
 # -- evaluate ----------------------------------------------------------------------------------------------------------
 
-# What policies say of a caller and its request: `resolve` and `decide` in one step. Pure.
-#
-# For those who have the whole request in their hands: policy tests and `issuer policy explain`. The service goes the
-# same way in two steps (`issuer.issuance`), because it reads no stranger's body.
+# `resolve` and `decide` in one step, for policy tests and `issuer policy explain`, which have the whole request. The
+# service takes two steps (`issuer.issuance`), because it does not read the body of an unregistered caller.
 
 
 class Evaluation(Struct, frozen=True):
-    """Who the caller is registered as, and what its policy decides."""
+    """The caller's registration, and the decision of its policy."""
 
     registration: Registration
     decision: Grant | Denial
@@ -197,6 +188,6 @@ class Evaluation(Struct, frozen=True):
 def evaluate(
     policies: PolicySet, caller: Caller, runs: Iterable[Run], now: int, *, integration: str = "", audience: str = ""
 ) -> Evaluation:
-    """Evaluate a request at `now` (Unix seconds), as `resolve` and `decide` say. Raises Refused for a stranger."""
+    """Resolve the caller and judge its request at `now` (Unix seconds). Raises Refused for an unregistered caller."""
     registration = resolve(policies, caller)
     return Evaluation(registration, decide(registration, caller, runs, now, integration=integration, audience=audience))

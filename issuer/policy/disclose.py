@@ -1,8 +1,8 @@
-"""The disclosure ladder of contract section 5: what of a judgement its caller may see. Pure.
+"""The disclosure ladder of contract section 5: the parts of the checks that a caller may see. Pure.
 
-A registered caller sees every check with its own value and the rule's place in the policy; the expected value only of
-what the policy's `disclose` names. An unregistered caller sees its own public claims, whether the integration exists or
-not.
+A registered caller sees every check with its own value and the rule's place in the policy. It sees the expected value
+only of the rules that the policy's `disclose` lists. An unregistered caller sees its own public claims, whether the
+integration exists or not.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from issuer.token.wire import Denied, ShownCheck
 
 
 def disclose(checks: Iterable[Check], policy: Policy) -> tuple[ShownCheck, ...]:
-    """Return the checks as a caller of this policy's integration may see them."""
-    return tuple(_show(check, check.topic is None or check.topic in policy.disclose) for check in checks)
+    """Return the checks as a caller of the policy's integration may see them."""
+    return tuple(_show(check, check.of.topic is None or check.of.topic in policy.disclose) for check in checks)
 
 
 def disclose_all(checks: Iterable[Check]) -> tuple[ShownCheck, ...]:
-    """Return the checks with nothing hidden: for the operator alone."""
+    """Return the checks with nothing hidden, for the operator alone."""
     return tuple(_show(check, True) for check in checks)
 
 
@@ -40,7 +40,7 @@ def _show(check: Check, with_expected: bool) -> ShownCheck:
 
 
 def refusal_for(checks: tuple[Check, ...], policy: Policy) -> Denied:
-    """Make the refusal for checks of which at least one failed; the first that did names the code."""
+    """Return the refusal for checks, at least one of which failed. The first failed check names the code."""
     shown = disclose(checks, policy)
     faults = tuple(_fault_of(check.code, one) for check, one in zip(checks, shown, strict=True) if not check.passed)
     return Denied(faults[0].code, faults[0].detail, faults, checks=shown)
@@ -52,9 +52,9 @@ def _fault_of(code: Code, check: ShownCheck) -> Fault:
 
 
 def refusal_for_stranger(caller: Caller) -> Refused:
-    """Make the refusal for an unregistered caller: its own public claims, and nothing of any policy."""
+    """Return the refusal for an unregistered caller: it shows only the caller's public claims."""
     rules = caller.provider.rules
     own = caller.short_claims((*rules.pins, *rules.names))
-    claims = ", ".join(f"{name}={value}" for name, value in own.items()) or "none of the ids that are matched"
+    claims = ", ".join(f"{name}={value}" for name, value in own.items()) or "none of the ids that policies pin"
     detail = f"{Code.INTEGRATION_UNKNOWN.meaning.title} The token says: {claims}."
     return Refused(Code.INTEGRATION_UNKNOWN, detail, (Fault(Code.INTEGRATION_UNKNOWN, "", detail),))

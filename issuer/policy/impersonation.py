@@ -1,6 +1,7 @@
-"""Whose readable name a caller has that is nobody registered. Pure.
+"""Detection of callers that use a registered readable name with other ids. Pure.
 
-Names decide nothing: who gives one up may see another take it. The operator is told of that, the caller is not.
+Names decide nothing, because another owner can take a name that was given up. The operator learns of such a caller; the
+caller does not.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from msgspec import Struct
 from issuer.formats.strict_json import JSON
 from issuer.identity.table import Provider
 from issuer.identity.token import Caller
+from issuer.policy.model import is_met
 from issuer.policy.registration import Registration
-from issuer.policy.requirement import is_met
 
-# A provider's id, the claim that holds the name, and the name as it is compared.
+# A provider's id, the claim of the name, and the name in the form that is compared.
 _Named: TypeAlias = tuple[str, str, str]
 _Part: TypeAlias = Mapping[_Named, tuple[Registration, ...]]
-# A change of one policy in ten thousand copies the parts that its names are in, some hundred entries, and no more.
+# A change of one policy in ten thousand copies only the parts with its names, which have some hundred entries.
 _PARTS = 256
 
 
 class NameIndex(Struct, frozen=True):
-    """The registered identities of a folder by the first of their names, in the order of their profile; of one name in
-    the order of their ids."""
+    """The registered identities of a folder, by the first of their names in the order of the profile's claims.
+    Identities with the same name are sorted by integration and id."""
 
     parts: tuple[_Part, ...] = ({},) * _PARTS
 
     def find(self, caller: Caller) -> tuple[Registration, ...]:
-        """Return the registrations that have all their names in common with a caller, and not all their pins."""
+        """Return the registrations that share all their names with a caller, but not all their pins."""
         found: list[Registration] = []
         for claim in caller.provider.rules.names:
             key = _key(caller.provider, claim, caller.claims.get(claim))
@@ -39,12 +40,9 @@ class NameIndex(Struct, frozen=True):
         return tuple(one for one in found if _has_its_names(caller, one) and not _has_its_pins(caller, one))
 
     def replaced(self, old: Collection[Registration], new: Iterable[Registration]) -> NameIndex:
-        """Return the index without the `old` registrations, which are in it, and with the `new` ones; one may be
-        both."""
-        gone, added = {id(one) for one in old}, dict[_Named, list[Registration]]()
-        for one in old:
-            if key := _first(one):
-                added.setdefault(key, [])
+        """Return the index without the registrations `old`, which are in it, and with `new`. One may be in both."""
+        removed = {id(one) for one in old}
+        added: dict[_Named, list[Registration]] = {key: [] for one in old if (key := _first(one))}
         for one in new:
             if key := _first(one):
                 added.setdefault(key, []).append(one)
@@ -52,18 +50,14 @@ class NameIndex(Struct, frozen=True):
         for key, ones in added.items():
             number = hash(key) % _PARTS
             part = changed.get(number) or changed.setdefault(number, dict(self.parts[number]))
-            kept = (one for one in part.pop(key, ()) if id(one) not in gone)
-            if bucket := sorted((*kept, *ones), key=_place):
+            kept = (one for one in part.pop(key, ()) if id(one) not in removed)
+            if bucket := sorted((*kept, *ones), key=lambda one: (one.policy.integration, one.identity.id)):
                 part[key] = tuple(bucket)
         return NameIndex(tuple(changed.get(number, part) for number, part in enumerate(self.parts)))
 
 
-def _place(registration: Registration) -> tuple[str, str]:
-    return registration.policy.integration, registration.identity.id
-
-
 def first_name(registration: Registration) -> str:
-    """Return the claim of the name by which an identity is found; "" where it has none that its profile knows."""
+    """Return the claim whose name indexes an identity; "" if the profile knows none of the identity's names."""
     names = registration.identity.names
     return next((claim for claim in registration.provider.rules.names if claim in names), "")
 
@@ -79,16 +73,19 @@ def _key(provider: Provider, claim: str, name: JSON) -> _Named | None:
 
 def _compared(provider: Provider, name: str) -> str:
     lower = name.lower() if provider.rules.names_any_case else name
-    return name if lower == name else lower  # one object where the policy's own will do
+    return name if lower == name else lower  # reuse the policy's own text if it is lowercase
 
 
 def _has_its_names(caller: Caller, registration: Registration) -> bool:
-    """Say whether each registered name is the caller's, where names are one's own: the claims within which they are, if
-    they are required, are met."""
+    """Return whether a caller has each registered name.
+
+    Some names are unique only within the values of other claims (`names_within`). If the identity requires such a
+    claim, the caller must meet the requirement.
+    """
     identity, rules = registration.identity, registration.provider.rules
     same = (
-        isinstance(held := caller.claims.get(claim), str)
-        and _compared(caller.provider, held) == _compared(caller.provider, name)
+        isinstance(actual := caller.claims.get(claim), str)
+        and _compared(caller.provider, actual) == _compared(caller.provider, name)
         for claim, name in identity.names.items()
     )
     places = rules.names_within & identity.require.keys()

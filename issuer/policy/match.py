@@ -1,4 +1,4 @@
-"""Which registered identity a caller is. Pure."""
+"""The look-up of a caller's registered identity. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from issuer.identity.table import Provider
 from issuer.identity.token import Caller
 from issuer.policy.disclose import refusal_for_stranger
 from issuer.policy.impersonation import NameIndex
-from issuer.policy.model import Identity, Policy
+from issuer.policy.model import Identity, Policy, exact_values, is_met
 from issuer.policy.registration import Registration
-from issuer.policy.requirement import exact_values, is_met
 
-# By which identities are found: a provider's id, and the value of its profile's first pin, which is never empty.
+# The index of identities: a provider's id, and the value of its profile's first pin, which is never empty.
 Key = tuple[str, str]
 
 
 class PolicySet(Struct, frozen=True):
     """A directory of policies, indexed for one look-up per request.
 
-    `providers` by issuer string, `registrations` by `Key`, and by their names in `named`. `digests` holds each policy
-    value under its digest, for the operator, and `benchmarks` each registered `eval.yaml` that such a value
-    names, under its own; `digest` is over the whole directory.
+    `providers` are by issuer, `registrations` by `Key`, and `named` has them by readable name. `digests` has each
+    policy value by its digest, for the operator, and `benchmarks` each registered `eval.yaml` that these values name,
+    by its digest. `digest` covers the whole directory.
     """
 
     providers: Mapping[str, Provider]
@@ -39,12 +38,11 @@ class PolicySet(Struct, frozen=True):
 
 
 def resolve(policies: PolicySet, caller: Caller) -> Registration:
-    """Find the one registered identity that this caller is, or is nearest to. Raises Refused.
+    """Return the registered identity that a caller is, or the nearest one. Raises Refused.
 
-    By pins first; where several identities share them, by their requirements. A caller that meets the requirements of
-    none is still known by its pins: where all of them belong to one integration, it counts as the nearest, so that
-    `decide` can say what failed. Otherwise the refusal shows the caller its own public claims and nothing of any policy
-    (the disclosure ladder of contract section 5).
+    The pins decide. If several identities share the caller's pins, their requirements decide among them. If the caller
+    meets the requirements of none, and all belong to one integration, return the nearest: then `decide` can say what
+    failed. Otherwise the refusal shows only the caller's own public claims (contract section 5).
     """
     bucket = policies.registrations.get(key_of_caller(caller), ())
     pinned = [registration for registration in bucket if pins_match(registration.identity, caller.claims)]
@@ -61,27 +59,27 @@ def resolve(policies: PolicySet, caller: Caller) -> Registration:
 
 
 def key_of_caller(caller: Caller) -> Key:
-    """Return the key of the identities that may match a caller. No identity has the key of a pin that is not text."""
+    """Return the key of identities that may match a caller. No identity has the key if the first pin is not text."""
     pin = caller.claims.get(caller.provider.rules.pins[0])
     return caller.provider.id, pin if isinstance(pin, str) else ""
 
 
 def key_of_identity(identity: Identity, provider: Provider) -> Key:
-    """Return under which key an identity of this provider is found."""
+    """Return the key of an identity of this provider."""
     return provider.id, identity.pins[provider.rules.pins[0]]
 
 
-# Loops where `all` would do, which is slower: these run for every identity that shares a pin, in every request.
+# Loops, because `all` is slower: these run for every identity that shares a pin, in every request.
 def pins_match(identity: Identity, claims: Mapping[str, JSON]) -> bool:
-    """Say whether every pinned claim is present and equal."""
+    """Return whether every pinned claim is present and equal."""
     for name, value in identity.pins.items():  # noqa: SIM110
-        if claims.get(name) != value:  # pins are text, which nothing but text equals
+        if claims.get(name) != value:  # pins are text, so only equal text passes
             return False
     return True
 
 
 def requirements_met(identity: Identity, claims: Mapping[str, JSON]) -> bool:
-    """Say whether every requirement is met."""
+    """Return whether every requirement is met."""
     for name, rule in identity.require.items():  # noqa: SIM110
         if not is_met(claims, name, rule):
             return False
@@ -93,16 +91,16 @@ def _count_unmet(identity: Identity, claims: Mapping[str, JSON]) -> int:
 
 
 def are_disjoint(one: Identity, other: Identity) -> bool:
-    """Say whether no token can match both: for some claim both name exact values, and share none.
+    """Return whether no token can match both identities: for some claim both have exact values, and share none.
 
-    The absence of a claim counts as an exact value. Patterns are never compared with each other.
+    The absence of a claim counts as an exact value. Patterns are not compared.
     """
     first, second = _exact_values(one), _exact_values(other)
     return any(first[name].isdisjoint(second[name]) for name in first.keys() & second.keys())
 
 
 def _exact_values(identity: Identity) -> dict[str, frozenset[tuple[type, object]]]:
-    """Return, for each claim with exact values, the values that it may have; pins and requirements alike."""
+    """Return the exact values of each claim that has some, in pins or requirements."""
     allowed = {name: (value,) for name, value in identity.pins.items()}
     named = {name: exact_values(rule) for name, rule in identity.require.items()}
     return {name: frozenset((type(v), v) for v in values) for name, values in {**named, **allowed}.items() if values}

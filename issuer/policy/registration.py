@@ -1,4 +1,4 @@
-"""One registered identity with everything that judges it, built when the policies are loaded. Pure."""
+"""A registered identity with its compiled rules, and the checks of its callers. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.formats.display import show_value
-from issuer.formats.strict_json import JSON
 from issuer.identity.profiles import Foreign
 from issuer.identity.table import Provider
 from issuer.identity.token import Caller, ClaimNames
 from issuer.policy.check import Check, Rule
-from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider, compile_identity
-from issuer.policy.interning import once
-from issuer.policy.model import Identity, Policy, RegisteredBenchmarks
-from issuer.policy.requirement import exact_values
+from issuer.policy.compiled import CompiledGrants, CompiledIdentity, CompiledProvider, compile_identity, intern
+from issuer.policy.model import Identity, Policy, RegisteredBenchmarks, exact_values
 
 
 class Registration(Struct, frozen=True):
-    """A registered identity, its rules compiled; `digest` binds policy, provider and the registered
-    benchmarks that decide (contract section 4).
+    """A registered identity with its rules, compiled when policies are loaded.
 
-    `claim_names` are the claims that are read and audited of its callers.
+    `digest` binds the policy, the provider and the registered benchmarks that decide (contract section 4).
+    `claim_names` are the claims of its callers that are read and audited.
     """
 
     policy: Policy
@@ -42,7 +39,7 @@ class Registration(Struct, frozen=True):
         cls, policy: Policy, identity: Identity, provider_rules: CompiledProvider, grants: CompiledGrants, digest: str,
         benchmarks: RegisteredBenchmarks,
     ) -> Registration:  # fmt: skip
-        """Compile one identity. Provider rules and grants are compiled already: other identities share them."""
+        """Compile one identity. The provider rules and grants are compiled already: other identities share them."""
         provider, names = provider_rules.provider, (*identity.pins, *identity.require)
         return cls(
             policy=policy,
@@ -53,22 +50,24 @@ class Registration(Struct, frozen=True):
             provider_rules=provider_rules,
             identity_rules=compile_identity(identity),
             grants=grants,
-            claim_names=once(lambda: ClaimNames.of(provider.rules, names), "claims", provider.profile, names),
+            claim_names=intern(lambda: ClaimNames.of(provider.rules, names), "claims", provider.profile, names),
         )
 
 
-# -- check identity ----------------------------------------------------------------------------------------------------
-
-# The rules of one registered identity for its callers: expiry, event, requirements, names. Pure.
+# -- checks of a caller's identity -------------------------------------------------------------------------------------
 
 
 def check_identity(registration: Registration, caller: Caller, now: int) -> Iterator[Check]:
-    """Judge the caller by its registration at `now` (Unix seconds), in the order of policies/REFERENCE.md."""
+    """Yield the checks of a caller's identity at `now` (Unix seconds), in the order of policies/REFERENCE.md."""
     identity, rules, claims = registration.identity, caller.provider.rules, caller.claims
     if identity.expires is not UNSET:
-        yield _check_expiry(registration, now)
+        today = datetime.fromtimestamp(now, UTC).date().isoformat()
+        yield Check(registration.identity_rules.expiry, not has_expired(identity, now), (today,))
     if rules.event_claim is not None and rules.event_claim not in identity.require:
-        yield _check_event(registration.provider_rules, claims.get(rules.event_claim))
+        # The provider's list. A policy that requires the event claim replaces it.
+        event = claims.get(rules.event_claim)
+        passed = isinstance(event, str) and event in registration.provider.events
+        yield Check(registration.provider_rules.event, passed, (event,))
     if registration.provider_rules.scope is not None:
         yield registration.provider_rules.scope.check(claims)
     for demand in registration.provider_rules.demands:
@@ -81,40 +80,29 @@ def check_identity(registration: Registration, caller: Caller, now: int) -> Iter
 
 
 def warn_of_names(registration: Registration, caller: Caller) -> Iterator[str]:
-    """Yield a warning for each readable name that differs from the registered one: ids decide."""
+    """Yield a warning for each readable name that differs from the registered one. Only ids decide."""
     for name, expected in registration.identity.names.items():
-        if caller.claims.get(name) != expected:  # text, which nothing but text equals
+        if caller.claims.get(name) != expected:  # registered names are text, so only equal text passes
             actual = show_value(caller.claims.get(name))
             # The caller reads this: no expected value without disclosure (contract section 5).
             registered = (
                 f"registered as {expected}" if "identity" in registration.policy.disclose else "not as registered"
             )
-            yield f"the identity token's {name} is {actual}, {registered}: ids decide; tell the operator"
-
-
-def _check_expiry(registration: Registration, now: int) -> Check:
-    """Compare dates of UTC."""
-    today = datetime.fromtimestamp(now, UTC).date().isoformat()
-    return Check(registration.identity_rules.expiry, not has_expired(registration.identity, now), (today,))
+            yield f"the identity token's {name} is {actual}, {registered}: only ids decide; tell the operator"
 
 
 def has_expired(identity: Identity, now: int) -> bool:
-    """Say whether the registration has expired: it has from 00:00 UTC of its date on."""
+    """Return whether a registration has expired: it ends at 00:00 UTC of its `expires` date."""
     if identity.expires is UNSET:
         return False
     return now >= datetime.fromisoformat(identity.expires).replace(tzinfo=UTC).timestamp()
 
 
-def _check_event(rules: CompiledProvider, event: JSON) -> Check:
-    """Judge what started the job, by the provider's list: a policy that names events does so by a requirement."""
-    return Check(rules.event, isinstance(event, str) and event in rules.provider.events, (event,))
-
-
 def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:
-    """Judge code that the job borrows from another repository: the policy must name its commit.
+    """Check a workflow that a job takes from another repository: the policy must name its commit.
 
-    Both names in the token are GitHub's, of the same moment. So the check also works where the policy's `names` are
-    out of date, and where the policy does not mention the borrowed code.
+    Both claims are GitHub's, from the same moment. So the check also works if the policy's `names` are out of date, or
+    if the policy does not mention such workflows.
     """
     code, home = caller.claims[rules.claims[0]], caller.claims.get(rules.home)
     at_home = isinstance(code, str) and isinstance(home, str) and code.startswith(f"{home}/")
@@ -127,6 +115,6 @@ def _check_foreign(rules: Foreign, identity: Identity, caller: Caller) -> Check:
 
 
 def names_commit(identity: Identity, claim: str) -> bool:
-    """Say whether the identity demands exact values, and so commits, of a claim."""
+    """Return whether the identity requires exact values of a claim that has a commit."""
     values = exact_values(identity.require[claim]) if claim in identity.require else ()
     return claim in identity.pins or any(isinstance(value, str) for value in values)

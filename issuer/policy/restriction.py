@@ -1,8 +1,8 @@
-"""What still counts of a folder of policies that does not load: only what takes something away. Pure.
+"""Restriction of the active policies by a folder that does not load: it can only withdraw permissions. Pure.
 
-An integration that is suspended, an identity that is taken out, an earlier end of a registration and a file that is
-gone must not wait until some other file is right. Nothing else of such a folder counts: what an active policy does not
-grant, no narrowed one does. A narrowed registration keeps the digest of the policy that grants.
+An operator who suspends an integration, removes an identity or a file, or shortens a registration must not wait until
+another file is mended. Everything else in such a folder is ignored. A narrowed registration keeps the digest of the
+active policy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _STRICTER = ("active", "staged", "suspended")
 
 
 def narrow(active: PolicySet, found: Mapping[str, Policy | None]) -> PolicySet:
-    """Return the active policies without what the files that are `found` take away; the same set where that is nothing.
+    """Return the active policies without the permissions that the files `found` withdraw; the same set if none are.
 
-    `found` has each integration with a file: its policy where that fits its type, None where it does not, and then
-    nothing of it counts. An integration without a file is taken away.
+    `found` has each integration that has a file: its policy, or None if the file is invalid, which withdraws
+    nothing. An integration without a file is withdrawn.
     """
     registrations = {
         key: tuple(kept)
@@ -40,7 +40,7 @@ def narrow(active: PolicySet, found: Mapping[str, Policy | None]) -> PolicySet:
 
 
 def narrowed_names(whole: PolicySet, narrowed: PolicySet) -> list[str]:
-    """Return the integrations from which something was taken away."""
+    """Return the integrations that lost a registration or a part of it."""
     if narrowed is whole:
         return []
     kept = {id(one) for bucket in narrowed.registrations.values() for one in bucket}
@@ -49,7 +49,7 @@ def narrowed_names(whole: PolicySet, narrowed: PolicySet) -> list[str]:
 
 
 def _narrowed(registration: Registration, found: Mapping[str, Policy | None]) -> Iterator[Registration]:
-    """Yield the registration with what was taken away, or nothing."""
+    """Yield the registration, narrowed if need be, unless it was withdrawn."""
     old, name = registration.identity, registration.policy.integration
     if name not in found:
         return
@@ -75,10 +75,10 @@ def _narrowed(registration: Registration, found: Mapping[str, Policy | None]) ->
 
 
 def _is_same(one: Identity, other: Identity) -> bool:
-    """Say whether two entries are about the same callers: with another pin it is another identity."""
+    """Return whether two entries are about the same callers. With other pins it is another identity."""
     return (one.id, one.provider, one.pins) == (other.id, other.provider, other.pins)
 
 
 def _earlier(one: str | UnsetType, other: str | UnsetType) -> str | UnsetType:
-    """Return the earlier of two ISO dates; none is never."""
+    """Return the earlier of two ISO dates; UNSET is never."""
     return min((day for day in (one, other) if day is not UNSET), default=UNSET)

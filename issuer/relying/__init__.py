@@ -1,1 +1,1 @@
-"""Relying parties' side: trust files, what they name, verified files and folders of them (README.md)."""
+"""A relying party's effects: trust files and their sources, and the verification of files and folders (README.md)."""

@@ -1,7 +1,6 @@
-"""Badges as pictures and as data: an SVG of one's own, and the JSON of shields.io's endpoint badge. Pure.
+"""Badges as images and as data: an SVG, and the JSON of shields.io's endpoint badge. Pure.
 
-Both say in words what stands behind an entry: those of the Hub's badges that it has earned, and its tier. A picture
-proves nothing: who wants to know verifies the file.
+Both name the Hub's badges that an entry has earned, and its tier. An image proves nothing; to be sure, verify the file.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ COLOURS: dict[Tier, str] = {
 }  # fmt: skip
 _LABEL_COLOUR = "#3c3c3c"
 _MOST = 60  # characters of a label
-_CHARACTER, _PADDING, _HEIGHT = 7, 8, 20  # pixels; the text is fitted into what this makes of it
+_CHARACTER, _PADDING, _HEIGHT = 7, 8, 20  # pixels; the text is stretched to this width
 
 
 def label_of(report: Report) -> str:
-    """Return what the badge is of: the benchmark, and the task where it is not of the same name."""
+    """Return the badge's label: the benchmark, and the task if it has another name."""
     said = report.said.dataset
     benchmark = said.id.rpartition("/")[2]
     task = said.task_id or ""
@@ -34,7 +33,7 @@ def label_of(report: Report) -> str:
 
 
 def message_of(report: Report) -> str:
-    """Return what stands behind the entry: the badges that it has earned, and the tier where that says more."""
+    """Return the badges that the entry has earned, and the tier if that says more."""
     earned = [] if report.badges is None else [name for name, badge in asdict(report.badges).items() if badge == "yes"]
     said = ", ".join(earned)
     if report.tier in earned:
@@ -51,7 +50,7 @@ def shields(report: Report) -> dict[str, Any]:
 
 
 def svg(report: Report) -> str:
-    """Draw the badge: a picture whose text a screen reader says, too."""
+    """Draw the badge as SVG with a label for screen readers."""
     label, message = label_of(report), message_of(report)
     left, right = _width(label), _width(message)
     said = f"{label}: {message}"

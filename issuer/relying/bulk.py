@@ -1,8 +1,8 @@
-"""Many result files at once, on all cores: `DIR/OWNER/NAME/.eval_results/*.yaml` in the order of their names.
+"""Verification of many result files on all cores: `DIR/OWNER/NAME/.eval_results/*.yaml` in the order of their names.
 
-The parent walks the folder, hands out chunks of files, and keeps what concerns all of them: their order, the counts
-and the replay index, which alone grows with their number. The workers verify, and render what they found. Below DIR no
-symbolic link is followed and only plain files are opened, because repositories are other parties'.
+The parent walks the folder and hands out chunks of files. It keeps what concerns all of them: the order, the counts and
+the replay index, the only part that grows with their number. The workers verify files and render reports. Below DIR
+only plain files are opened and no link is followed, because strangers write the repositories.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from issuer.errors import InputError, Place, SetupError
 from issuer.formats import strict_yaml
 from issuer.io import files
 from issuer.io.files import A_LINK
-from issuer.relying.verifier import FOLDER, JudgedFile, Verifier, Writer
+from issuer.relying.verifier import FOLDER, FileVerifier, JudgedFile, Writer
 from issuer.relying.workers import WorkerPool, cores
 from issuer.verify import fail_shared_jti
 from issuer.verify.report import KEY_BYTES, ReplayIndex, Report, replay_key, token_key
-from issuer.verify.summary import Summary, Tally, tally
+from issuer.verify.summary import Summary, SummaryKey, tally
 from issuer.verify.tiers import ranked, with_reproductions
 
 
 class ResultFile(Struct, frozen=True, array_like=True):
-    """A result file, or the reason (`fault`) why it cannot be read. `fraction` is how much of the walk is done."""
+    """A result file, or the reason (`fault`) why it cannot be read. `fraction` is the finished part of the walk."""
 
     fraction: float
     file: str
@@ -45,7 +45,7 @@ class ResultFile(Struct, frozen=True, array_like=True):
 
 
 def walk(root: Path) -> Iterator[ResultFile]:
-    """Find the result files below `root`. Holds the names of one folder at a time, and opens no file."""
+    """Yield the result files below `root`. Holds the names of one folder at a time, and opens no file."""
     owners = yield from _walk_folders(str(root), "", 0.0)
     for number, owner in enumerate(owners):
         done, share = number / len(owners), 1 / len(owners)
@@ -55,7 +55,7 @@ def walk(root: Path) -> Iterator[ResultFile]:
 
 
 def _walk_folders(folder: str, repo: str, fraction: float) -> Generator[ResultFile, None, list[str]]:
-    """Yield what cannot be read in a folder; return the names of the folders in it."""
+    """Yield faults in a folder; return the names of the folders in it."""
     names = []
     try:
         with os.scandir(folder) as entries:
@@ -98,7 +98,7 @@ def _walk_files(folder: str, repo: str, fraction: float) -> Iterator[ResultFile]
 def _size_of(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_size
-    except OSError:  # it has just gone: its reader will say so
+    except OSError:  # it was just deleted: reading it will report that
         return 0
 
 
@@ -108,7 +108,7 @@ def _make_fault(fraction: float, path: str, repo: str, reason: str) -> ResultFil
 
 
 def _is_text(path: str) -> bool:
-    """Say whether a name is text: bytes that are not UTF-8 become surrogates, which a report cannot contain."""
+    """Say whether a name is UTF-8: other bytes become surrogates, which a report cannot contain."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -117,13 +117,13 @@ def _is_text(path: str) -> bool:
 
 
 CHUNK_FILES = 64
-CHUNK_BYTES = 512 * 1024  # of files; what a chunk's reports take is a few times that
+CHUNK_BYTES = 512 * 1024  # of files; their reports take a few times that
 
 
 class Listener(Struct, frozen=True):
-    """Follows the work. `out` gets what a Writer renders, in the order of the names; `rows` its rows, and `corrected`
-    those that take the place of a row before; `tick`, the fraction that is done. Once `stopped` is true, no further
-    chunk is begun."""
+    """Callbacks of a run. `out` gets what a Writer renders, in the order of the names; `rows` gets its rows, and
+    `corrected` rows that replace earlier ones; `tick` gets the finished fraction. No new chunk is begun once `stopped`
+    is true."""
 
     out: Callable[[str], object]
     tick: Callable[[float, Summary], object] = lambda _fraction, _summary: None
@@ -133,26 +133,26 @@ class Listener(Struct, frozen=True):
 
 
 class Pool(Protocol):
-    """Workers: each judges whole messages, by `judge_message`."""
+    """Workers that judge whole messages, by `judge_message`."""
 
     def map(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield each message with its answer, in order; None where nobody could judge it."""
+        """Yield each message with its answer, in order; None if no worker could judge it."""
 
 
-# Starts the workers, and gives them what they judge by.
-Engine = Callable[[Verifier, Writer], AbstractContextManager[Pool]]
+# Starts the workers for a verifier and a writer.
+Engine = Callable[[FileVerifier, Writer], AbstractContextManager[Pool]]
 
 
 def processes(jobs: int = 0) -> Engine:
-    """Return the engine of this machine: so many processes (0: one for each core that this one may use)."""
+    """Return the engine of this machine with `jobs` processes (0: one for each core that this process may use)."""
     return lambda verifier, writer: WorkerPool(jobs or cores(), partial(judge_message, verifier, writer))
 
 
 def judge_folder(
-    root: Path, verifier: Verifier, writer: Writer, listener: Listener, *, engine: Engine | None = None
+    root: Path, verifier: FileVerifier, writer: Writer, listener: Listener, *, engine: Engine | None = None
 ) -> Summary:
-    """Judge every result file below `root`, and return the counts. By the processes of this machine, unless another
-    `engine` is given. Raises SetupError for what only the operator can repair: a folder of receipts that is full."""
+    """Judge every result file below `root`, and return the counts. The default engine is the processes of this machine.
+    Raises SetupError for faults that only the operator can repair, such as a full folder of receipts."""
     summary, shared = Summary(), _SharedIds()
     chunks = map(_encode, split_into_chunks(walk(root), listener.stopped))
     with (engine or processes())(verifier, writer) as pool:
@@ -164,7 +164,7 @@ def judge_folder(
             listener.out(done.output)
             listener.rows(done.rows)
             summary.add(len(chunk), done.tallies, done.findings)
-            shared.remember(done.verified, done.places)
+            shared.record(done.verified, done.places)
             listener.tick(chunk[-1].fraction, summary)
     for file, before, after in shared.correct(root, verifier):
         listener.out(writer.reports(file, (after,)))
@@ -174,18 +174,16 @@ def judge_folder(
     return summary
 
 
-# -- a chunk of files -------------------------------------------------------------------------------------------------
-
 Chunk = list[ResultFile]
 
 
 class _Done(Struct, array_like=True):
-    """A worker's result for a chunk. `verified` has the two replay keys of each entry, `places` the place of each, and
-    `wants_keys_of` the issuers whose newer keys would decide more."""
+    """A worker's result for a chunk. `verified` has the two replay keys of each verified entry, `places` its file's
+    place, and `wants_keys_of` the issuers whose newer keys would decide more."""
 
     output: str = ""
     rows: bytes = b""
-    tallies: list[tuple[Tally, int]] = []
+    tallies: list[tuple[SummaryKey, int]] = []
     findings: list[Code] = []
     verified: bytes = b""
     places: list[int] = []
@@ -198,30 +196,30 @@ _decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
 _decode_done = msgspec.msgpack.Decoder(_Done).decode
 
 
-def judge_message(verifier: Verifier, writer: Writer, message: bytes) -> bytes:
-    """Do a worker's work: judge the files of a message, and return the answer."""
+def judge_message(verifier: FileVerifier, writer: Writer, message: bytes) -> bytes:
+    """Judge the files of a message, and return the answer: the work of a worker."""
     return _encode(_verify_chunk(verifier, writer, _decode_chunk(message)))
 
 
 def refuse_message(code: Code, detail: str) -> bytes:
-    """Return the answer of a worker that can judge nothing: it ends the run."""
+    """Return the answer of a worker that cannot judge; it ends the run."""
     return _encode(_Done(failure=(code, detail)))
 
 
 def wanted_keys(answer: bytes) -> list[str]:
-    """Return of which issuers newer keys would decide more than this answer does."""
+    """Return the issuers whose newer keys would decide more than this answer does."""
     return _decode_done(answer).wants_keys_of
 
 
 def split_into_chunks(places: Iterable[ResultFile], stopped: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
-    """Yield what a walk finds by CHUNK_FILES, or fewer if they are large, until `stopped`."""
+    """Yield the files of a walk in chunks of CHUNK_FILES, or fewer if they are large, until `stopped`."""
     chunk: Chunk = []
     size = 0
-    for found in places:
+    for file in places:
         if stopped():
             return
-        chunk.append(found)
-        size += found.size
+        chunk.append(file)
+        size += file.size
         if len(chunk) >= CHUNK_FILES or size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
@@ -229,9 +227,9 @@ def split_into_chunks(places: Iterable[ResultFile], stopped: Callable[[], bool] 
         yield chunk
 
 
-def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
+def _verify_chunk(verifier: FileVerifier, writer: Writer, chunk: Chunk) -> _Done:
     judged: list[JudgedFile] = []
-    tallies = Counter[Tally]()
+    tallies = Counter[SummaryKey]()
     verified, places = bytearray(), []
     try:
         for found in chunk:
@@ -239,7 +237,8 @@ def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
             reports = _verify_found(verifier, found, faults)
             for report in reports:
                 tallies[tally(report)] += 1
-                # A good token that failed beside another of its file still counts against a third one elsewhere.
+                # A good token that failed because of another one in its file still counts against a third one
+                # elsewhere.
                 if report.verdict == "verified" or report.shared_jti:
                     verified += replay_key(report) + token_key(report)
                     places.append(_place_of(found))
@@ -252,8 +251,8 @@ def _verify_chunk(verifier: Verifier, writer: Writer, chunk: Chunk) -> _Done:
     return done
 
 
-def _verify_found(verifier: Verifier, found: ResultFile, faults: list[InputError]) -> tuple[Report, ...]:
-    """Verify one file of the walk; what could not be read is added to `faults`."""
+def _verify_found(verifier: FileVerifier, found: ResultFile, faults: list[InputError]) -> tuple[Report, ...]:
+    """Verify one file of the walk; add its faults to `faults`."""
     try:
         if found.fault:
             raise files.unreadable(found.file, found.fault)
@@ -276,7 +275,7 @@ def _render(writer: Writer, judged: Sequence[JudgedFile]) -> _Done:
 
 
 def _report_lost(writer: Writer, chunk: Chunk) -> _Done:
-    detail = "not judged: the process that had it ended; is there enough memory? Judge it alone to see why"
+    detail = "not judged: its worker process ended, perhaps for lack of memory. Judge this file alone to see why"
     lost = [JudgedFile(found.file, (), (InputError(Code.INTERNAL, detail, Place(found.file)),)) for found in chunk]
     return _render(writer, lost)
 
@@ -285,23 +284,23 @@ def _report_lost(writer: Writer, chunk: Chunk) -> _Done:
 
 
 class _SharedIds:
-    """Tokens of one issuer that share a jti. By the time that this shows, they have been reported as verified."""
+    """Tokens of one issuer that share a jti. They are found after they have been reported as verified."""
 
     def __init__(self) -> None:
         self._index = ReplayIndex()
         self._shared: defaultdict[bytes, set[int]] = defaultdict(set)
 
-    def remember(self, keys: bytes, places: list[int]) -> None:
-        """Remember the replay keys of verified entries, and their places."""
+    def record(self, keys: bytes, places: list[int]) -> None:
+        """Record the replay keys of verified entries, and their places."""
         for number, place in enumerate(places):
             at = 2 * KEY_BYTES * number
             key, token = keys[at : at + KEY_BYTES], keys[at + KEY_BYTES : at + 2 * KEY_BYTES]
             if (first := self._index.add_key(key, token, place)) is not None:
                 self._shared[key] |= {first, place}
 
-    def correct(self, root: Path, verifier: Verifier) -> Iterator[tuple[str, Report, Report]]:
-        """Verify once more what shares a jti; yield its file, the report as it was and the report as it must be."""
-        wanted = set().union(*self._shared.values())
+    def correct(self, root: Path, verifier: FileVerifier) -> Iterator[tuple[str, Report, Report]]:
+        """Verify entries that share a jti again; yield the file, the report before and the corrected report."""
+        wanted = set[int]().union(*self._shared.values())
         again = [found for found in (walk(root) if wanted else ()) if _place_of(found) in wanted]
         names = {_place_of(found): found.file for found in again}
         unwritten = replace(verifier, receipt_key=None)
@@ -315,15 +314,16 @@ class _SharedIds:
                     yield found.file, was, report
 
     def _corrected(self, report: Report, found: ResultFile, names: Mapping[int, str]) -> Report:
-        """Fail a report whose jti another file's token has; nobody has reproduced any of them yet."""
+        """Fail a report if a token in another file has its jti. Reproductions are judged later."""
         places = self._shared.get(replay_key(report)) if report.verdict == "verified" else None
         if not places:
             return ranked(report)
         others = (names[place] for place in places if place in names and place != _place_of(found))
-        return fail_shared_jti(report, next(others, "a file that is gone by now"))
+        return fail_shared_jti(report, next(others, "a deleted file"))
 
 
 def _place_of(found: ResultFile) -> int:
-    """Return 32 bits by which another walk finds the file. Of its name: a number shifts when files come and go. Two
-    files may have the same: then both are verified once more, and only what shares a jti is reported."""
+    """Return 32 bits by which another walk finds the file. They come from its name, because numbers shift when files
+    come and go. If two files have the same bits, both are verified again; only entries that share a jti are
+    reported."""
     return crc32(found.file.encode("utf-8", "surrogateescape"))

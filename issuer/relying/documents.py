@@ -1,7 +1,7 @@
 """Key sets, archives and revocation lists by URL, through a cache on disk: ETag, max-age, stale-if-error, offline use.
 
-Knows when a copy may be used (RFC 9111, RFC 5861); which document may be kept, its reader decides (`good`). A bad
-document never replaces a good one, which hishel and CacheControl cannot promise. A damaged cache file is ignored.
+This file knows when a copy may be used (RFC 9111, RFC 5861); the caller decides which documents may be cached (`good`).
+A bad document never replaces a good one; hishel and CacheControl cannot promise that. A damaged cache file is ignored.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from issuer.errors import FormatError, InputError, SetupError, Undecided
 from issuer.io import files
 from issuer.io.http_client import RETRIED, HttpAnswer, HttpRequest, check_url, send
 
-MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list; what a key set may have is for its reader to say
+MAX_DOCUMENT_BYTES = 4 * 1024 * 1024  # a revocation list may have so many; other parsers have smaller limits
 MAX_CACHE_BYTES = 64 * 1024 * 1024
-# For an answer without an age, and at most for any: a day, as long as the service keeps providers' keys.
+# The max-age of an answer that states none. A day is the longest, as in the service for providers' keys.
 DEFAULT_AGE_S = 300
 LONGEST_AGE_S = 86_400
-# Between two questions that something unknown in somebody's file causes: of all processes with one cache together.
+# The pause between two requests that a stranger's file causes; all processes with one cache share it.
 PAUSE_S = 10
 DEADLINE_S = 10.0
 
@@ -35,7 +35,7 @@ _OURS = re.compile(rf"[0-9a-f]{{64}}|{files.DRAFT.pattern}")
 
 
 class Copy(Struct, frozen=True):
-    """A document from a URL, fetched at `fetched_at` (Unix seconds), when it had been `age_s` in caches on the way."""
+    """A document from a URL, fetched at `fetched_at` (Unix seconds). It had spent `age_s` in other caches by then."""
 
     url: str
     body: bytes
@@ -48,15 +48,16 @@ class Copy(Struct, frozen=True):
 
     @property
     def confirmed_at(self) -> int:
-        """When its origin last said that this is the document, in Unix seconds."""
+        """When the origin last confirmed this document, in Unix seconds."""
         return self.fetched_at - self.age_s
 
     def is_fresh(self, now: int) -> bool:
-        """Say whether it may be used without asking. One from the future, by a clock that was set back, may not."""
+        """Say whether it may be used without a request. A copy from the future, after the clock was set back, may
+        not."""
         return 0 <= now - self.fetched_at < self.max_age_s
 
     def may_bridge(self, now: int) -> bool:
-        """Say whether it may be used where asking fails (RFC 5861 section 4)."""
+        """Say whether it may be used if a request fails (RFC 5861 section 4)."""
         return 0 <= now - self.fetched_at < self.max_age_s + self.stale_if_error_s
 
 
@@ -64,8 +65,8 @@ Good = Callable[[bytes], object]  # raises FormatError for a document that must 
 
 
 class Documents:
-    """Documents by URL, at the moment `now`. `folder` is the cache, if there is one; `offline` uses it alone.
-    `unpublished` are the URLs that answered that there is no such document."""
+    """Documents by URL, at the moment `now`. `folder` is the cache, if any; if `offline`, documents come only from it.
+    `unpublished` are the URLs whose servers answered that the document does not exist."""
 
     def __init__(self, folder: Path | None, now: int, *, offline: bool = False, deadline_s: float = DEADLINE_S) -> None:
         self._folder = None if folder is None else _Folder(folder)
@@ -83,15 +84,15 @@ class Documents:
             return kept
         try:
             found = self._ask(url, kept, good)
-        except (Undecided, FormatError):  # no answer, or one that must not replace what there is
+        except (Undecided, FormatError):  # no answer, or one that must not replace the copy
             return kept if kept is not None and kept.may_bridge(self.now) else None
         self._keep(found)
         return found
 
     def renew(self, url: str, good: Good, known: int) -> Copy | None:
-        """Return a copy that the origin confirmed later than `known` (Unix seconds); None where there is none. Asks
-        once at most, and not within PAUSE_S of the last confirmation: who hands in files could otherwise make this
-        party ask as often as they like. Of several processes with one cache the others get what the first one got."""
+        """Return a copy that the origin confirmed later than `known` (Unix seconds), or None. Sends at most one
+        request, and none within PAUSE_S of the last confirmation: otherwise a stranger's files could make this party
+        send any number. If several processes share a cache, one sends the request and the others use its copy."""
         if self.offline or known >= self.now:
             return None
         with contextlib.nullcontext() if self._folder is None else self._folder.locked():
@@ -122,8 +123,8 @@ class Documents:
         return kept
 
     def _ask(self, url: str, kept: Copy | None, good: Good, *, fresh: bool = False) -> Copy | None:
-        """Ask the URL; None if it answers that there is no such document. Raises Undecided and FormatError. `fresh` has
-        caches on the way ask the origin (RFC 9111 5.2.1.4)."""
+        """Fetch the URL; None if the server answers that the document does not exist. Raises Undecided and FormatError.
+        With `fresh`, caches on the way must ask the origin (RFC 9111 5.2.1.4)."""
         headers = {"Accept": "application/json", "User-Agent": "eval-token-issuer"}
         if fresh:
             headers["Cache-Control"] = "no-cache"
@@ -140,27 +141,22 @@ class Documents:
             self.unpublished.add(url)
         if 400 <= answer.status < 500 and answer.status not in {408, *RETRIED}:
             return None
-        raise Undecided(Code.DEPENDENCY_SERVER, f"HTTP status {answer.status}")  # a redirect, too: a captive portal
+        # Redirects are refused as well: a captive portal sends them.
+        raise Undecided(Code.DEPENDENCY_SERVER, f"HTTP status {answer.status}")
 
     def _make_copy(self, url: str, body: bytes, answer: HttpAnswer, etag: str) -> Copy:
         etag = answer.headers.get("etag", etag)
         directives = _parse_directives(answer.headers.get("cache-control", ""))
         max_age_s = 0 if {"no-cache", "no-store"} & directives.keys() else directives.get("max-age", DEFAULT_AGE_S)
         spent_s = _parse_seconds(answer.headers.get("age", ""))  # in a cache on the way (RFC 9111 4.2.3)
-        return Copy(
-            url,
-            body,
-            etag if len(etag) <= _MAX_ETAG else "",
-            self.now,
-            max(0, min(max_age_s, LONGEST_AGE_S) - spent_s),
-            min(directives.get("stale-if-error", 0), LONGEST_AGE_S),
-            "no-store" not in directives,
-            spent_s,
-        )
+        left_s = max(0, min(max_age_s, LONGEST_AGE_S) - spent_s)
+        bridge_s = min(directives.get("stale-if-error", 0), LONGEST_AGE_S)
+        etag = etag if len(etag) <= _MAX_ETAG else ""
+        return Copy(url, body, etag, self.now, left_s, bridge_s, "no-store" not in directives, spent_s)
 
 
 def _parse_directives(cache_control: str) -> dict[str, int]:
-    """Return the directives of a Cache-Control header (RFC 9111 5.2) with their seconds; the first of equal names."""
+    """Return the directives of a Cache-Control header (RFC 9111 5.2) with their seconds; of equal names, the first."""
     directives: dict[str, int] = {}
     for part in cache_control.split(","):
         name, _, value = part.strip().partition("=")
@@ -169,11 +165,8 @@ def _parse_directives(cache_control: str) -> dict[str, int]:
 
 
 def _parse_seconds(text: str) -> int:
-    """Read delta-seconds (RFC 9111 1.2.2). Any other text is 0, so that none makes a copy live longer."""
+    """Read delta-seconds (RFC 9111 1.2.2). Any other text is 0, so bad input cannot make a copy live longer."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else 0
-
-
-# -- on disk ----------------------------------------------------------------------------------------------------------
 
 
 def default_folder() -> Path | None:
@@ -185,7 +178,7 @@ def user_folder(variable: str, otherwise: str) -> Path | None:
     """Return this program's folder of one kind, by the XDG specification; None for a user without a home."""
     stated = os.environ.get(variable, "")
     try:
-        # The specification has relative paths ignored: they depend on the working directory.
+        # The specification says to ignore relative paths.
         parent = Path(stated) if stated.startswith("/") else Path.home() / otherwise
     except RuntimeError:
         return None
@@ -193,11 +186,11 @@ def user_folder(variable: str, otherwise: str) -> Path | None:
 
 
 def demand_own(folder: Path, option: str) -> None:
-    """Raise SetupError for a folder that others can write to: they would choose what is believed."""
-    with contextlib.suppress(OSError):  # read-only, or below a file: every read finds nothing
+    """Raise SetupError if others can write to the folder: they could choose what this party trusts."""
+    with contextlib.suppress(OSError):  # a missing folder has no files to trust
         found = folder.stat()
         if found.st_uid not in {os.geteuid(), 0}:
-            detail = f"the folder {folder} belongs to another user, who can write to it. Give another {option}"
+            detail = f"the folder {folder} belongs to another user. Give another {option}"
             raise SetupError(Code.CACHE_UNSAFE, detail)
         if found.st_mode & 0o022:
             detail = f"the folder {folder} can be written by others. Run `chmod 700 {folder}`, or give another {option}"
@@ -205,7 +198,7 @@ def demand_own(folder: Path, option: str) -> None:
 
 
 class _Folder:
-    """The cache folder, 0700: one file for each URL, 0600, replaced in one step. A failure to write is ignored."""
+    """The cache folder, 0700: one file for each URL, 0600, replaced in one step. Failed writes are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -215,14 +208,14 @@ class _Folder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock, so that one process asks for what several want; where it is read-only, each asks."""
-        with contextlib.ExitStack() as held:
+        """Hold the folder's lock, so one process fetches for all. In a read-only folder, each process fetches."""
+        with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
-                held.enter_context(files.locked(self._path / ".lock"))
+                stack.enter_context(files.locked(self._path / ".lock"))
             yield
 
     def read(self, url: str) -> Copy | None:
-        """Return the copy of a URL, or None if there is no undamaged one."""
+        """Return the copy of a URL, or None if it is missing or damaged."""
         try:
             raw = files.read(self._file(url), 2 * MAX_DOCUMENT_BYTES, private=True)
             digest, _, packed = raw.partition(b"\n")
@@ -234,7 +227,7 @@ class _Folder:
         return copy if copy.url == url else None
 
     def write(self, copy: Copy) -> None:
-        """Keep a copy, and the newest of the others, up to MAX_CACHE_BYTES."""
+        """Store a copy, and delete the oldest others beyond MAX_CACHE_BYTES."""
         packed = msgspec.msgpack.encode(copy)
         with contextlib.suppress(OSError):
             files.replace(self._file(copy.url), _digest_of(packed) + b"\n" + packed, mode=0o600, durable=False)

@@ -1,7 +1,7 @@
-"""A table of results as a Parquet file, written in row groups as the work goes on, and read again.
+"""A table of results as a Parquet file: written in row groups during the run, and read again.
 
-The one place that knows pyarrow, of the extra `table`. Workers make rows (`rows_as_bytes`), which travel as a record
-batch; a Table puts them into its file. It holds the rows of a row group, and those that have to be corrected.
+Only this file uses pyarrow, of the extra `table`. Workers make rows (`rows_as_bytes`), which travel as a record batch;
+a Table writes them to its file. It holds the rows of one row group in memory, and the corrected rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from issuer.errors import FormatError, reading
 from issuer.io import files
 from issuer.relying.bulk import Engine, Listener, judge_folder
 from issuer.relying.table_columns import COLUMNS, METRIC, ColumnKind, Row, rows_of
-from issuer.relying.verifier import Basis, JudgedFile, TableHead, Verifier, Writer, read_head
+from issuer.relying.verifier import Basis, FileVerifier, JudgedFile, TableHead, Writer, read_head
 from issuer.verify.summary import Summary
 
 GROUP_ROWS = 16_384
-GROUP_BYTES = 16 * 1024 * 1024  # of rows as they travel
-BATCH_ROWS = 1024  # at a time, where some of them are corrected
+GROUP_BYTES = 16 * 1024 * 1024  # of rows as record batches
+BATCH_ROWS = 1024  # read at a time, for corrections
 
 _TYPES: dict[ColumnKind, Any] = {
     "text": pa.string(), "json": pa.string(), "time": pa.timestamp("ms", "UTC"), "whole": pa.int64(),
@@ -39,22 +39,23 @@ _SCHEMA = pa.schema([(column.name, _TYPES[column.kind]) for column in COLUMNS])
 _TIMES = frozenset(column.name for column in COLUMNS if column.kind == "time")
 
 
-class _NotWhole(Exception):
+class _Interrupted(Exception):
     """The run was interrupted."""
 
 
 def judge_into(
-    path: Path, root: Path, verifier: Verifier, writer: Writer, listener: Listener, *, engine: Engine | None = None
+    path: Path, root: Path, verifier: FileVerifier, writer: Writer, listener: Listener, *, engine: Engine | None = None
 ) -> Summary:
-    """Do what `judge_folder` does, and put the table of it in place at `path` once it is whole: where the run is
-    interrupted, or fails, what was there stays. Raises OSError for a file that cannot be written, too."""
+    """Do the work of `judge_folder`, and put its table at `path` once it is complete. If the run is interrupted or
+    fails, an earlier file stays. Raises OSError if the file cannot be written."""
     summary = Summary()
-    with suppress(_NotWhole), files.replacing(path) as file, closing(Table(path, file)) as table:
+    with suppress(_Interrupted), files.replacing(path) as file, closing(Table(path, file)) as table:
         listening = replace(listener, rows=table.add, corrected=table.correct)
         summary = judge_folder(root, verifier, replace(writer, rows=rows_as_bytes), listening, engine=engine)
         if summary.interrupted:
-            raise _NotWhole
-        table.finish(head_of(verifier, summary))
+            raise _Interrupted
+        trust = verifier.trust  # read after the run, which may have fetched newer keys
+        table.finish(TableHead(Basis.of(trust, verifier.context.now), trust.tolerance, summary.files))
     return summary
 
 
@@ -72,14 +73,8 @@ def _column(rows: Sequence[Row], name: str) -> list[object]:
     return values
 
 
-def head_of(verifier: Verifier, summary: Summary) -> TableHead:
-    """Say by what a table was judged: newer keys may have been fetched on the way."""
-    trust = verifier.trust
-    return TableHead(Basis.of(trust, verifier.context.now), trust.tolerance, summary.files)
-
-
 class Table:
-    """The rows that come, in a file that is open to read and to write; `path` is where it will be."""
+    """The rows of a run in a file that is open for reading and writing; `path` is its final place."""
 
     def __init__(self, path: Path, file: BufferedRandom) -> None:
         self._path, self._file = path, file
@@ -87,17 +82,17 @@ class Table:
         self._groups = _Groups(file)
 
     def add(self, rows: bytes) -> None:
-        """Add rows."""
+        """Add a record batch."""
         with files.naming(self._path):
             self._groups.add(_read_batch(rows))
 
     def correct(self, rows: bytes) -> None:
-        """Have rows take the place of those of the same entries."""
+        """Replace the rows of the same entries."""
         for row in _read_batch(rows).to_pylist():
             self._corrected[row["file"], row["pointer"]] = row
 
     def finish(self, head: TableHead) -> None:
-        """Write what is left, what is corrected, and what the table says of itself."""
+        """Write the remaining rows, the corrections and the metadata."""
         with files.naming(self._path):
             self._groups.finish(head)
             if self._corrected:
@@ -109,7 +104,7 @@ class Table:
                     self._rewrite(before, head)
 
     def close(self) -> None:
-        """Let go of the file, in whatever state."""
+        """Release the file in any state."""
         self._groups.close()
 
     def _rewrite(self, before: IO[bytes], head: TableHead) -> None:
@@ -131,7 +126,7 @@ def _read_batch(rows: bytes) -> Any:
 
 
 class _Groups:
-    """Collects rows until they are a row group, and writes that."""
+    """Collects rows for a row group, and writes it."""
 
     def __init__(self, file: BufferedRandom) -> None:
         self._writer = pq.ParquetWriter(file, _SCHEMA, compression="zstd")
@@ -156,14 +151,14 @@ class _Groups:
         self._writer.close()
 
     def close(self) -> None:
-        """End the writer, which would otherwise end itself when the file is closed already."""
-        with suppress(OSError):  # the disk is full, as has been said
+        """Close the writer; else it would close itself after the file is closed."""
+        with suppress(OSError):  # the disk is full, which was reported before
             self._writer.close()
         self._writer.is_open = False
 
 
 class TableFile:
-    """A table that is open: its `head`, and its rows in their order."""
+    """An open table: its metadata (`head`), and its rows in order."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self._path = path
@@ -174,7 +169,7 @@ class TableFile:
             self._demand_columns()
 
     def rows(self, names: Sequence[str]) -> Iterator[Row]:
-        """Yield of each row these columns. Holds some rows at a time. Raises InputError for a file that is damaged."""
+        """Yield these columns of each row, holding BATCH_ROWS rows at a time. Raises InputError for a damaged file."""
         batches = self._parquet.iter_batches(BATCH_ROWS, columns=list(names), use_threads=False)
         while True:
             with _reading(self._path):
@@ -188,12 +183,12 @@ class TableFile:
         schema = self._parquet.schema_arrow
         for field in _SCHEMA:
             if schema.get_field_index(field.name) < 0 or not schema.field(field.name).type.equals(field.type):
-                raise FormatError(Code.FILE_RULE, f"has no column {field.name} as a table of its version has")
+                raise FormatError(Code.FILE_RULE, f"has no column {field.name} of the type that its version needs")
 
 
 @contextmanager
 def open_table(path: Path) -> Iterator[TableFile]:
-    """Open a table that `judge_into` has made. Raises InputError for a file that is none, or of another version."""
+    """Open a table that `judge_into` has made. Raises InputError for another kind of file or another version."""
     with files.open_plain(path) as file:
         yield TableFile(path, file)
 
@@ -203,8 +198,8 @@ def _reading(path: Path) -> Iterator[None]:
     with reading(str(path)):
         try:
             yield
-        except (pa.ArrowException, OSError, ValueError):  # in whose words bytes of the file may stand
-            raise FormatError(Code.FILE_RULE, "is no Parquet file, or not a whole one") from None
+        except (pa.ArrowException, OSError, ValueError):  # their texts may quote bytes of the file
+            raise FormatError(Code.FILE_RULE, "is not a complete Parquet file") from None
 
 
 def _plain(name: str, column: Any) -> list[object]:

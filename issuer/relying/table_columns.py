@@ -1,7 +1,7 @@
-"""What a table of results has in its columns: a row for each entry, and one for each finding.
+"""The columns of a table of results, which has a row for each entry and one for each finding.
 
 The schema of `issuer verify DIR --to FILE`, without the library that writes it (`table.py`); TABLE.md shows it. Columns
-may be added; another meaning of one is a new version (`verifier.py`).
+may be added; a new meaning of a column needs a new version (`verifier.py`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from issuer.relying.verifier import JudgedFile
 from issuer.results.entry import EntryMetric
 from issuer.verify.report import NAMES, Check, Report, Status
 
-# `json` is text, `time` a moment in UTC, `metrics` a list of what METRIC names.
+# `json` is text, `time` a moment in UTC, `metrics` a list of structs with the members of METRIC.
 ColumnKind = Literal["text", "json", "time", "whole", "number", "flag", "metrics"]
 METRIC: dict[str, ColumnKind] = {
     "metric_id": "text", "slice": "text", "value": "number", "value_type": "text", "sample_size": "whole",
 }  # fmt: skip
-# What one row has, by column. A `time` is in Unix seconds.
+# A row by column. A `time` is in Unix seconds.
 Row = Mapping[str, object]
 
 _FRESH = 5
 
 
 class Column(Struct, frozen=True):
-    """A column: what it holds, and what that means. Whatever is not there is null."""
+    """A column with its kind and meaning. A missing value is null."""
 
     name: str
     kind: ColumnKind
@@ -41,7 +41,7 @@ _CHECKS = (
     for number, name in NAMES.items()
     for column in (
         Column(f"check_{number}", "text", f"{name}: `pass`, `fail`, `unknown` or `skip`"),
-        Column(f"check_{number}_evidence", "text", "by what" if number == _FRESH else "why it did not pass"),
+        Column(f"check_{number}_evidence", "text", "the evidence" if number == _FRESH else "why it did not pass"),
     )
 )
 COLUMNS: tuple[Column, ...] = (
@@ -51,12 +51,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("pointer", "text", "the entry in the file, as a JSON pointer: `/0` is the first"),
     Column("verdict", "text", "`verified`, `failed`, `undecided`, `good_when_issued` or `unverified`"),
     Column("reason", "text", "why it is unverified, or was good when it was issued"),
-    Column("tier", "text", "how much stands behind it"),
-    Column("tier_reason", "text", "why it has this tier; of a verified one, by which evidence it was in time"),
+    Column("tier", "text", "the strength of its evidence"),
+    Column("tier_reason", "text", "why it has this tier; for a verified one, the evidence that it was in time"),
     Column("at", "time", "when the file counts as received"),
-    Column("at_from", "text", "where that is from: `clock`, `stated`, `receipt`, `log` or `unknown`"),
-    Column("witnessed_at", "time", "by when witnesses of the issuer's log had seen the token"),
-    Column("revoked", "flag", "whether its issuer took it back"),
+    Column("at_from", "text", "the source of that time: `clock`, `stated`, `receipt`, `log` or `unknown`"),
+    Column("witnessed_at", "time", "a time by which witnesses of the issuer's log had seen the token"),
+    Column("revoked", "flag", "whether its issuer has revoked it"),
     Column("shared_jti", "flag", "whether it failed only because another good token has its jti"),
     *_CHECKS,
     Column("model_revision", "text", "the file says: the model's commit"),
@@ -84,18 +84,18 @@ COLUMNS: tuple[Column, ...] = (
     Column("signed_attempts_since", "time", "the token says: since when attempts are counted"),
     Column("signed_jti", "text", "the token says: `jti`"),
     Column("signed_kid", "text", "the token says: the key that signed it"),
-    Column("signed_content_digest", "text", "the token says: the digest of the claims"),
+    Column("signed_content_digest", "text", "the token says: the digest of the entry"),
     Column("signed_claims", "json", "the token says: the claims of the run"),
-    Column("signed_caller", "json", "the token says: who asked for it"),
-    Column("finding", "text", "the code of what could not be read"),
+    Column("signed_caller", "json", "the token says: the caller that requested it"),
+    Column("finding", "text", "the error code of an unreadable file"),
     Column("finding_detail", "text", "why it could not be read"),
-    Column("line", "whole", "in which line of the file"),
-    Column("column", "whole", "in which column of that line"),
+    Column("line", "whole", "its line in the file"),
+    Column("column", "whole", "its column in that line"),
 )
 
 
 def rows_of(judged: JudgedFile) -> list[Row]:
-    """Return the rows of a file: of each entry, and of what could not be read."""
+    """Return the rows of a file: one for each entry, and one for each fault."""
     entries: list[Row] = [
         {"file": judged.file, **_answer(report), **_checked(report.checks), **_said(report), **_signed(report)}
         for report in judged.reports
@@ -116,7 +116,7 @@ def _checked(checks: tuple[Check, ...]) -> Row:
     row: dict[str, object] = {}
     for check in checks:
         row[f"check_{check.number}"] = str(check.status)
-        # By which evidence an entry was in time is asked of those that are verified, too.
+        # Verified entries, too, need the evidence that they were in time.
         if check.status is not Status.PASS or check.number == _FRESH:
             differ = f" (token: {check.token or '-'}, here: {check.file or '-'})" if check.token or check.file else ""
             row[f"check_{check.number}_evidence"] = f"{check.evidence}{differ}"
@@ -169,7 +169,7 @@ def _text(value: object) -> str | None:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None  # of 17 digits at most: a file with more is a finding
+    return value if isinstance(value, int) else None  # at most 17 digits: a file with more is a finding
 
 
 def _number(value: object) -> float | None:
@@ -181,5 +181,5 @@ def _json(value: object) -> str | None:
 
 
 def _spelled(text: str) -> str:
-    """Spell out the bytes of a file's name that are not UTF-8."""
+    """Escape the bytes of a file's name that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()

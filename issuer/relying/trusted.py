@@ -1,7 +1,7 @@
-"""A relying party's trust, complete: its trust file, the documents of its URLs, and the newest revocation lists seen.
+"""A relying party's trust file with everything that it names, and the newest revocation lists seen so far.
 
-Whoever can replay bytes could otherwise undo a revocation (contract section 5). The lists are kept as their issuers
-signed them, and count only under the keys that this party lists.
+Revocation lists are stored, because an attacker who replays an old list could otherwise undo a revocation (contract
+section 6). They are stored as their issuers signed them, and count only under keys that this party trusts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from issuer.codes import Code
@@ -43,23 +43,23 @@ def default_state() -> Path | None:
 
 
 class SeenLists:
-    """`DIR/<16 hex of the issuer>-<48 hex of the key>.jwt`, 0600: the newest list by issuer and key that signed it. By
-    key, so that a list under keys of somebody else's choice cannot keep out those of the issuer. Raises SetupError
-    where the folder can be written by others, or not by this user."""
+    """The newest revocation list of each issuer and signing key: `DIR/<16 hex of the issuer>-<48 hex of the key>.jwt`,
+    0600. Lists are stored by key, so that a list under a stranger's keys cannot displace the issuer's. Raises
+    SetupError if others can write to the folder, or this user cannot."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         demand_own(path, "--state")
 
     def has(self, issuer: str) -> bool:
-        """Say whether a list of this issuer has been seen, under any key."""
+        """Say whether a list of this issuer has been stored, under any key."""
         return any(True for _ in self._path.glob(f"{_hashed(issuer, 16)}-*.jwt"))
 
     def settle(
         self, issuer: str, keys: jose.KeySet, at_hand: tuple[Revocations, bytes] | None, now: int
     ) -> tuple[Revocations | None, str]:
         """Return the list that counts, and why the one at hand was refused, or "". `at_hand` is a list with its bytes,
-        None where it is not to be had. What counts is on the disk, with its name, before this returns."""
+        None if unavailable. The list that counts is on disk before this returns."""
         if at_hand is None and not self.has(issuer):
             return None, ""
         with self._locked():
@@ -76,7 +76,7 @@ class SeenLists:
             with files.locked(self._path / ".lock"):
                 yield
         except OSError as error:
-            detail = f"the folder that remembers revocation lists: {error.filename} {error.strerror}; give --state DIR"
+            detail = f"the folder of revocation lists: {error.filename} {error.strerror}; give --state DIR"
             raise SetupError(Code.SETTINGS_INVALID, detail) from None
 
     def _read(self, issuer: str, keys: jose.KeySet, key: jose.Key) -> Revocations | None:
@@ -85,12 +85,12 @@ class SeenLists:
         try:
             return parse_revocations(files.read(file, MAX_BYTES, private=True), issuer, keys)
         except FormatError as error:
-            raise SetupError(Code.SETTINGS_INVALID, f"a revocation list seen before, {file}: {error.detail}") from None
+            raise SetupError(Code.SETTINGS_INVALID, f"a stored revocation list, {file}: {error.detail}") from None
         except InputError as error:
-            raise SetupError(Code.SETTINGS_INVALID, f"a revocation list seen before, {error}") from None
+            raise SetupError(Code.SETTINGS_INVALID, f"a stored revocation list, {error}") from None
 
     def _file(self, issuer: str, key: jose.Key) -> Path:
-        # By the key itself: a kid can be given to another one.
+        # The key itself is in the name, because its kid could be given to another key.
         point = key.public.public_bytes_raw()  # type: ignore[union-attr]
         return self._path / f"{_hashed(issuer, 16)}-{hashlib.sha256(point).hexdigest()[:48]}.jwt"
 
@@ -99,35 +99,34 @@ def _hashed(issuer: str, length: int) -> str:
     return hashlib.sha256(issuer.encode()).hexdigest()[:length]
 
 
-MAX_FILE_BYTES = 4 * 1024 * 1024  # as much as the largest of them may have; smaller bounds are their readers'
+MAX_FILE_BYTES = 4 * 1024 * 1024  # a revocation list may have so many; the parsers of other files have smaller limits
 
 
 def read_trust(path: Path) -> TrustFile:
-    """Read a trust file, and nothing that it points to. Raises InputError for a malformed one."""
+    """Read a trust file alone. Raises InputError if it is malformed."""
     return read_trust_file(files.read(path, MAX_FILE_BYTES), str(path))
 
 
 def trust_by_file(path: Path, documents: Documents, seen: SeenLists | None = None) -> Trust:
-    """Read a trust file and all that it points to. Raises InputError for what is malformed in any of them. `seen`
-    refuses revocation lists older than those that it has seen."""
+    """Read a trust file and all that it names. Raises InputError for a malformed file or document. `seen` refuses
+    revocation lists that are older than stored ones."""
     return Trusted.by_file(path, documents, seen).trust
 
 
 class Trusted:
-    """A relying party's trust as it is known now, which can ask for an issuer's keys once more."""
+    """A relying party's current trust, which can fetch an issuer's keys again."""
 
     def __init__(
         self, file: TrustFile, beside: Path, documents: Documents, name: str, seen: SeenLists | None = None
     ) -> None:
         self._file, self._documents, self._name, self._seen = file, documents, name, seen
-        gathered = gather(file, beside, documents)
-        self._raw, self._fetched_at = dict(gathered.raw), dict(gathered.fetched_at)
+        self._raw, self._fetched_at = _gather(file, beside, documents)
         self._unpublished = False
         self.trust = self._resolve()
 
     @classmethod
     def by_file(cls, path: Path, documents: Documents, seen: SeenLists | None = None) -> Trusted:
-        """Trust by a trust file. Raises InputError for what is malformed in it, or in what it points to."""
+        """Trust by a trust file. Raises InputError if it is malformed, or a file that it names is."""
         return cls(read_trust(path), path.parent, documents, str(path), seen)
 
     @classmethod
@@ -139,9 +138,10 @@ class Trusted:
         seen: SeenLists | None = None,
         receipt_keys: Path | None = None,
     ) -> Trusted:
-        """Trust one issuer by what it publishes: keys, and where it has them an archive and revocations; and one's own
-        receipts by the JWK set in the file `receipt_keys`. An issuer that answers that it publishes no list has revoked
-        nothing, unless a list of it has been `seen`. Raises SetupError for a URL that is not an issuer's."""
+        """Trust one issuer by its published documents: keys and, if it publishes them, archive and revocations.
+        `receipt_keys` is a file with the JWK set of this party's receipts. An issuer that answers that it publishes no
+        list has revoked nothing, unless `seen` has a list of it. Raises SetupError for a URL that is not an
+        issuer's."""
         url = check_url(issuer)
         keys, archive, listed, listing = (
             TrustSource(url=url + path) for path in (JWKS_PATH, ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)
@@ -154,8 +154,8 @@ class Trusted:
         return trusted
 
     def renew(self, issuers: Iterable[str]) -> Trust:
-        """Ask once more for the keys and archives of these issuers; return the trust that is known then. It is the same
-        object where there is nothing newer."""
+        """Fetch the keys and archives of these issuers again, and return the trust: the same object if they have not
+        changed."""
         wanted = set(issuers)
         places = [index for index, entry in enumerate(self._file.issuers) if entry.issuer in wanted]
         pointers = [f"/issuers/{index}/{name}" for index in places for name in ("keys", "archive")]
@@ -175,7 +175,7 @@ class Trusted:
         return True
 
     def _leave_out_unpublished(self, issuer: str) -> None:
-        """Ask nothing of documents that this issuer does not publish, or that nobody has seen while offline."""
+        """Remove the documents that this issuer does not publish, or that are not cached while offline."""
         (entry,) = self._file.issuers
         if self._lacks("/issuers/0/archive", entry.archive):
             entry = replace(entry, archive=UNSET)
@@ -203,7 +203,6 @@ class Trusted:
         return replace(trust, issuers=issuers, absent=trust.absent + refused)
 
     def _settle(self, index: int, issuer: TrustedIssuer, trust: Trust) -> tuple[TrustedIssuer, tuple[Absence, ...]]:
-        """Put in the newest list that has been seen of an issuer."""
         pointer = f"/issuers/{index}/revocations"
         if issuer.revocations is UNSET or self._seen is None or not trust.revocation_keys:
             return replace(issuer, unpublished=self._unpublished), ()
@@ -216,19 +215,13 @@ class Trusted:
         return replace(issuer, revocations=listed), notes
 
 
-class TrustBytes(Struct, frozen=True):
-    """The bytes that a trust file points to, by pointer; for URLs, when they last confirmed them (Unix seconds)."""
-
-    raw: Mapping[str, bytes | None]
-    fetched_at: Mapping[str, int]
-
-
-def gather(trust: TrustFile, beside: Path, documents: Documents) -> TrustBytes:
-    """Read the files that a trust file names, which are beside it, and get its URLs."""
+def _gather(trust: TrustFile, beside: Path, documents: Documents) -> tuple[dict[str, bytes | None], dict[str, int]]:
+    """Read the files that a trust file names, which are in the folder `beside`, and fetch its URLs. Returns the bytes
+    by pointer, and for URLs when the server last confirmed them (Unix seconds)."""
     raw: dict[str, bytes | None] = {}
     fetched_at: dict[str, int] = {}
     wanted = sources(trust)
-    # Revocation lists last: the keys that must have signed a list decide whether it may be kept.
+    # Revocation lists come last: a list is cached only if one of the keys signed it.
     for pointer in sorted(wanted, key=lambda pointer: pointer.endswith("/revocations")):
         source = wanted[pointer]
         if isinstance(source.file, str):
@@ -238,14 +231,14 @@ def gather(trust: TrustFile, beside: Path, documents: Documents) -> TrustBytes:
             raw[pointer] = None if copy is None else copy.body
             if copy is not None:
                 fetched_at[pointer] = copy.confirmed_at
-    return TrustBytes(raw, fetched_at)
+    return raw, fetched_at
 
 
 def _fetch(url: str, pointer: str, documents: Documents, good: Good) -> Copy | None:
     try:
         return documents.get(url, good)
     except SetupError as error:
-        if error.code is Code.URL_INVALID:  # the URL, which is the file's
+        if error.code is Code.URL_INVALID:  # the trust file has this URL
             raise InputError(Code.FILE_RULE, error.detail, Place("the trust file"), f"{pointer}/url") from None
         raise
 

@@ -1,4 +1,4 @@
-"""How a relying party verifies files, one or many, and the basis of its judgement, which heads its tables."""
+"""Verification of result files by a relying party, and the basis of a judgement, which is a table's metadata."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _AGAIN = "make it with `issuer verify DIR --to FILE.parquet` of this release"
 
 
 class IssuerKeys(Struct, frozen=True):
-    """A trusted issuer, and when its keys were last confirmed (Unix seconds; None: they are from a file)."""
+    """A trusted issuer, and when its keys were last confirmed (Unix seconds; None for keys from a file)."""
 
     issuer: str
     keys_fetched_at: int | None
 
 
 class Basis(Struct, frozen=True):
-    """By what it was judged, and when (Unix seconds). `trust` is the digest of the trust file, `absent` what of that
-    was not at hand and why, `release` the one that judged."""
+    """The basis of a judgement and its time (Unix seconds). `trust` is the digest of the trust file, `absent` its
+    unavailable parts with reasons, `release` the release of this program."""
 
     trust: str
     audience: str
@@ -49,14 +49,14 @@ class Basis(Struct, frozen=True):
 
     @classmethod
     def of(cls, trust: Trust, now: int) -> Basis:
-        """Say by what is judged with this trust at `now` (Unix seconds)."""
+        """Return the basis of a judgement by this trust at `now` (Unix seconds)."""
         issuers = tuple(IssuerKeys(name, issuer.keys_fetched_at) for name, issuer in trust.issuers.items())
         absent = tuple(f"{absence.pointer}: {absence.reason}" for absence in trust.absent)
         return cls(trust.digest, trust.audience, now, issuers, absent, version("eval-token-issuer"))
 
 
 class TableHead(Struct, frozen=True):
-    """What a table says of itself: by what it was judged, the `tolerance` of the trust file, and how many files."""
+    """A table's metadata: the basis of its judgement, the `tolerance` of the trust file, and the number of files."""
 
     basis: Basis
     tolerance: Tolerance = EXACTLY
@@ -73,13 +73,12 @@ class TableHead(Struct, frozen=True):
 
 
 def read_head(text: Mapping[str, str]) -> TableHead:
-    """Read the metadata of a table. Raises FormatError (`file.rule`) where it has none, or another version."""
+    """Read the metadata of a table. Raises FormatError (`file.rule`) if they are missing or of another version."""
     made_as = text.get("table_version")
     if made_as is None:
-        raise FormatError(Code.FILE_RULE, f"is no table of results: {_AGAIN}")
+        raise FormatError(Code.FILE_RULE, f"is not a table of results: {_AGAIN}")
     if made_as != TABLE_VERSION:
-        rule = f"is a table of another version than {TABLE_VERSION}, which is what this release reads: {_AGAIN}"
-        raise FormatError(Code.FILE_RULE, rule)
+        raise FormatError(Code.FILE_RULE, f"is a table of a version that this release cannot read: {_AGAIN}")
     try:
         basis = Basis(
             text["trust_digest"], text["audience"], _read_time(text["judged_at"]),
@@ -87,8 +86,8 @@ def read_head(text: Mapping[str, str]) -> TableHead:
         )  # fmt: skip
         tolerance = Tolerance(_read(text["tolerance"], dict[str, float]))
         return TableHead(basis, tolerance, _read(text["files"], int))
-    except (KeyError, ValueError):  # msgspec's errors are such
-        raise FormatError(Code.FILE_RULE, f"has metadata that no table has: {_AGAIN}") from None
+    except (KeyError, ValueError):  # msgspec's errors are ValueErrors
+        raise FormatError(Code.FILE_RULE, f"has invalid metadata: {_AGAIN}") from None
 
 
 def _json(value: object) -> str:
@@ -110,12 +109,13 @@ FOLDER = ".eval_results"
 
 
 def path_in_repo(file: str) -> str:
-    """Return the path that a file has in its repository if that ends above its folder; receipts name it by this."""
+    """Return a file's path in its repository, if the repository is the parent of its folder. Receipts have this
+    path."""
     return "/".join(file.split("/")[-2:])
 
 
 class JudgedFile(Struct, frozen=True):
-    """What one file gave: the reports of its entries, and what could not be read."""
+    """The reports of a file's entries, and the errors of unreadable parts."""
 
     file: str
     reports: tuple[Report, ...]
@@ -123,23 +123,19 @@ class JudgedFile(Struct, frozen=True):
 
 
 class Writer(Struct, frozen=True):
-    """How to render the reports of a file, and the error of one that cannot be read. Of a folder, called in the
-    workers, as is `rows`, which makes the rows of a table of some files; without it there is no table."""
+    """Functions that render a file's reports, an error, and the rows of a table for some files (by default none). In a
+    run over a folder, the workers call them."""
 
     reports: Callable[[str, tuple[Report, ...]], str]
     finding: Callable[[InputError], str]
     rows: Callable[[Sequence[JudgedFile]], bytes] = lambda _judged: b""
 
 
-class Verifier(Struct):
-    """Verifies files as received at `at` (Unix seconds), or for a reader, who cannot know when (None).
-
-    With a `receipt_key`, a verified entry gets a receipt. With `lines`, reports that are not verified say in which line
-    of the file their entry stands. `renew` asks once more for the keys of the issuers that it is
-    given, where a token's could be newer than those at hand; `trust` is then what it returns.
-
-    May hold a private key: never serialise or print it.
-    """
+class FileVerifier(Struct):
+    """Verifies files as received at `at` (Unix seconds); None for a reader that does not know the time of receipt. With
+    a `receipt_key`, each verified entry gets a receipt. With `lines`, other reports have the entry's line in the file.
+    If keys newer than those at hand could decide a token, `renew` fetches the keys of the given issuers again; `trust`
+    is then its result. May hold a private key: never serialise or print it."""
 
     trust: Trust
     at: int | None
@@ -150,9 +146,8 @@ class Verifier(Struct):
     lines: bool = False
 
     def verify(self, raw: bytes, file: str, repo: str, path: str = "") -> tuple[Report, ...]:
-        """Verify every entry of a file. `file` is its name here, beside which proofs may lie; `path` is its place in
-        the repository `repo`. Without `path` that is the file's own folder and name. Raises InputError, and SetupError
-        for a full disk."""
+        """Verify every entry of a file. `file` is its local name, beside which proofs may be; `path` is its place in
+        the repository `repo`, by default its own folder and name. Raises InputError, and SetupError for a full disk."""
         document, place = open_results(raw, file), path or path_in_repo(file)
         entries = entries_of(document)
         context = replace(self.context, proofs=Sidecars(file))
@@ -165,7 +160,7 @@ class Verifier(Struct):
         return tuple(_with_line(report, document) for report in reports) if self.lines else reports
 
     def renewed(self, issuers: Iterable[str]) -> bool:
-        """Ask for newer keys of these issuers; say whether there are any."""
+        """Fetch the keys of these issuers again; say whether there are newer ones."""
         before = self.trust
         if issuers and self.renew is not None:
             self.trust = self.renew(issuers)
@@ -179,12 +174,12 @@ class Verifier(Struct):
             receipts.keep(report.token_digest, receipt)
         elif not self._served(report, receipts):  # another process may have written it meanwhile
             path = receipts.path_of(report.token_digest)
-            rule = "is no receipt that this trust believes of this entry, and is never replaced"
+            rule = "is not a receipt that this trust accepts for this entry, and is never replaced"
             detail = f"{path} {rule}. Move it away, and run this again while the token lives"
             raise SetupError(Code.RECEIPT_FOLDER, detail)
 
     def _served(self, report: Report, receipts: ReceiptFolder) -> bool:
-        """Say whether the receipt that is there will serve this entry when its token has ended."""
+        """Say whether the stored receipt will help this entry after its token has expired."""
         if not self.trust.receipt_keys:
             return False
         try:
@@ -195,7 +190,7 @@ class Verifier(Struct):
         return not objection(kept, ReceiptSubject(*members), self.context.now)
 
     def forget(self, report: Report) -> None:
-        """Remove the receipt that this run wrote for a report, which is not verified after all."""
+        """Remove the receipt that this run wrote for a report that later failed."""
         if self.receipts is None or not self.trust.receipt_keys:
             return
         with contextlib.suppress(FormatError, KeyError):
@@ -204,11 +199,11 @@ class Verifier(Struct):
                 self.receipts.drop(report.token_digest)
 
     def take_faults(self) -> list[InputError]:
-        """Return what was wrong with `eval.yaml` files since the last call."""
+        """Return the faults of `eval.yaml` files since the last call."""
         return take_faults(self.context.benchmarks)
 
 
 def _with_line(report: Report, document: Document) -> Report:
-    if report.verdict == "verified":  # finding its line would cost as much as all the rest
+    if report.verdict == "verified":  # finding the line costs as much as the verification
         return report
     return replace(report, line=document.place(report.pointer).line)

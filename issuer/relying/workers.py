@@ -1,8 +1,8 @@
-"""Forked processes that work on messages, and return the answers in the order of the messages.
+"""Forked processes that answer messages; answers come in the order of the messages.
 
-Forked, because they inherit what no message could carry: keys. Does not know what the work is. A process that dies
-costs only the message that it had. Weighed: ProcessPoolExecutor, which one death breaks; multiprocessing.Pool, which
-then hangs; Pebble, which does this with three threads.
+We fork, because the workers inherit keys, which no message could carry. This file does not know the work. A process
+that dies costs only its current message. We considered ProcessPoolExecutor, which one death breaks;
+multiprocessing.Pool, which then hangs; and Pebble, which needs three threads for this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def cores() -> int:
 
 
 class _Task(Struct):
-    """A message under way: what was sent, and whether an answer or a death came back."""
+    """A message that a worker has, its answer, and whether the worker has answered or died (`over`)."""
 
     message: bytes
     over: bool = False
@@ -35,7 +35,7 @@ class _Task(Struct):
 
 
 class WorkerPool:
-    """A number of workers, from `with WorkerPool(...)` on; they end with the block, and with their parent."""
+    """A number of workers, which start with `with WorkerPool(...)` and end with the block or with the parent."""
 
     def __init__(self, jobs: int, work: Work) -> None:
         self._work = work
@@ -45,27 +45,27 @@ class WorkerPool:
 
     def __enter__(self) -> WorkerPool:
         """Start the workers."""
-        self._froze = not gc.get_freeze_count()  # who has frozen its own has no garbage there, and keeps it frozen
+        self._froze = not gc.get_freeze_count()  # the caller may have frozen its objects already
         if self._froze:
             gc.collect()
-            gc.freeze()  # what exists stays shared: a worker's collection would touch, and so copy, every page of it
+            gc.freeze()  # else a worker's collection would write to, and so copy, every shared page
         for _ in range(self._jobs):
             self._workers.append(_Worker(self._work, self._workers))
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every worker, even in the middle of its work."""
+        """Kill every worker, even during its work."""
         for worker in self._workers:
             worker.end()
         if self._froze:
             gc.unfreeze()
 
     def map(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield each message with its answer, in order; None where its process died."""
+        """Yield each message with its answer, in order; None if its process died."""
         source, tasks = iter(messages), deque[_Task]()
         while True:
             for worker in self._workers:
-                # The others do not run far ahead of a slow message: the answers that wait for it are held here.
+                # Limit how far others get ahead of a slow message, because their answers are kept until it is done.
                 if worker.task is None and len(tasks) < 4 * self._jobs and (message := next(source, None)) is not None:
                     tasks.append(_Task(message))
                     worker.send(tasks[-1])
@@ -86,7 +86,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """A process at the other end of a pipe. It has one message at a time: two could fill both directions and block."""
+    """A process at the other end of a pipe. It gets one message at a time: two could fill both directions and block."""
 
     def __init__(self, work: Work, others: Iterable[_Worker]) -> None:
         forking = get_context("fork")
@@ -94,7 +94,7 @@ class _Worker:
         self.pipe, theirs = forking.Pipe()
         inherited = [self.pipe, *(other.pipe for other in others)]
         self._process = forking.Process(target=_serve, args=(theirs, inherited, work), daemon=True)
-        # Ctrl-C goes to the whole group; only the parent acts on it, also while this one is starting.
+        # Ctrl-C goes to the whole process group. Only the parent may act on it, even while this worker starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process.start()
@@ -109,7 +109,7 @@ class _Worker:
             self.pipe.send_bytes(task.message)
 
     def receive(self) -> bool:
-        """Receive the answer; False where the process died."""
+        """Receive the answer; False if the process died."""
         task, self.task = self.task, None
         if task is not None:
             task.over = True
@@ -129,7 +129,7 @@ class _Worker:
 def _serve(pipe: Connection, inherited: Iterable[Connection], work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    for other in inherited:  # or workers would keep each other's pipes open, and not notice that the parent ended
+    for other in inherited:  # else other workers would not notice that the parent ended
         other.close()
     with contextlib.suppress(EOFError, OSError):
         while True:

@@ -1,7 +1,6 @@
-"""A benchmark's `eval.yaml`: its tasks, its metrics, and which of them is primary (contract section 3). Pure.
+"""Benchmark definitions (`eval.yaml`): tasks, metrics and the primary metric (contract section 3). Pure.
 
-Reads the Hub's live form, which has no `metrics`, and the target form alike. Members of other tools (`field_spec`,
-`solvers`, `scorers`) are left alone.
+It reads the form of today's Hub (without `metrics`) and the target form, and ignores other tools' members.
 """
 
 from __future__ import annotations
@@ -15,16 +14,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from issuer.codes import Code
 from issuer.errors import Fault, Finding, InputError, Place
 from issuer.formats import strict_yaml
-from issuer.formats.strict_json import JSON, pointer_to
+from issuer.formats.strict_json import pointer_to
 from issuer.formats.strict_yaml import quoted
 from issuer.results.claims import IDENTIFIER, REVISION, RunClaims, is_repo
 from issuer.results.entry import Profile
 
-# Strings are double-quoted, so that every YAML reader reads them alike. `lint_benchmark` says which rules it breaks.
-
 
 class NewMetric(Struct, frozen=True):
-    """A metric as its author says it; one of several is `primary`."""
+    """A metric for a new benchmark definition. One of several must be `primary`."""
 
     id: str
     display_name: str
@@ -33,8 +30,8 @@ class NewMetric(Struct, frozen=True):
 
 
 class NewBenchmark(Struct, frozen=True):
-    """What goes into the file. None is left out; `evaluation_framework` is what today's Hub asks for. Every task has
-    the same `members`: `config` and `split`, and `dataset`, a repository and its commit."""
+    """The content of a new benchmark definition; None leaves a member out. Today's Hub requires `evaluation_framework`.
+    Every task has the same `config`, `split` and `dataset` (repository, commit). `lint_benchmark` checks the rules."""
 
     name: str
     description: str
@@ -46,7 +43,7 @@ class NewBenchmark(Struct, frozen=True):
     dataset: tuple[str, str] | None = None
 
     def text(self) -> str:
-        """Write the file."""
+        """Return the text of the file. All strings are double-quoted, because every YAML reader reads these alike."""
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -68,8 +65,8 @@ class NewBenchmark(Struct, frozen=True):
                 yield from (f"      {line}" for line in _members({"id": repo, "revision": commit}))
 
 
-def _members(said: Mapping[str, str | None]) -> Iterator[str]:
-    return (f"{name}: {quoted(text)}" for name, text in said.items() if text is not None)
+def _members(members: Mapping[str, str | None]) -> Iterator[str]:
+    return (f"{name}: {quoted(text)}" for name, text in members.items() if text is not None)
 
 
 def _item(lines: Iterable[str]) -> Iterator[str]:
@@ -93,7 +90,7 @@ class BenchmarkMetric(Struct, frozen=True):
 
 
 class TaskDataset(Struct, frozen=True):
-    """The dataset that a task runs on, where the file says so."""
+    """The dataset of a task."""
 
     id: str
     revision: str | UnsetType = UNSET
@@ -110,7 +107,7 @@ class Task(Struct, frozen=True):
 
 
 class Benchmark(Struct, frozen=True):
-    """An `eval.yaml`. `metrics` is empty in the live form: then no metric is known to be defined."""
+    """An `eval.yaml`. In the form of today's Hub, `metrics` is empty, which does not mean that it has no metrics."""
 
     name: str
     tasks: Annotated[tuple[Task, ...], Meta(min_length=1)]
@@ -120,23 +117,23 @@ class Benchmark(Struct, frozen=True):
 
     @property
     def task_ids(self) -> frozenset[str]:
-        """The ids of the tasks that it defines."""
+        """The ids of its tasks."""
         return frozenset(task.id for task in self.tasks)
 
     @property
     def metric_ids(self) -> frozenset[str]:
-        """The ids of the metrics that it defines."""
+        """The ids of its metrics."""
         return frozenset(metric.id for metric in self.metrics)
 
     @property
     def primary(self) -> str | None:
-        """The id of the primary metric: the only one, or the one that is marked; None where that is ambiguous."""
+        """The id of the primary metric: the marked one, or the only one. None if this is ambiguous."""
         marked = [metric.id for metric in self.metrics if metric.primary]
         candidates = marked or [metric.id for metric in self.metrics]
         return candidates[0] if len(candidates) == 1 else None
 
     def undefined(self, task_id: str | None, metric_ids: Sequence[str | None]) -> Iterator[Fault]:
-        """Yield what it does not define, with its pointer in run claims; None: not there."""
+        """Yield a fault for each id that it does not define, with the pointer in run claims. None ids are skipped."""
         if task_id is not None and task_id not in self.task_ids:
             yield Fault(Code.RESULT_UNDEFINED, "/task_id", f"the benchmark defines no task {task_id!r}")
         for index, metric_id in enumerate(metric_ids if self.metrics else ()):
@@ -146,61 +143,56 @@ class Benchmark(Struct, frozen=True):
 
 
 def demand_defined(benchmark: Benchmark | None, claims: RunClaims, place: Place) -> None:
-    """Raise InputError(`result.undefined`) for a result that its benchmark, where it is at hand, does not define: no
-    reader who looks there takes it (check 10)."""
-    found = benchmark.undefined(claims.task_id, [metric.metric_id for metric in claims.metrics]) if benchmark else ()
-    if errors := [InputError(fault.code, fault.detail, place) for fault in found]:
+    """Raise InputError(`result.undefined`) if the benchmark, when it is known, does not define the task or a metric of
+    a result. A relying party with the benchmark would refuse the result (check 10)."""
+    faults = benchmark.undefined(claims.task_id, [metric.metric_id for metric in claims.metrics]) if benchmark else ()
+    if errors := [InputError(fault.code, fault.detail, place) for fault in faults]:
         raise InputError.of(errors)
 
 
 def read_benchmark(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> Benchmark:
-    """Read an `eval.yaml`; `name` is what the file is called. Raises InputError with file, line and column. The code is
-    `benchmark.absent` where the file is sound YAML but does not define a benchmark: other tools also have files of this
-    name."""
+    """Read an `eval.yaml` that people know as `name`. Raises InputError with file, line and column: `benchmark.absent`
+    if it is good YAML but not a benchmark definition, because other tools also have files with this name."""
     document = strict_yaml.load(raw, name, max_values=max_values)
     _demand_benchmark(document)
     return document.convert(Benchmark)
 
 
-def is_benchmark(value: JSON) -> bool:
-    """Say whether a document means to be a benchmark definition: a map with `tasks` or `metrics`."""
-    return isinstance(value, Mapping) and not value.keys().isdisjoint({"tasks", "metrics"})
-
-
 def _demand_benchmark(document: strict_yaml.Document) -> None:
-    if not is_benchmark(document.value):
+    value = document.value
+    if not isinstance(value, Mapping) or value.keys().isdisjoint({"tasks", "metrics"}):
         rule = "not a benchmark definition: neither `tasks` nor `metrics`"
         raise document.error(Code.BENCHMARK_ABSENT, "", rule)
 
 
 # -- lint -------------------------------------------------------------------------------------------------------------
 
-# Members that other tools have in tasks; Inspect's, as the Hub's documentation shows them.
+# Members of Inspect in tasks, which the Hub's documentation shows.
 _FOREIGN = frozenset({"field_spec", "solvers", "scorers"})
 
 
 def lint_benchmark(raw: bytes, name: str, profile: Profile = "target") -> tuple[Finding, ...]:
-    """Return everything that is wrong with an `eval.yaml` for the profile's Hub, in the file's order; never raises."""
+    """Return all faults of an `eval.yaml` for readers of the profile, in the file's order. Never raises."""
     document, refusals = strict_yaml.examine(raw, name)
     findings = [refusal.finding for refusal in refusals]
     if document is not None:
         try:
             _demand_benchmark(document)
             rules = _Lint(document, {refusal.pointer for refusal in refusals}, profile)
-            findings += (_judged(found, profile) for found in rules.findings())
+            findings += (_with_severity(finding, profile) for finding in rules.findings())
         except InputError as error:
             findings.append(error.finding)
     return tuple(sorted(findings, key=lambda finding: (finding.place.line, finding.place.column)))
 
 
-def _judged(found: Finding, profile: Profile) -> Finding:
-    """Turn an error into a warning where today's Hub does not look: at metrics, and at the dataset of a task."""
-    unseen = found.pointer.startswith("/metrics") or "/dataset" in found.pointer
-    return replace(found, severity="warning") if profile == "hub" and unseen else found
+def _with_severity(finding: Finding, profile: Profile) -> Finding:
+    """Turn errors in members that today's Hub ignores (metrics, the dataset of a task) into warnings."""
+    ignored = finding.pointer.startswith("/metrics") or "/dataset" in finding.pointer
+    return replace(finding, severity="warning") if profile == "hub" and ignored else finding
 
 
 class _Lint:
-    """The rules of contract section 3 for `eval.yaml`, and of today's Hub; each method is one of them."""
+    """The rules for `eval.yaml` of contract section 3 and of today's Hub, one in each method."""
 
     def __init__(self, document: strict_yaml.Document, refused: set[str], profile: Profile) -> None:
         self._document = document
@@ -215,8 +207,8 @@ class _Lint:
             metrics = yield from self._items("metrics", BenchmarkMetric, frozenset())
             yield from self._scores(metrics)
         else:
-            rule = "lacks `metrics`: no metric is defined, none is primary"
-            rule += " (today's Hub takes it: --profile hub)" if self._profile == "target" else ""
+            rule = "lacks `metrics`: it defines no metric and no primary metric"
+            rule += " (today's Hub accepts this: --profile hub)" if self._profile == "target" else ""
             yield self._warn("", rule) if self._profile == "hub" else self._error("", rule)
         tasks = yield from self._items("tasks", Task, _FOREIGN)
         yield from self._datasets(tasks)
@@ -235,19 +227,19 @@ class _Lint:
             if name not in self.members:
                 yield self._error("", f"lacks `{name}`")
         if self._profile != "target" and "evaluation_framework" not in self.members:
-            yield self._error("", "lacks `evaluation_framework`, which today's Hub demands")
+            yield self._error("", "lacks `evaluation_framework`, which today's Hub requires")
 
     def _unknown(
         self, at: str, item: Mapping[str, Any], kind: type[Struct], foreign: frozenset[str]
     ) -> Iterator[Finding]:
         for name in item:
             if name not in kind.__struct_fields__ and name not in foreign:
-                yield self._warn(pointer_to(at, name), "no reader knows this member")
+                yield self._warn(pointer_to(at, name), "unknown member")
 
     def _items(
         self, name: str, kind: type[Struct], foreign: frozenset[str]
     ) -> Generator[Finding, None, dict[str, Mapping[str, Any]]]:
-        """Report what is wrong with each item of a list; return the good ones by their pointer."""
+        """Yield the faults of the items of a list, and return the good items by pointer."""
         items = self.members.get(name)
         if not isinstance(items, list) or not items:
             yield self._error(f"/{name}" if name in self.members else "", f"`{name}` must be a list of one or more")
@@ -273,7 +265,7 @@ class _Lint:
         if not IDENTIFIER.fullmatch(item["id"]):
             yield self._error(f"{at}/id", "must be 1 to 128 printable ASCII characters without space")
         if item["id"] in others:
-            yield self._error(f"{at}/id", "stands here a second time")
+            yield self._error(f"{at}/id", "is here a second time")
 
     def _scores(self, metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
         for at, metric in metrics.items():
@@ -282,16 +274,16 @@ class _Lint:
                     yield self._error(at, f"lacks `{name}`")
         primary = [at for at, metric in metrics.items() if metric.get("primary")]
         if len(metrics) > 1 and not primary:
-            yield self._error("/metrics", "none of several metrics is marked `primary: true`: mark exactly one")
+            yield self._error("/metrics", "several metrics, but none has `primary: true`: mark exactly one")
         for at in primary[1:]:
             yield self._error(f"{at}/primary", "a second primary metric: mark exactly one")
 
     def _datasets(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-        """Warn where the two texts of the specification disagree: one demands a dataset, examples lack it."""
+        """Warn about a missing dataset. The specification's text requires it, but its examples lack it."""
         for at, task in tasks.items():
             dataset = task.get("dataset")
             if dataset is None and "metrics" in self.members:
-                yield self._warn(at, "lacks `dataset`, with `id` and `revision`: what data it runs on is not said")
+                yield self._warn(at, "lacks `dataset` with `id` and `revision`: readers cannot know the task's data")
             elif isinstance(dataset, Mapping) and not is_repo(dataset["id"]):
                 yield self._error(f"{at}/dataset/id", "must be `owner/name` by the Hub's rules, in ASCII")
             elif isinstance(dataset, Mapping) and not REVISION.fullmatch(dataset.get("revision") or ""):

@@ -1,7 +1,7 @@
-"""Run claims: what an evaluation framework says of one run (contract section 2). Pure.
+"""Run claims: the statement of an evaluation framework about one run (contract section 2). Pure.
 
-Knows the rules of each member, the canonical order and the claims digest. Never repairs: a member that breaks a rule is
-refused with its place, not trimmed, rounded or lowercased.
+This file has the rules of each member, the canonical order and the claims digest. It never repairs a member that breaks
+a rule (no trimming, rounding or lowercasing), but refuses it with its place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_REPO = 2 * 96 + 1
 _REPO = re.compile(rf"(?!.*(?:--|\.\.)){_REPO_PART}/{_REPO_PART}(?<!\.git)")
 
 
-# Claims that break no rule: they fill in for missing members, so that the others can be read.
+# Claims that break no rule. They replace missing members so that `read_claims` can check the others.
 STAND_IN: Mapping[str, JSON] = {
     "model_repo": "a/a", "model_revision": "0" * 40, "benchmark_repo": "a/a", "benchmark_revision": "0" * 40,
     "task_id": "a", "metrics": [{"metric_id": "a", "value": 0}], "framework": {"name": "a", "version": "0"},
@@ -41,7 +41,7 @@ STAND_IN: Mapping[str, JSON] = {
 
 
 class Metric(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One score. `value` is the nearest double of what was written; `slice` names the subset that it is of."""
+    """One score. `value` is the double nearest to the written number. `slice` names the subset of the samples."""
 
     metric_id: str
     value: float
@@ -51,12 +51,12 @@ class Metric(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
     @property
     def pair(self) -> tuple[bytes, bytes]:
-        """The name of a metric, and its place in the order: (metric_id, slice or ""), bytewise."""
+        """The key of a metric, also for sorting: (metric_id, slice or "") as bytes."""
         return self.metric_id.encode(), (self.slice or "").encode()
 
 
 class Framework(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The evaluation framework that made the run, and its command line."""
+    """The evaluation framework of the run, and its command line."""
 
     name: str
     version: str
@@ -64,7 +64,7 @@ class Framework(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
-    """The claims of one run, in canonical order. Built by `read_claims` only, which enforces every rule."""
+    """The claims of one run, in canonical order. Only `read_claims` makes them, because it enforces every rule."""
 
     model_repo: str
     model_revision: str
@@ -75,15 +75,15 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     framework: Framework
 
     def to_json(self) -> dict[str, Any]:
-        """Return the claims as the JSON object that is digested and signed."""
+        """Return the claims as the JSON object for the digest and the token."""
         value: dict[str, Any] = msgspec.to_builtins(self)
         return value
 
     @cached_property
     def plain(self) -> Mapping[str, jcs.Encodable]:
-        """The claims for `jcs.encode`: they are digested, bound into an entry and signed, and so written once."""
-        metrics = [{**msgspec.to_builtins(one), "value": jcs.plain(one.value)} for one in self.metrics]
-        framework = jcs.Plain(self.framework)  # text under ASCII names
+        """The claims for `jcs.encode`. Cached, because digest, entry and token need them."""
+        metrics = [{**msgspec.to_builtins(metric), "value": jcs.plain(metric.value)} for metric in self.metrics]
+        framework = jcs.Plain(self.framework)  # plain: its values are text and its names ASCII
         return {**asdict(self), "metrics": jcs.written(metrics), "framework": jcs.written(framework)}
 
     @property
@@ -98,9 +98,8 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 def read_claims(value: JSON, pointer: str = "") -> RunClaims:
-    """Read run claims from JSON that a strict reader returned, and put the metrics in canonical order. Raises Refused
-    with every fault, pointers below `pointer`: `claims.invalid`, `claims.revision`, `claims.number`,
-    `claims.duplicate_metric`."""
+    """Read run claims from the result of a strict JSON reader, and sort the metrics. Raises Refused with every fault,
+    with pointers below `pointer`: `claims.invalid`, `claims.revision`, `claims.number`, `claims.duplicate_metric`."""
     try:
         claims = convert(value, RunClaims)
     except FormatError as error:
@@ -117,7 +116,7 @@ def is_repo(name: str) -> bool:
     return len(name) <= _MAX_REPO and _is_repo(name)
 
 
-# A batch is of few models and benchmarks, and to match all their names takes a tenth of what reading a result does.
+# A batch has few models and benchmarks. Without the cache, matching their names takes a tenth of the time of reading.
 @lru_cache(1024)
 def _is_repo(name: str) -> bool:
     return _REPO.fullmatch(name) is not None
@@ -135,24 +134,22 @@ def _is_hex(text: str) -> bool:
 def _faults(claims: RunClaims) -> Iterator[Fault]:
     yield from _text_faults(claims)
     yield from _framework_faults(claims.framework)
-    seen: set[tuple[bytes, bytes]] = set()
+    pairs: set[tuple[bytes, bytes]] = set()
     for index, metric in enumerate(claims.metrics):
         place, pair = f"/metrics/{index}", metric.pair
         yield from _metric_faults(metric, place)
-        if pair in seen:
-            yield Fault(Code.CLAIMS_DUPLICATE_METRIC, place, "the same metric_id and slice stand here a second time")
-        seen.add(pair)
+        if pair in pairs:
+            yield Fault(Code.CLAIMS_DUPLICATE_METRIC, place, "the same metric_id and slice are here a second time")
+        pairs.add(pair)
 
 
 def _text_faults(claims: RunClaims) -> Iterator[Fault]:
-    if not is_repo(claims.model_repo):
-        yield Fault(Code.CLAIMS_INVALID, "/model_repo", _REPO_RULE)
-    if not is_repo(claims.benchmark_repo):
-        yield Fault(Code.CLAIMS_INVALID, "/benchmark_repo", _REPO_RULE)
-    if not _is_revision(claims.model_revision):
-        yield Fault(Code.CLAIMS_REVISION, "/model_revision", _REVISION_RULE)
-    if not _is_revision(claims.benchmark_revision):
-        yield Fault(Code.CLAIMS_REVISION, "/benchmark_revision", _REVISION_RULE)
+    for name in ("model_repo", "benchmark_repo"):
+        if not is_repo(getattr(claims, name)):
+            yield Fault(Code.CLAIMS_INVALID, f"/{name}", _REPO_RULE)
+    for name in ("model_revision", "benchmark_revision"):
+        if not _is_revision(getattr(claims, name)):
+            yield Fault(Code.CLAIMS_REVISION, f"/{name}", _REVISION_RULE)
     if not IDENTIFIER.fullmatch(claims.task_id):
         yield Fault(Code.CLAIMS_INVALID, "/task_id", "must be 1 to 128 printable ASCII characters without space")
 
@@ -162,19 +159,17 @@ def _metric_faults(metric: Metric, place: str) -> Iterator[Fault]:
         yield Fault(Code.CLAIMS_INVALID, f"{place}/metric_id", "must be 1 to 128 printable ASCII without space")
     if metric.slice is not UNSET and not IDENTIFIER.fullmatch(metric.slice):
         yield Fault(Code.CLAIMS_INVALID, f"{place}/slice", "must be 1 to 128 printable ASCII without space, or absent")
-    if not -MAX_EXACT_INTEGER <= metric.value <= MAX_EXACT_INTEGER:  # no double beyond it has a fraction
-        yield Fault(Code.CLAIMS_NUMBER, f"{place}/value", "must be finite, and at most 2^53 - 1 where it is whole")
+    if not -MAX_EXACT_INTEGER <= metric.value <= MAX_EXACT_INTEGER:  # all larger doubles are whole numbers
+        yield Fault(Code.CLAIMS_NUMBER, f"{place}/value", "must be finite, and at most 2^53 - 1 if it is whole")
     if metric.value_type in {"int", "rank"} and not metric.value.is_integer():
-        yield Fault(
-            Code.CLAIMS_INVALID, f"{place}/value", f"must be a whole number: its value_type is {metric.value_type}"
-        )
+        rule = f"must be a whole number: its value_type is {metric.value_type}"
+        yield Fault(Code.CLAIMS_INVALID, f"{place}/value", rule)
 
 
 def _framework_faults(framework: Framework) -> Iterator[Fault]:
-    if not FRAMEWORK_WORD.fullmatch(framework.name):
-        yield Fault(Code.CLAIMS_INVALID, "/framework/name", _WORD_RULE)
-    if not FRAMEWORK_WORD.fullmatch(framework.version):
-        yield Fault(Code.CLAIMS_INVALID, "/framework/version", _WORD_RULE)
+    for name in ("name", "version"):
+        if not FRAMEWORK_WORD.fullmatch(getattr(framework, name)):
+            yield Fault(Code.CLAIMS_INVALID, f"/framework/{name}", _WORD_RULE)
     if framework.command is not UNSET and (rule := _command_rule(framework.command)):
         yield Fault(Code.CLAIMS_INVALID, "/framework/command", rule)
 
@@ -184,9 +179,9 @@ def _command_rule(command: str) -> str:
     if not 1 <= len(command) <= MAX_COMMAND:
         return f"must be 1 to {MAX_COMMAND} characters, or absent"
     if command.isascii() and command.isprintable():
-        return ""  # nearly every one; the rules below look at each character
+        return ""  # nearly every command; the rules below check each character
     if not unicodedata.is_normalized("NFC", command):
         return "must be in Unicode normal form NFC"
     if any(unicodedata.category(char) == "Cc" for char in command):
-        return "must not hold control characters, line breaks included"
+        return "must not contain control characters, line breaks included"
     return ""

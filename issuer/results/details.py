@@ -1,14 +1,14 @@
-"""The details of a result: an entry's members that are not run claims, as a request may send them. Pure.
+"""The details of a result: members of an entry that are not run claims, in a request. Pure.
 
-Knows their types and rules (contract sections 1 and 3). Never repairs: a member that breaks one is refused with its
-place.
+Their types and rules are in contract sections 1 and 3. A member that breaks a rule is refused, never repaired.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -27,43 +27,48 @@ _DATE = re.compile(
 
 
 class Source(EntrySource, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a result comes from. `url` is required, absolute and free of credentials."""
+    """The source of a result. `url` is required, absolute and without credentials."""
 
     url: str
 
 
 class Details(EntryDetails, frozen=True, forbid_unknown_fields=True):
-    """An entry's members that are not run claims, as a request may send them: nothing unknown, and no source without a
-    URL."""
+    """The details in a request. Unlike in a file, unknown members and a source without a URL are refused."""
 
     source: Source | UnsetType = UNSET
 
 
 def read_details(value: JSON, pointer: str = "") -> dict[str, JSON]:
-    """Read the details of a request from JSON that a strict reader returned; nulls are dropped as in the target form.
-    Raises Refused(`details.invalid`) with every fault, pointers below `pointer`."""
+    """Read the details of a request from the result of a strict JSON reader. Nulls are dropped, as in the target form.
+    Raises Refused(`details.invalid`) with every fault, with pointers below `pointer`."""
     try:
         plain = drop_nulls(value)
         if plain is None and isinstance(value, Mapping):
-            plain = {}  # every member was null, so absent
-        details = convert(plain, Details)
+            plain = {}  # every member was null
+        convert(plain, Details)
     except FormatError as error:
         raise Refused.of([Fault(Code.DETAILS_INVALID, pointer + error.pointer, error.detail)]) from None
-    faults = []
-    if details.date is not UNSET and not is_date(details.date):
-        faults.append(Fault(Code.DETAILS_INVALID, f"{pointer}/date", "must be an ISO 8601 date or date and time"))
-    if details.source is not UNSET and not is_public_url(details.source.url):
-        rule = "must be an absolute http or https URL without credentials"
-        faults.append(Fault(Code.DETAILS_INVALID, f"{pointer}/source/url", rule))
-    if rule := emit.fits(plain, MAX_WRITTEN):
-        faults.append(Fault(Code.DETAILS_INVALID, pointer, rule))
-    if faults:
-        raise Refused.of(faults)
+    if faults := list(faults_of(plain)):  # type: ignore[arg-type]
+        raise Refused.of([Fault(fault.code, pointer + fault.pointer, fault.detail) for fault in faults])
     return dict(plain)  # type: ignore[arg-type]
 
 
+def faults_of(details: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield the faults of details that have the right types."""
+    if "date" in details and not is_date(details["date"]):
+        yield Fault(Code.DETAILS_INVALID, "/date", "must be an ISO 8601 date or date and time")
+    source = details.get("source")
+    if source is not None and "url" not in source:
+        yield Fault(Code.DETAILS_INVALID, "/source", "lacks `source.url`")
+    elif source is not None and not is_public_url(source["url"]):
+        rule = "must be an absolute http or https URL without credentials"
+        yield Fault(Code.DETAILS_INVALID, "/source/url", rule)
+    if rule := emit.fits(details, MAX_WRITTEN):
+        yield Fault(Code.DETAILS_INVALID, "", rule)
+
+
 def is_date(text: str) -> bool:
-    """Say whether a text is an ISO 8601 date, or date and time, as details have it."""
+    """Say whether text is an ISO 8601 date, or date and time."""
     try:
         return bool(_DATE.fullmatch(text) and datetime.fromisoformat(text))
     except ValueError:

@@ -1,14 +1,14 @@
-"""Result files edited in place: text in, text out. Pure.
+"""An editor for result files, from text to text. Pure.
 
-One entry is appended, replaced or gets a token, by the places of the file's nodes; other entries, comments, order and
-line ends stay as they are. The result is read again, and returned only if it has the change and everything else as
-before. Raises InputError, and nothing else.
+It appends or replaces one entry, or puts a token into it, at the places of the file's nodes. Other entries, comments,
+order and line ends remain: it reads the new text again to check this. It raises only InputError.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import UNSET
 
@@ -34,10 +34,10 @@ _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
 
 
 def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str:
-    """Return the file with this entry's token in the first entry that says the same; else with the entry appended. So
-    the same entry changes nothing the second time, and a newer token takes the place of an older one. The entry that is
-    there keeps its form, unless it is to be reshaped and has another one: then this entry takes its place. Raises
-    InputError(`result.value`) for one that is there with a `value` of its own."""
+    """Return the file with this entry's token in the first entry with the same content, or else with the entry
+    appended. So a repeated call changes nothing, and a newer token replaces an older one. The existing entry keeps its
+    form; with `reshape`, this entry replaces it if the forms differ. Raises InputError(`result.value`) if the existing
+    entry has a `value` that none of its metrics has."""
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
         same = [old for old in read_entries(text.encode(), name) if _is_same(old, issued[0])]
@@ -49,48 +49,43 @@ def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str
             if not shaped:
                 return replace(text, index, entry, name)
             if _has_other_value(shaped[0]):
-                rule = "the entry that is there has a `value` that none of its metrics has: no token makes it verify"
+                rule = "this entry has a `value` that none of its metrics has, so it would not verify with any token"
                 raise open_results(text.encode(), name).error(Code.RESULT_VALUE, f"/{index}/value", rule)
             return put_token(text, index, token, name)
     return append(text, entry, name)
 
 
 def lacks(text: str, entries: str, name: str) -> list[bool]:
-    """Say of each of these entries, in the form of `write_entry`, whether the file has none that says the same, signed
-    or not."""
-    there = {_says(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
-    return [_says(entry) not in there for entry in read_entries(entries.encode(), name)]
+    """Return for each entry (in the form of `write_entry`) whether the file lacks its content, signed or not."""
+    contents = {_content_key(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
+    return [_content_key(entry) not in contents for entry in read_entries(entries.encode(), name)]
 
 
 def merge(text: str, entry: str, name: str) -> str:
-    """Return the file with this entry in the place of the one for the same scores (`subject`); else with it appended. A
-    reproduction takes the place of none that another party had signed. One that says the same keeps its place, too, and
-    gets this one's token and form. Raises InputError (`result.repeated`) where several are for the same scores, and
-    none of them, or not just one, is of its framework."""
+    """Return the file with this entry in place of the one for the same scores (`subject`), or else appended. An entry
+    with the same content keeps its place, and gets the token and form of this one. Another party's signed reproduction
+    is never replaced. Raises InputError(`result.repeated`) if several entries are for these scores."""
     new = _demand_one(entry, name)
-    there = read_entries(text.encode(), name) if text.strip() else ()
-    if any(_is_same(old, new) for old in there):
+    entries = read_entries(text.encode(), name) if text.strip() else ()
+    if any(_is_same(old, new) for old in entries):
         return put_entry(text, entry, name, reshape=True)
-    mine = [index for index, old in enumerate(there) if not _is_another_party_s(old, new)]
-    rivals = [index for index in mine if subject(there[index]) == subject(new)]
+    own = [index for index, old in enumerate(entries) if not _is_another_party_s(old, new)]
+    rivals = [index for index in own if subject(entries[index]) == subject(new)]
     if len(rivals) > 1:
-        rivals = [index for index in rivals if there[index].framework.name == new.framework.name] or rivals
+        rivals = [index for index in rivals if entries[index].framework.name == new.framework.name] or rivals
     if len(rivals) > 1:
-        rule = (
-            f"is for the same scores as entry {rivals[0]}: remove one, or which of them is to be replaced is not known"
-        )
+        rule = f"is for the same scores as entry {rivals[0]}: remove one, because only one can be replaced"
         raise open_results(text.encode(), name).error(Code.RESULT_REPEATED, f"/{rivals[1]}", rule)
     return replace(text, rivals[0], entry, name) if rivals else append(text, entry, name)
 
 
 def subject(entry: Entry) -> tuple[object, ...]:
-    """Return what is equal for two entries of the same scores: dataset id, task id and the slices of the metrics. A
-    reproduction stands beside what it reproduces: it is for the same scores as another one of that, by its
-    framework."""
+    """Return a key that is equal for entries of the same scores: dataset id, task id and the slices of the metrics. The
+    key of a reproduction also has the reproduced entry and its own framework."""
     slices = {metric.slice or "" for metric in entry.metrics or ()} or {""}
     reproduced = _reproduced(entry)
-    named = () if reproduced is None else (reproduced, entry.framework.name)
-    return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices), *named
+    reproduction = () if reproduced is None else (reproduced, entry.framework.name)
+    return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices), *reproduction
 
 
 def _reproduced(entry: Entry) -> str | None:
@@ -99,12 +94,12 @@ def _reproduced(entry: Entry) -> str | None:
 
 
 def _is_same(old: Entry, new: Entry) -> bool:
-    """Say whether the new entry's token may stand in the old one: it says the same, and is no other party's."""
+    """Say whether the old entry may get the new one's token: same content, and not another party's reproduction."""
     return content_digest(old.form) == content_digest(new.form) and not _is_another_party_s(old, new)
 
 
 def _is_another_party_s(old: Entry, new: Entry) -> bool:
-    """Say whether the old entry is a reproduction that another party had signed: it is evidence beside the new one."""
+    """Say whether the old entry is a reproduction that another party had signed. It must remain, as evidence."""
     if _reproduced(old) is None or old.token is None or new.token is None:
         return False
     party = _unverified_party(old.token)
@@ -112,7 +107,7 @@ def _is_another_party_s(old: Entry, new: Entry) -> bool:
 
 
 def _unverified_party(token: str) -> tuple[object, object] | None:
-    """Return the issuer and the integration that a token names, which nobody has checked; None where it names none."""
+    """Return the unverified issuer and integration of a token, or None if the token is malformed."""
     try:
         payload = loads(jose.parse_compact(token).unverified_payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=_DEPTH)
     except FormatError:
@@ -120,38 +115,37 @@ def _unverified_party(token: str) -> tuple[object, object] | None:
     return (payload.get("iss"), payload.get("sub")) if isinstance(payload, dict) else None
 
 
-def _says(entry: Entry) -> tuple[str, object]:
-    """Return what is equal for two entries that say the same; `value` counts where there are no metrics."""
+def _content_key(entry: Entry) -> tuple[str, object]:
+    """Return a key that is equal for entries with the same content. Without metrics, `value` counts."""
     return content_digest(entry.form), entry.value if entry.metrics is None else UNSET
 
 
 def _shape(entry: Entry) -> tuple[object, ...]:
-    """Return what tells a profile's form from another's, where both say the same."""
+    """Return the members that differ between the profiles for the same content."""
     return entry.token_members, entry.value
 
 
 def append(text: str, entry: str, name: str) -> str:
-    """Return the file with one more entry at its end; `entry` is in the form of `write_entry`."""
+    """Return the file with one entry appended, in the form of `write_entry`."""
     _demand_one(entry, name)
     return extend(text, entry, name)
 
 
 def extend(text: str, entries: str, name: str) -> str:
-    """Return the file with these entries at its end, in the form of `write_entry`."""
-    if text.strip() == "[]":  # as `rewrite` writes a file without entries
+    """Return the file with these entries appended, in the form of `write_entry`."""
+    if text.strip() == "[]":  # `rewrite` writes this for a file without entries
         text = ""
-    if not text.strip():
-        return _checked("", text + entries, name, lambda before, added: [*before, *added], entries)
-    document = open_results(text.encode(), name)
-    indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
-    joined = text if text.endswith("\n") else text + _line_end(text)
-    return _checked(
-        text, joined + _fitted(entries, indent, text), name, lambda before, added: [*before, *added], entries
-    )
+    after = text + entries
+    if text.strip():
+        document = open_results(text.encode(), name)
+        indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
+        joined = text if text.endswith("\n") else text + _line_end(text)
+        after = joined + _fitted(entries, indent, text)
+    return _checked(text, after, name, lambda before, added: [*before, *added], entries)
 
 
 def replace(text: str, index: int, entry: str, name: str) -> str:
-    """Return the file with another entry in the place of the one at `index`, from 0."""
+    """Return the file with this entry in place of the one at `index`, from 0."""
     _demand_one(entry, name)
     document = _demand(text, index, name)
     start, end = document.span(f"/{index}")
@@ -163,11 +157,11 @@ def replace(text: str, index: int, entry: str, name: str) -> str:
 
 
 def put_token(text: str, index: int, token: str, name: str) -> str:
-    """Return the file with this token in the entry at `index`, from 0: in the place of its present one, or as its last
-    member."""
+    """Return the file with this token in the entry at `index` (from 0), in place of its old one if it has one."""
     document = _demand(text, index, name)
     before = entries_of(document)
-    spans = [document.span(f"/{index}/{member}") for member in _token_members(document, index)]
+    entries: Any = document.value
+    spans = [document.span(f"/{index}/{member}") for member in TOKEN_MEMBERS if member in entries[index]]
     after = text
     for start, end in sorted(spans, reverse=True):
         joint = _line_end(text) if text[end - 1] == "\n" else ""  # a block scalar ends with its line
@@ -183,9 +177,8 @@ def put_token(text: str, index: int, token: str, name: str) -> str:
 
 
 def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: str | None = None) -> str:
-    """Return the file written canonically: each entry in its own shape, or in another profile where it has metrics.
-    Comments are dropped, and members for which a profile has no place. Raises InputError also where this would drop a
-    `value` that no metric of the entry repeats."""
+    """Return the file in canonical form. Entries keep their profile, or, if they have metrics, get the given one.
+    Comments and members that the profile lacks are dropped. Raises InputError if a unique `value` would be lost."""
     document = open_results(text.encode(), name)
     written = []
     for entry in entries_of(document):
@@ -203,39 +196,33 @@ def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: st
 
 
 def _has_other_value(entry: Entry) -> bool:
-    """Say whether `value` is the score of no metric of the entry without a slice (check 8)."""
+    """Say whether an entry has a `value` that is not the score of any of its metrics without a slice (check 8)."""
     scores = [metric.value for metric in entry.metrics or () if not metric.slice]
     return entry.value is not UNSET and entry.value not in scores
 
 
-def _token_members(document: Document, index: int) -> list[str]:
-    entries = document.value
-    entry = entries[index] if isinstance(entries, list) else None
-    return [member for member in TOKEN_MEMBERS if isinstance(entry, dict) and member in entry]
-
-
 def _demand_one(entry: str, name: str) -> Entry:
-    found = read_entries(entry.encode(), name)
-    if len(found) != 1:
+    entries = read_entries(entry.encode(), name)
+    if len(entries) != 1:
         raise _impossible(name)
-    return found[0]
+    return entries[0]
 
 
 def _demand(text: str, index: int, name: str) -> Document:
-    """Read the file, which must have this entry."""
+    """Read the file. Raises InputError if it does not have an entry at `index`."""
     document = open_results(text.encode(), name)
     count = len(document.value)  # type: ignore[arg-type]
     if not 0 <= index < count:
-        raise InputError(Code.FILE_RULE, f"has no entry {index}: there are {count}, counted from 0", Place(name))
+        raise InputError(Code.FILE_RULE, f"has no entry {index}: it has {count}, counted from 0", Place(name))
     return document
 
 
 def _checked(
     before: str, after: str, name: str, expect: Callable[[list[Entry], list[Entry]], list[Entry]], entry: str
 ) -> str:
-    """Return the edited file, if it reads as expected."""
-    was = list(read_entries(before.encode(), name)) if before else []
-    expected = expect(was, list(read_entries(entry.encode(), name)))
+    """Return the edited text if its entries are those that `expect` returns for the old and the new entries."""
+    old = list(read_entries(before.encode(), name)) if before.strip() else []
+    expected = expect(old, list(read_entries(entry.encode(), name)))
     now = _reread(after, name)
     if list(map(_content, now)) != list(map(_content, expected)):
         raise _impossible(name)
@@ -245,7 +232,7 @@ def _checked(
 def _reread(after: str, name: str) -> tuple[Entry, ...]:
     try:
         return read_entries(after.encode(), name)
-    except InputError:  # its place is in a text that was never written
+    except InputError:  # its place is in a text that the user never sees
         raise _impossible(name) from None
 
 
@@ -254,9 +241,7 @@ def _content(entry: Entry) -> tuple[object, ...]:
 
 
 def _impossible(name: str) -> InputError:
-    return InputError(
-        Code.FILE_RULE, "cannot be edited in place as it is written: write it as a plain list", Place(name)
-    )
+    return InputError(Code.FILE_RULE, "has a layout that cannot be edited in place: write a plain list", Place(name))
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
@@ -267,7 +252,6 @@ def _line_end(text: str) -> str:
 
 
 def _fitted(entry: str, indent: int, text: str) -> str:
-    """Return an entry as lines of this file: indented as its entries are, with its line ends."""
     return "".join(" " * indent + line + _line_end(text) for line in entry.splitlines())
 
 
@@ -276,7 +260,7 @@ def _column(text: str, index: int) -> int:
 
 
 def _dash(text: str, start: int) -> int:
-    """Return the place of the dash of the item whose first key is at `start`: before it, or on a separate line."""
+    """Return the index of an item's dash. The item's first key is at `start`, on the line of the dash or below it."""
     line = text.rfind("\n", 0, start) + 1
     if (dash := text.rfind("-", line, start)) >= 0:
         return dash
@@ -286,18 +270,17 @@ def _dash(text: str, start: int) -> int:
             return text.index("-", line)
         if not _NO_LINE.fullmatch(text, line, end):
             break
-    return start  # an item of a flow list: it has no dash, and cannot be edited
+    return start  # an item of a flow list has no dash, and cannot be edited
 
 
 def _line_after(text: str, end: int) -> int:
-    """Return the start of the line after that of `end`; a block scalar ends at a line's start."""
-    if text[end - 1] == "\n":  # no node ends at 0
+    """Return the index of the line after the node that ends at `end`. A block scalar ends at a line's beginning."""
+    if text[end - 1] == "\n":  # `end` is never 0
         return end
     return text.find("\n", end) + 1 or len(text)
 
 
 def _with_member(text: str, start: int, end: int, member: str) -> str:
-    """Return the text with one more member in the map from `start` to `end`."""
     if text[start] == "{":
         return f"{text[: start + 1]}{member}, {text[start + 1 :]}"
     place = _line_after(text, end)

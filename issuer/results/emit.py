@@ -1,7 +1,7 @@
-"""How entries are written so that every YAML reader reads them alike (contract section 3). Pure.
+"""A writer of YAML entries that every YAML reader reads alike (contract section 3). Pure.
 
-Every string is double-quoted on one line, numbers are spelled as all readers read them, and members are in the order of
-the contract's example; unknown ones follow, by name.
+Every string is double-quoted on one line, and numbers have a spelling on which readers agree. Members are in the order
+of the contract's example, and unknown members follow in the order of their names.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import MAX_DEPTH, number_text, quoted
 from issuer.results.claims import Metric, RunClaims
 
-MAX_NAME = 1000  # YAML readers take keys of at most 1024 characters
-# What a value's line has beside the text that JSON has, and beside two spaces a level: a number with more zeros.
+MAX_NAME = 1000  # YAML readers allow keys of at most 1024 characters
+# The most characters that a value's line has more than its JSON, without indentation: a number may have more zeros.
 _LINE = 12
-_SHORT_NAME = MAX_NAME // 10 - 1  # of any characters: an escape has at most ten
+_SHORT_NAME = MAX_NAME // 10 - 1  # such a name always fits, because an escape has at most ten characters
 _ORDER = (
     "dataset", "model_revision", "framework", "metrics", "metric_id", "value", "slice", "date", "source", "notes",
     "run", "artifacts", "runtime_context", "benchmark_subset", "normalization", "verify_token", "verifyToken",
     "id", "task_id", "revision", "name", "version", "command",
 )  # fmt: skip
 _RANK = {name: index for index, name in enumerate(_ORDER)}
-# Words that some reader takes for something other than text are quoted, also as keys.
+# Keys that need no quotes. Some readers do not read words such as `yes` as text.
 _PLAIN_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 
 
 def item(members: Mapping[str, JSON]) -> str:
-    """Write one item of a file's list."""
+    """Write one item of a result file's list."""
     return "\n".join(_item_lines(members, "")) + "\n"
 
 
 def fits(value: JSON, max_bytes: int) -> str:
-    """Return why members could not be read back from a file, or "": too long together, or a name too long."""
+    """Return the rule that members break if they, or a name, are too long to be read back from a file; otherwise ""."""
     written = msgspec.json.encode(value)
-    # First the upper bound: to write the members and measure takes longer than all other rules.
+    # Check the upper bound first: writing the members to measure them takes longer than all other rules.
     if _at_most(written) > max_bytes and len("\n".join(_lines(value, "  ")).encode()) > max_bytes:
         return f"longer than {max_bytes} bytes when written into a file; put large evidence behind a URL"
     if len(written) <= _SHORT_NAME or _names_fit(value):
@@ -47,14 +47,14 @@ def fits(value: JSON, max_bytes: int) -> str:
 
 
 def _at_most(written: bytes) -> int:
-    """Return how long JSON can become in YAML: a byte of a text becomes four at most, and each value has a line."""
+    """Return the longest YAML that JSON can become: a byte of text becomes at most four, and each value has a line."""
     opened = written.count(b"{") + written.count(b"[")
     texts = len(written) * (1 if written.isascii() and b"\x7f" not in written else 4)
     return texts + (1 + written.count(b",") + opened) * (_LINE + 2 * min(opened, MAX_DEPTH))
 
 
 def _names_fit(value: JSON) -> bool:
-    if isinstance(value, str | int | float):  # before Mapping, which takes ten times as long to check
+    if isinstance(value, str | int | float):  # first, because the check for Mapping takes ten times as long
         return True
     if isinstance(value, Mapping):
         return all(
@@ -65,12 +65,12 @@ def _names_fit(value: JSON) -> bool:
 
 
 def below(members: Mapping[str, JSON]) -> str:
-    """Write members of an item as lines below its first one; "" for no members."""
+    """Write members of an item as lines below its first line. Return "" without members."""
     return "\n".join([*_lines(members, "  "), ""]) if members else ""
 
 
 def claims_head(claims: RunClaims) -> str:
-    """Write the head of an entry from run claims: what `item` writes of them, in a tenth of its time."""
+    """Write the part of an entry with the run claims, as `item` does, but in a tenth of its time."""
     framework = claims.framework
     command = f"    command: {quoted(framework.command)}\n" if framework.command is not UNSET else ""
     return (
@@ -93,7 +93,7 @@ def _metric_item(metric: Metric) -> str:
 
 
 def _item_lines(value: JSON, indent: str) -> list[str]:
-    """Write one list item: its first line starts with a dash, the others are indented below it."""
+    """Write one list item: a dash on its first line, and the other lines indented below it."""
     lines = _lines(value, indent + "  ")
     return [f"{indent}- {lines[0].removeprefix(indent + '  ')}", *lines[1:]]
 
@@ -117,7 +117,7 @@ def _member_lines(name: str, value: JSON, indent: str) -> list[str]:
 
 
 def flow(value: JSON) -> str:
-    """Write a scalar, or an empty map or list, on one line."""
+    """Write a scalar or an empty map or list on one line."""
     if isinstance(value, str):
         return quoted(value)
     if value is None:

@@ -1,13 +1,14 @@
-"""Entries of `.eval_results/*.yaml` files (contract section 3): three shapes read, three profiles written. Pure.
+"""Entries of `.eval_results/*.yaml` files (contract section 3): their reader, writer and comparison. Pure.
 
-Knows the details, the target form and its content digest, how an entry is written so that every YAML reader reads it
-alike, and how it is read back. The repository of a file is not in the file and not known here.
+This file knows the three profiles, the types of the details, and the target form with its content digest. A file does
+not name its own repository; callers must know it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
 import msgspec
@@ -26,53 +27,53 @@ MAX_ENTRIES = 1000
 
 
 def drop_nulls(value: JSON) -> JSON:
-    """Drop nulls from maps, bottom-up, and a map left empty by that with them; a map that was `{}` stays. Raises
+    """Drop nulls from maps, bottom-up, and maps that have become empty. A map that was `{}` before remains. Raises
     FormatError(`file.rule`) for a null in an array, and for a map in an array that would become empty."""
-    # Hardly any entry has one, and encoding it in C costs a twentieth of the walk.
+    # Hardly any entry has a null, and encoding the entry in C takes a twentieth of the time of the walk.
     return _without_nulls(value, None) if b"null" in msgspec.json.encode(value) else value
 
 
 def _without_nulls(value: JSON, path: Path, *, in_array: bool = False) -> JSON:
-    if isinstance(value, str | float | int):  # before Mapping, which takes ten times as long to check
+    if isinstance(value, str | float | int):  # first, because the check for Mapping takes ten times as long
         return value
     if isinstance(value, Mapping):
         kept = {name: _without_nulls(item, (path, name)) for name, item in value.items()}
         kept = {name: item for name, item in kept.items() if item is not None}
         if value and not kept:
             if in_array:
-                _refuse_nothing(path, "a map of nulls in a list")
+                _refuse_null(path, "a map of nulls in a list")
             return None
         return kept
     if isinstance(value, list | tuple):
         return [_without_nulls(item, (path, index), in_array=True) for index, item in enumerate(value)]
     if value is None and in_array:
-        _refuse_nothing(path, "a null in a list")
+        _refuse_null(path, "a null in a list")
     return value
 
 
-def _refuse_nothing(path: Path, what: str) -> NoReturn:
+def _refuse_null(path: Path, what: str) -> NoReturn:
     raise FormatError(Code.FILE_RULE, f"{what} has no canonical form: leave it out", pointer_along(path))
 
 
 def target_entry(claims: RunClaims, details: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Build the entry's target form, without token, from run claims and details that have been read."""
+    """Return the target form of an entry, without a token, from run claims and details."""
     return _target(claims.to_json(), details)
 
 
-def _target(said: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
+def _target(run: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "dataset": {"id": said["benchmark_repo"], "task_id": said["task_id"], "revision": said["benchmark_revision"]},
-        "model_revision": said["model_revision"],
-        "framework": said["framework"],
-        "metrics": said["metrics"],
+        "dataset": {"id": run["benchmark_repo"], "task_id": run["task_id"], "revision": run["benchmark_revision"]},
+        "model_revision": run["model_revision"],
+        "framework": run["framework"],
+        "metrics": run["metrics"],
         **details,
     }
 
 
 class Submission(Struct, frozen=True):
-    """One result to sign: its claims, the details of its entry, and the two digests that bind them. `pointer` leads to
-    it in the request body: "" for `/tokens`, `/results/3` in a batch. `canonical_claims` and `canonical_details` are
-    the RFC 8785 bytes of both."""
+    """One result to sign: its claims, the details of its entry, and the two digests that bind them. `pointer` is its
+    place in the request body: "" for `/tokens`, for example `/results/3` in a batch. `canonical_claims` and
+    `canonical_details` are the RFC 8785 bytes."""
 
     pointer: str
     claims: RunClaims
@@ -84,26 +85,25 @@ class Submission(Struct, frozen=True):
 
     @classmethod
     def of(cls, claims: RunClaims, details: dict[str, JSON], pointer: str = "") -> Submission:
-        """Make the submission of run claims and details that have been read."""
+        """Return a submission with these claims and details."""
         written = {name: jcs.written(jcs.plain(item)) for name, item in details.items()}
-        said, content = jcs.encode(claims.plain), jcs.encode(_target(claims.plain, written))
-        digests = jcs.digest_of_bytes(said), jcs.digest_of_bytes(content)
-        return cls(pointer, claims, details, said, jcs.encode(written), *digests)
+        canonical, content = jcs.encode(claims.plain), jcs.encode(_target(claims.plain, written))
+        digests = jcs.digest_of_bytes(canonical), jcs.digest_of_bytes(content)
+        return cls(pointer, claims, details, canonical, jcs.encode(written), *digests)
 
     @property
     def form(self) -> dict[str, JSON]:
-        """The entry's target form, over which the content digest is taken."""
+        """The entry's target form, which the content digest covers."""
         return target_entry(self.claims, self.details)
 
     def entry(self, token: str) -> str:
-        """Write the entry with its token, as `write_entry` does, but faster: only the details have a free form."""
+        """Write the entry with its token. This gives the text of `write_entry`, but is faster for the run claims."""
         return f'{emit.claims_head(self.claims)}{emit.below(self.details)}  verify_token: "{token}"\n'
 
 
 def target_form(entry: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Bring an entry of a file into its target form, over which the content digest is taken. Token members and `value`
-    go, nulls are dropped, metrics are sorted; every other member counts, known or not. Raises FormatError(`file.rule`)
-    for an entry without a canonical form."""
+    """Return the target form of an entry, which the content digest covers: without token, `value` and nulls, with
+    sorted metrics, and with all other members. Raises FormatError(`file.rule`) if there is no canonical form."""
     plain = drop_nulls({name: item for name, item in entry.items() if name not in _UNBOUND})
     return _without_unbound(plain) if isinstance(plain, dict) else {}
 
@@ -129,7 +129,7 @@ def content_digest(form: Mapping[str, JSON]) -> str:
 
 Profile = Literal["target", "both", "hub"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
-SIGNED_PROFILES: tuple[Profile, ...] = ("target", "both")  # those in which an entry has its token
+SIGNED_PROFILES: tuple[Profile, ...] = ("target", "both")  # entries of these profiles have a token
 HUB_MEMBERS = ("dataset", "value", "date", "source", "notes")
 _HUB_DATASET = ("id", "task_id", "revision")
 
@@ -137,12 +137,11 @@ _HUB_DATASET = ("id", "task_id", "revision")
 def write_entry(
     form: Mapping[str, JSON], token: str | None = None, *, profile: Profile = "target", primary: str | None = None
 ) -> str:
-    """Write one entry, given in its target form, as the YAML list item to paste into a file.
+    """Write an entry, given in its target form, as a YAML list item for a result file.
 
-    `target` is the form and the token; `both` adds `value`, the score of the primary metric, and the token under its
-    second name, for today's readers; `hub` has the members that today's Hub knows, without a token. `primary` is the id
-    of the benchmark's primary metric (`Benchmark.primary`). Raises FormatError(`file.rule`) where `both` or `hub` lacks
-    it. Without a token the result is `unverified`.
+    `target` has the form and the token. `both` adds `value`, the score of the primary metric, and the token under its
+    second name, for today's readers. `hub` has only the members that today's Hub knows, without a token. `both` and
+    `hub` need the id of the primary metric (`Benchmark.primary`). Raises FormatError(`file.rule`) without its score.
     """
     members = dict(form)
     if profile != "target":
@@ -157,7 +156,7 @@ def write_entry(
 
 
 def primary_value(form: Mapping[str, JSON], primary: str | None) -> JSON:
-    """Return the score of (primary metric, no slice). Raises FormatError(`file.rule`) for an entry without it."""
+    """Return the score of the primary metric without a slice. Raises FormatError(`file.rule`) if the entry has none."""
     if primary is None:
         rule = "this profile needs the benchmark's primary metric: give the `eval.yaml` that names it"
         raise FormatError(Code.FILE_RULE, rule, "/metrics")
@@ -173,7 +172,7 @@ def primary_value(form: Mapping[str, JSON], primary: str | None) -> JSON:
 
 
 class Dataset(Struct, frozen=True):
-    """`dataset` of an entry: benchmark repository, task and benchmark commit."""
+    """The `dataset` of an entry: benchmark repository, task and benchmark commit."""
 
     id: str
     task_id: str | UnsetType = UNSET
@@ -181,7 +180,7 @@ class Dataset(Struct, frozen=True):
 
 
 class EntryMetric(Struct, frozen=True):
-    """One item of `metrics` in a file. Its values may be what no `claims.Metric` has: the checks judge them."""
+    """One item of `metrics` in a file. Its values may break the rules of `claims.Metric`, which checks find later."""
 
     metric_id: str
     value: float
@@ -191,7 +190,7 @@ class EntryMetric(Struct, frozen=True):
 
 
 class EntryFramework(Struct, frozen=True):
-    """`framework` of an entry."""
+    """The `framework` of an entry."""
 
     name: str | UnsetType = UNSET
     version: str | UnsetType = UNSET
@@ -199,7 +198,7 @@ class EntryFramework(Struct, frozen=True):
 
 
 class EntrySource(Struct, frozen=True):
-    """`source` of an entry."""
+    """The `source` of an entry."""
 
     url: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -208,7 +207,7 @@ class EntrySource(Struct, frozen=True):
 
 
 class EntryDetails(Struct, frozen=True):
-    """The details of an entry of a file: only their types are checked, an unsigned entry may have other members."""
+    """The details of an entry in a file. Only their types are checked. An unsigned entry may have other members."""
 
     date: str | UnsetType = UNSET
     source: EntrySource | UnsetType = UNSET
@@ -221,9 +220,8 @@ class EntryDetails(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a file: the typed members that checks compare, and `form`, its target form. Unknown members are in
-    `form` alone: kept, and bound by the content digest. `token_members` are the names under which the file has the
-    token."""
+    """One entry of a file: the typed members that checks compare, and `form`, its target form. Only `form` has the
+    unknown members, which the digest also binds. `token_members` are the names of the token."""
 
     pointer: str
     form: dict[str, JSON]
@@ -237,13 +235,13 @@ class Entry(Struct, frozen=True):
     token_members: tuple[str, ...]
 
     def rewritten(self) -> str:
-        """Write the entry in its own shape, as `write_entry` does: its content does not change."""
+        """Write the entry in its own profile, with the same content."""
         value = {} if self.value is UNSET else {"value": self.value}
         return emit.item({**self.form, **value, **dict.fromkeys(self.token_members, self.token)})
 
 
 class _Members(Struct, frozen=True):
-    """The types of the members that an entry of a file may have; unknown ones are kept in the target form."""
+    """The types of the members that an entry in a file may have. Other members are allowed."""
 
     dataset: Dataset
     model_revision: str | UnsetType = UNSET
@@ -255,12 +253,12 @@ class _Members(Struct, frozen=True):
 
 
 def read_entries(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> tuple[Entry, ...]:
-    """Read a result file. Raises InputError with file, line and column; never anything else."""
+    """Read a result file. Raises only InputError, with file, line and column."""
     return entries_of(open_results(raw, name, max_values=max_values))
 
 
 def open_results(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> strict_yaml.Document:
-    """Read a result file as a document: a list of at most 1000 items, not yet entries. Raises InputError."""
+    """Read a result file as a document with a list of at most 1000 unchecked items. Raises InputError."""
     document = strict_yaml.load(raw, name, bare_dates=is_date_member, max_values=max_values)
     demand_list(document)
     return document
@@ -275,7 +273,7 @@ def demand_list(document: strict_yaml.Document) -> None:
 
 
 def entries_of(document: strict_yaml.Document) -> tuple[Entry, ...]:
-    """Read the entries of a document that is a list. Raises InputError with its place."""
+    """Return the entries of a document that is a list. Raises InputError with the place."""
     items: Sequence[JSON] = document.value  # type: ignore[assignment]
     return tuple(_entry_of(document, f"/{index}", value) for index, value in enumerate(items))
 
@@ -288,13 +286,13 @@ def _entry_of(document: strict_yaml.Document, pointer: str, value: JSON) -> Entr
 
 
 def is_date_member(pointer: str) -> bool:
-    """Say whether this is the `date` of an entry, which may be a bare ISO date."""
+    """Say whether a pointer leads to the `date` of an entry, which may be a bare ISO date."""
     return re.fullmatch(r"/[0-9]+/date", pointer) is not None
 
 
 def read_entry(value: JSON, pointer: str = "") -> Entry:
-    """Read one entry that a strict reader returned from `pointer` in its file. Raises FormatError with the pointer
-    within the entry."""
+    """Read the entry at `pointer` in its file from a strict reader. Raises FormatError with the pointer in the
+    entry."""
     plain = drop_nulls(value)
     members = convert(plain, _Members)
     details = convert(plain, EntryDetails)
@@ -316,16 +314,13 @@ def read_entry(value: JSON, pointer: str = "") -> Entry:
 
 
 def claims_of(entry: Entry, repo: str) -> RunClaims:
-    """Return the run claims of an entry in this model repository. Raises Refused where they are not complete."""
+    """Return the run claims of an entry in the model repository `repo`. Raises Refused if they are not complete."""
     dataset = entry.form.get("dataset")
     parts = dataset if isinstance(dataset, Mapping) else {}
-    said = {
-        "benchmark_repo": parts.get("id"),
-        "benchmark_revision": parts.get("revision"),
-        "task_id": parts.get("task_id"),
-    }
-    said |= {name: entry.form.get(name) for name in ("model_revision", "metrics", "framework")}
-    return read_claims({"model_repo": repo, **{name: value for name, value in said.items() if value is not None}})
+    names = {"benchmark_repo": "id", "benchmark_revision": "revision", "task_id": "task_id"}
+    run = {name: parts.get(member) for name, member in names.items()}
+    run |= {name: entry.form.get(name) for name in ("model_revision", "metrics", "framework")}
+    return read_claims({"model_repo": repo, **{name: value for name, value in run.items() if value is not None}})
 
 
 def result_file_name(benchmark_repo: str) -> str:
@@ -337,8 +332,8 @@ def result_file_name(benchmark_repo: str) -> str:
 
 
 class EntryDifference(Struct, frozen=True):
-    """One member that differs. `left` and `right` are its values as JSON, "" where it is absent. Material is what the
-    content digest binds; the token itself and `value` are not in it."""
+    """A member that differs between two entries. `left` and `right` are its values as JSON, or "" if it is absent. It
+    is material if the content digest binds it: the token and `value` are not material."""
 
     pointer: str
     left: str
@@ -347,24 +342,20 @@ class EntryDifference(Struct, frozen=True):
 
 
 def differences(left: Entry, right: Entry) -> tuple[EntryDifference, ...]:
-    """Return every member in which two entries differ, by its pointer in the entry; metrics are compared in order."""
-    found = [EntryDifference(at, one, other, True) for at, one, other in _compared("", left.form, right.form)]
-    for name, one, other in (
-        ("/value", _or_none(left.value), _or_none(right.value)),
-        ("/verify_token", left.token, right.token),
-    ):
-        if one != other:
-            found.append(EntryDifference(name, _shown(one), _shown(other), False))
-    return tuple(found)
+    """Return the members in which two entries differ, by their pointers in the entry. Metrics are compared in order."""
+    material = [EntryDifference(*difference, True) for difference in _compared("", left.form, right.form)]
+    value = [EntryDifference(*difference, False) for difference in _compared("/value", left.value, right.value)]
+    token = [EntryDifference(*difference, False) for difference in _compared("/verify_token", left.token, right.token)]
+    return (*material, *value, *token)
 
 
 def key_of(entry: Entry) -> tuple[object, ...]:
-    """Return the key by which the entries of two files are matched: benchmark, task and model commit."""
+    """Return the key that pairs the entries of two files: benchmark, task and both commits."""
     return entry.dataset.id, entry.dataset.task_id, entry.dataset.revision, entry.model_revision
 
 
 def matched(left: Sequence[Entry], right: Sequence[Entry]) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """Pair the entries of two files, those of the left file first; None is in the place of one that is missing."""
+    """Yield the entries of two files in pairs, beginning with the left file. A missing entry is None."""
     rest = list(right)
     for entry in left:
         alike = [other for other in rest if key_of(other) == key_of(entry)]
@@ -376,28 +367,17 @@ def matched(left: Sequence[Entry], right: Sequence[Entry]) -> Iterator[tuple[Ent
         yield None, entry
 
 
-def _compared(at: str, left: JSON, right: JSON) -> Iterator[tuple[str, str, str]]:
+def _compared(at: str, left: Any, right: Any) -> Iterator[tuple[str, str, str]]:
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         for name in sorted(left.keys() | right.keys()):
-            yield from _member(pointer_to(at, name), name in left, name in right, left.get(name), right.get(name))
+            yield from _compared(pointer_to(at, name), left.get(name), right.get(name))
     elif isinstance(left, list) and isinstance(right, list):
-        for index in range(max(len(left), len(right))):
-            one, other = (items[index] if index < len(items) else None for items in (left, right))
-            yield from _member(pointer_to(at, index), index < len(left), index < len(right), one, other)
-    elif jcs.canonical(left) != jcs.canonical(right):
-        yield at, _shown(left), _shown(right)
+        for index, (one, other) in enumerate(zip_longest(left, right)):
+            yield from _compared(pointer_to(at, index), one, other)
+    elif (one := _shown(left)) != (other := _shown(right)):
+        yield at, one, other
 
 
-def _member(at: str, in_left: bool, in_right: bool, left: JSON, right: JSON) -> Iterator[tuple[str, str, str]]:
-    if in_left and in_right:
-        yield from _compared(at, left, right)
-    else:
-        yield at, _shown(left) if in_left else "", _shown(right) if in_right else ""
-
-
-def _or_none(value: object) -> JSON:
-    return None if value is UNSET else value  # type: ignore[return-value]
-
-
-def _shown(value: JSON) -> str:
-    return "" if value is None else jcs.canonical(value).decode()
+def _shown(value: Any) -> str:
+    """Return JSON, or "" if the value is absent: target forms have no nulls."""
+    return "" if value is None or value is UNSET else jcs.canonical(value).decode()

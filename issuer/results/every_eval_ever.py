@@ -1,9 +1,9 @@
-"""One entry of a result file as a record of Every Eval Ever (schema 0.3.0). Pure.
+"""The export of an entry as a record of Every Eval Ever (schema 0.3.0). Pure.
 
-Who made the record and who evaluated is stated by whoever exports; the direction of a metric comes from the benchmark's
-`eval.yaml`. What nobody says is left out, or "unknown" where the schema demands a word. The format has no member for
-commits, the command line, a slice or a verification: they stand under `additional_details`, by the names of run claims,
-and `issuer.adapters.every_eval_ever` reads the first two again.
+The exporter states the source and the evaluator. The benchmark's `eval.yaml` has the direction of each metric. Unknown
+members are left out, or are "unknown" if the schema requires them. The format has no member for commits, the command
+line, a slice or a verification: they are in `additional_details`, under the names of run claims.
+`issuer.adapters.every_eval_ever` reads commits and command again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Relationship = Literal["first_party", "third_party", "collaborative", "other"]
 
 
 class Statement(Struct, frozen=True, kw_only=True):
-    """What whoever exports states of the source, as the schema's `source_metadata` has it."""
+    """The exporter's statement about the source, for the schema's `source_metadata`."""
 
     source_type: SourceType
     organization: str
@@ -37,8 +37,8 @@ class Statement(Struct, frozen=True, kw_only=True):
 
 
 class Verification(Struct, frozen=True):
-    """Who verified the entry: by `issuer.verify`, as judged at `at` (Unix seconds). `issuer` is the token's, "" where
-    its signature is not good; `token_digest` the digest of its text, "" without one."""
+    """The result of `issuer.verify` for the entry at the time `at` (Unix seconds). `issuer` is the token's, "" unless
+    its signature is good. `token_digest` is the digest of the token's text, "" without a token."""
 
     verdict: str
     issuer: str
@@ -54,8 +54,8 @@ def record_of(
     verification: Verification | None,
     now: int,
 ) -> dict[str, JSON]:
-    """Return the record of an entry with these claims; `now` (Unix seconds) is when it is made. Raises
-    FormatError(`result.undefined`) for a metric whose direction the benchmark does not say."""
+    """Return the record of an entry with these claims, made at `now` (Unix seconds). Raises
+    FormatError(`result.undefined`) if the benchmark does not give the direction of a metric."""
     framework, details = claims.framework, entry.details
     library = {"command": framework.command} if framework.command is not UNSET else {}
     record: dict[str, JSON] = {
@@ -78,24 +78,24 @@ def record_of(
             for index, metric in enumerate(claims.metrics)
         ],
     }  # fmt: skip
-    return _said_members(record)
+    return _known_members(record)
 
 
 def record_path(entry: Entry, claims: RunClaims) -> str:
-    """Return where the record goes, as the format's repository has it: `BENCHMARK/OWNER/MODEL/UUID.json`. The UUID is
-    of the entry's content, so that the same entry has the same place."""
+    """Return the record's path in the format's repository: `BENCHMARK/OWNER/MODEL/UUID.json`. The UUID depends only on
+    the entry's content, so the same entry always has the same path."""
     digest = sha256(f"{claims.model_repo}\n{content_digest(entry.form)}".encode()).digest()
     return f"{_name(claims.benchmark_repo)}/{claims.model_repo}/{_uuid(digest)}.json"
 
 
 def _uuid(digest: bytes) -> str:
-    """Write 16 bytes of a digest as a UUID of version 4 (RFC 9562 5.4), whose random bits they are."""
+    """Return a UUID of version 4 (RFC 9562 5.4) with bits of the digest as its random bits."""
     text = bytes((*digest[:6], digest[6] & 0x0F | 0x40, digest[7], digest[8] & 0x3F | 0x80, *digest[9:16])).hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def unheld(claims: RunClaims) -> Iterator[str]:
-    """Yield the members of run claims for which the format has no place that a reader of it knows, as pointers."""
+    """Yield the pointers of the run claims' members that the format has no member for."""
     for index, metric in enumerate(claims.metrics):
         for member in ("slice", "value_type"):
             if getattr(metric, member) is not UNSET:
@@ -103,8 +103,7 @@ def unheld(claims: RunClaims) -> Iterator[str]:
 
 
 def _evaluation_id(entry: Entry, claims: RunClaims, now: int) -> str:
-    """Return `eval_name/model_id/retrieved_timestamp`; the name has a part of the entry's digest, for its task may have
-    several entries."""
+    """Return `eval_name/model_id/retrieved_timestamp`. A part of the digest distinguishes entries of one task."""
     part = content_digest(entry.form).partition(":")[2][:12]
     task = claims.task_id.replace("/", "_")
     return f"{_name(claims.benchmark_repo)}.{task}.{part}/{claims.model_repo.replace('/', '_')}/{now}"
@@ -133,9 +132,9 @@ def _source(entry: Entry, stated: Statement, verification: Verification | None) 
 
 
 def _result(metric: Metric, pointer: str, entry: Entry, claims: RunClaims, benchmark: Benchmark) -> dict[str, JSON]:
-    defined = next((found for found in benchmark.metrics if found.id == metric.metric_id), None)
+    defined = next((other for other in benchmark.metrics if other.id == metric.metric_id), None)
     if defined is None or defined.higher_is_better is UNSET:
-        rule = f"the benchmark's eval.yaml does not say whether more of {metric.metric_id} is better"
+        rule = f"the benchmark's eval.yaml does not say whether a higher {metric.metric_id} is better"
         raise FormatError(Code.RESULT_UNDEFINED, rule, pointer)
     run = entry.details.run if entry.details.run is not UNSET else {}
     split = run.get("split")
@@ -181,7 +180,7 @@ def _score_words(metric: Metric, entry: Entry, run: Mapping[str, Any]) -> dict[s
 
 
 def _timestamp(date: str) -> str:
-    """Return Unix seconds of a date and time with its offset; anything less as it is written."""
+    """Return Unix seconds for a date and time with an offset. Return other text unchanged."""
     try:
         moment = datetime.fromisoformat(date)
     except ValueError:
@@ -193,13 +192,13 @@ def _name(repo: str) -> str:
     return repo.partition("/")[2]
 
 
-def _said_members(members: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Leave out what is not known, and a map in which nothing is."""
-    kept = {name: _said(item) for name, item in members.items()}
-    return {name: item for name, item in kept.items() if item is not None and item != {}}
+def _known_members(members: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the members without nulls and empty maps, at all depths."""
+    known = {name: _known(item) for name, item in members.items()}
+    return {name: item for name, item in known.items() if item is not None and item != {}}
 
 
-def _said(value: JSON) -> JSON:
+def _known(value: JSON) -> JSON:
     if isinstance(value, list):
-        return [_said(item) for item in value]
-    return _said_members(value) if isinstance(value, dict) else value
+        return [_known(item) for item in value]
+    return _known_members(value) if isinstance(value, dict) else value

@@ -1,7 +1,7 @@
-"""A result file against contract sections 2 and 3: every rule that it breaks, each at its place. Pure.
+"""The linter for result files: every broken rule of contract sections 2 and 3, with its place. Pure.
 
-Errors are what readers of the profile refuse, or an issuer; warnings are what keeps an entry from being verified, or
-what is probably a mistake (`lint_profile`). Nothing here judges a token: that is `issuer.verify`.
+An error is a fault for which readers of the profile, or an issuer, refuse the entry. A warning is a fault that keeps an
+entry from being verified, or that is probably a mistake. `issuer.verify` checks tokens; this file does not.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from issuer.formats import jcs, strict_yaml
 from issuer.formats.strict_json import JSON, misfits, pointer_to
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import STAND_IN, Framework, Metric, read_claims
-from issuer.results.details import MAX_WRITTEN, is_date, is_public_url
-from issuer.results.emit import fits
+from issuer.results.details import faults_of
 from issuer.results.entry import (
     HUB_MEMBERS,
     TOKEN_MEMBERS,
@@ -38,19 +37,20 @@ from issuer.results.entry import (
 )
 from issuer.results.secret import find_secrets
 
-# `target` is the form of the specification, `hub` what today's Hub and huggingface_hub take, `both` a file for either
-# (README.md has the rules in a table). A fault is an error where the readers of the profile refuse the file or lose a
-# part of it, else a warning. What no reader may be given, a secret or YAML that readers disagree about, is always one.
-# A member of entries that only today's Hub knows.
+# The profile `target` is the form of the specification, `hub` the form of today's Hub and huggingface_hub, and `both`
+# is for all readers (README.md has a table of the rules). A fault is an error if readers of the profile refuse the file
+# or lose a part of it, otherwise a warning. A secret, and YAML that readers disagree about, is always an error.
+
+# Members of entries that only today's Hub knows.
 HUB_ALONE = frozenset({"evaluation_framework"})
-# Which spelling of the token the readers of a profile look for.
+# The names under which readers of a profile look for the token.
 _SPELLINGS: Mapping[Profile, tuple[str, ...]] = {
     "target": TOKEN_MEMBERS[:1], "hub": TOKEN_MEMBERS[1:], "both": TOKEN_MEMBERS,
 }  # fmt: skip
 
 
 class LintFault(Struct, frozen=True):
-    """One thing that is wrong with an entry, by its pointer in it."""
+    """A fault of an entry. `pointer` is its place in the entry."""
 
     code: Code
     pointer: str
@@ -58,8 +58,8 @@ class LintFault(Struct, frozen=True):
     severity: Literal["error", "warning"] = "error"
 
 
-def lacking(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
-    """Yield what an entry lacks: for every reader, for those of the profile, and for a token."""
+def _missing(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
+    """Yield a fault for each missing member that readers of the profile need or a token binds."""
     dataset = members.get("dataset")
     if "dataset" not in members:
         yield LintFault(Code.FILE_SCHEMA, "", "lacks `dataset`")
@@ -70,9 +70,9 @@ def lacking(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]
     if "metrics" in members:
         yield from _unbound(members, profile)
     else:
-        rule = "lacks `metrics`: a lone `value` names no metric, so this entry can never be verified"
+        rule = "lacks `metrics`: `value` does not name a metric, so this entry can never be verified"
         pointer = "/value" if "value" in members else ""
-        rule += " (today's Hub takes it: --profile hub)" if pointer and profile == "target" else ""
+        rule += " (today's Hub accepts this: --profile hub)" if pointer and profile == "target" else ""
         yield LintFault(Code.RESULT_UNBOUND, pointer, rule, "warning" if profile == "hub" else "error")
     yield from _spellings(members, profile)
 
@@ -90,25 +90,25 @@ def _unbound(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault
 
 
 def _spellings(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
-    """Yield where the profile's readers look for a token and find none, though there is one."""
-    there = [name for name in TOKEN_MEMBERS if name in members]
-    for name in _SPELLINGS[profile] if there else ():
-        if name not in there:
-            rule = f"stands without `{name}`, where readers of the profile {profile} look for the token"
-            yield LintFault(Code.RESULT_PROFILE, f"/{there[0]}", rule, "error" if profile == "both" else "warning")
+    """Yield a fault for each name under which the profile's readers miss the token, if the entry has a token."""
+    present = [name for name in TOKEN_MEMBERS if name in members]
+    for name in _SPELLINGS[profile] if present else ():
+        if name not in present:
+            rule = f"has the token without `{name}`, the name that readers of the profile {profile} look for"
+            yield LintFault(Code.RESULT_PROFILE, f"/{present[0]}", rule, "error" if profile == "both" else "warning")
 
 
-def judged(found: LintFault, profile: Profile) -> LintFault:
-    """Turn an error into a warning where today's Hub does not look: beyond its members, and behind the commit's."""
-    member = found.pointer.partition("/")[2].partition("/")[0]
-    minded = not member or (member in HUB_MEMBERS and found.pointer != "/dataset/revision")
-    if profile != "hub" or found.code is Code.CLAIMS_SECRET or (minded and found.code is not Code.RESULT_VALUE):
-        return found
-    return replace(found, severity="warning")
+def _with_severity(fault: LintFault, profile: Profile) -> LintFault:
+    """Turn a fault into a warning if the profile is `hub` and today's Hub ignores the member."""
+    member = fault.pointer.partition("/")[2].partition("/")[0]
+    known = not member or (member in HUB_MEMBERS and fault.pointer != "/dataset/revision")
+    if profile != "hub" or fault.code is Code.CLAIMS_SECRET or (known and fault.code is not Code.RESULT_VALUE):
+        return fault
+    return replace(fault, severity="warning")
 
 
 MAX_METRICS = 256
-MAX_FAULTS = 1000  # of one file: an author with more corrects these first, without waiting for the rest
+MAX_FAULTS = 1000  # of one file: an author with more faults can correct these first, without waiting for the rest
 MAX_TOKEN = 16 * 1024
 _JWS = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _KINDS: dict[str, Any] = {
@@ -117,6 +117,8 @@ _KINDS: dict[str, Any] = {
     "runtime_context": dict[str, Any], "benchmark_subset": str, "normalization": dict[str, Any],
     **dict.fromkeys(TOKEN_MEMBERS, str),
 }  # fmt: skip
+# The names for faults of claims that an entry has in another place.
+_NAMED = {"/model_repo": "the repository", "/benchmark_repo": "`dataset.id`"}
 # The place of each run claim in an entry.
 _CLAIMS = {
     "/model_revision": "/model_revision", "/benchmark_repo": "/dataset/id", "/task_id": "/dataset/task_id",
@@ -125,7 +127,7 @@ _CLAIMS = {
 
 
 class _Subject(Struct, frozen=True):
-    """What a file is linted as: at this place, in this repository, of this benchmark, for readers of this profile."""
+    """The arguments of `lint_results` for every entry of the file."""
 
     path: str
     repo: str | None
@@ -142,9 +144,9 @@ def lint_results(
     benchmark: Benchmark | None = None,
     profile: Profile = "target",
 ) -> tuple[Finding, ...]:
-    """Return everything that is wrong with a result file, in the file's order; never raises. `path` is the file's
-    place, "" where that does not matter; `repo` is its model repository; `benchmark` is the `eval.yaml` that its
-    entries are checked against; `profile` is whose readers the file is for."""
+    """Return all faults of a result file for readers of the profile, in the file's order. Never raises. `path` is the
+    file's place, or "" to skip the rules for it. `repo` is its model repository. `benchmark` is the `eval.yaml` that
+    must define the entries' tasks and metrics."""
     document, refusals = strict_yaml.examine(raw, name, bare_dates=is_date_member)
     findings = [refusal.finding for refusal in refusals]
     try:
@@ -154,7 +156,7 @@ def lint_results(
             faults = _entries(document, {refusal.pointer for refusal in refusals}, subject)
             findings += islice(faults, MAX_FAULTS)
             if (more := next(faults, None)) is not None:
-                rule = f"more than {MAX_FAULTS} faults: the rest is not told"
+                rule = f"more than {MAX_FAULTS} faults: the rest is not shown"
                 findings.append(Finding(Code.FILE_RULE, more.place, rule))
     except InputError as error:
         findings.append(error.finding)
@@ -162,29 +164,29 @@ def lint_results(
 
 
 def _entries(document: strict_yaml.Document, refused: set[str], subject: _Subject) -> Iterator[Finding]:
-    seen: dict[str, int] = {}
+    first_index: dict[str, int] = {}
     for index, item in enumerate(document.value):  # type: ignore[arg-type]
-        for found in (judged(found, subject.profile) for found in _entry(item, subject)):
-            pointer = f"/{index}{found.pointer}"
+        for fault in (_with_severity(fault, subject.profile) for fault in _entry(item, subject)):
+            pointer = f"/{index}{fault.pointer}"
             if not any(_touch(pointer, other) for other in refused):
                 place = document.place(pointer)
-                yield Finding(found.code, place, found.detail, pointer, found.severity)
-        first = seen.setdefault(_identity(item), index)
+                yield Finding(fault.code, place, fault.detail, pointer, fault.severity)
+        first = first_index.setdefault(_identity(item), index)
         if first != index:
-            detail = f"says the same as entry {first}"
+            detail = f"has the same content as entry {first}"
             yield Finding(Code.RESULT_REPEATED, document.place(f"/{index}"), detail, f"/{index}", "warning")
 
 
 def _touch(one: str, other: str) -> bool:
-    """Say whether one of two pointers leads to the other, or through it."""
+    """Say whether two pointers are equal, or one leads into the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 def _identity(item: JSON) -> str:
-    """Return the key that is equal for two entries that say the same."""
+    """Return a key that is equal for two entries with the same content."""
     try:
-        said = {**target_form(item), "value": item.get("value")} if isinstance(item, Mapping) else item
-        return jcs.digest(said)
+        content = {**target_form(item), "value": item.get("value")} if isinstance(item, Mapping) else item
+        return jcs.digest(content)
     except (FormatError, ValueError):
         return str(id(item))
 
@@ -204,12 +206,15 @@ def _entry(item: JSON, subject: _Subject) -> Iterator[LintFault]:
     members: dict[str, Any] = dict(plain) if isinstance(plain, Mapping) else {}
     typed = yield from _types(members)
     yield from _unknown(members, subject.profile)
-    yield from lacking(members, subject.profile)
+    yield from _missing(members, subject.profile)
     yield from _claims(typed, subject.repo)
-    yield from _details(typed)
-    yield from _secrets(members)
+    for fault in faults_of({name: typed[name] for name in EntryDetails.__struct_fields__ if name in typed}):
+        yield LintFault(fault.code, fault.pointer, fault.detail)
+    # The verify token looks like a secret, but is public.
+    for fault in find_secrets({name: value for name, value in members.items() if name not in TOKEN_MEMBERS}):
+        yield LintFault(fault.code, fault.pointer, fault.detail)
     yield from _tokens(typed)
-    if subject.profile != "hub":  # which takes a file of any name
+    if subject.profile != "hub":  # today's Hub accepts any file name
         yield from _file_name(typed, subject.path)
     yield from _value(typed, subject.benchmark)
     if subject.benchmark is not None:
@@ -217,7 +222,7 @@ def _entry(item: JSON, subject: _Subject) -> Iterator[LintFault]:
 
 
 def _types(members: Mapping[str, Any]) -> Generator[LintFault, None, dict[str, Any]]:
-    """Yield what is wrong with members of the wrong type; return the others."""
+    """Yield the faults of members with a wrong type, and return the other members."""
     typed: dict[str, Any] = {}
     for name, kind in _KINDS.items():
         if name in members and not (yield from _type(f"/{name}", members[name], kind)):
@@ -228,7 +233,7 @@ def _types(members: Mapping[str, Any]) -> Generator[LintFault, None, dict[str, A
 
 
 def _type(pointer: str, value: JSON, kind: Any) -> Generator[LintFault, None, bool]:
-    """Yield why the value is not of this kind; return whether it is not."""
+    """Yield the first fault if the value does not fit the type, and return whether there was one."""
     misfit = next(misfits(value, kind), None)
     if misfit is not None:
         yield LintFault(misfit.code, pointer + misfit.pointer, strict_yaml.describe(misfit))
@@ -236,7 +241,7 @@ def _type(pointer: str, value: JSON, kind: Any) -> Generator[LintFault, None, bo
 
 
 def _metric_types(metrics: list[Any]) -> Generator[LintFault, None, list[Any]]:
-    """Yield what is wrong with metrics of the wrong type; return the first 256, with None for those."""
+    """Yield the faults of metrics with a wrong type. Return the first 256 metrics, with None for the bad ones."""
     if not 1 <= len(metrics) <= MAX_METRICS:
         yield LintFault(Code.CLAIMS_INVALID, "/metrics", f"has {len(metrics)} items; 1 to {MAX_METRICS} are allowed")
     good: list[Any] = []
@@ -258,27 +263,26 @@ def _unknown(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault
 
 
 def _unknown_member(parent: str, name: str) -> LintFault:
-    detail = "only today's Hub knows this member" if name in HUB_ALONE else "no reader knows this member"
+    detail = "only today's Hub knows this member" if name in HUB_ALONE else "unknown member"
     return LintFault(Code.RESULT_UNKNOWN_MEMBER, pointer_to(parent, name), detail, "warning")
 
 
 def _claims(typed: Mapping[str, Any], repo: str | None) -> Iterator[LintFault]:
-    """Check the entry's run claims against their rules."""
+    """Check the run claims of an entry. Missing claims are replaced by good ones."""
     dataset = typed.get("dataset", {})
     metrics = [metric for metric in typed.get("metrics", ()) if metric is not None]
     places = [index for index, metric in enumerate(typed.get("metrics", ())) if metric is not None]
-    said = {
+    claims = {
         "model_repo": repo, "model_revision": typed.get("model_revision"), "benchmark_repo": dataset.get("id"),
         "benchmark_revision": dataset.get("revision"), "task_id": dataset.get("task_id"), "metrics": metrics or None,
         "framework": typed.get("framework"),
     }  # fmt: skip
     try:
-        read_claims({name: STAND_IN[name] if value is None else value for name, value in said.items()})
+        read_claims({name: STAND_IN[name] if value is None else value for name, value in claims.items()})
     except Refused as refusal:
         for fault in refusal.faults:
-            yield LintFault(
-                fault.code, _in_entry(fault.pointer, places), _in_words_of_entry(fault.pointer, fault.detail)
-            )
+            detail = f"{_NAMED[fault.pointer]} {fault.detail}" if fault.pointer in _NAMED else fault.detail
+            yield LintFault(fault.code, _in_entry(fault.pointer, places), detail)
 
 
 def _in_entry(pointer: str, places: list[int]) -> str:
@@ -289,55 +293,28 @@ def _in_entry(pointer: str, places: list[int]) -> str:
     return _CLAIMS.get(pointer, pointer)
 
 
-def _in_words_of_entry(pointer: str, rule: str) -> str:
-    names = {"/model_repo": "the repository", "/benchmark_repo": "`dataset.id`"}
-    return f"{names[pointer]} {rule}" if pointer in names else rule
-
-
-def _details(typed: Mapping[str, Any]) -> Iterator[LintFault]:
-    """Check the details against the rules by which the issuer takes them."""
-    if "date" in typed and not is_date(typed["date"]):
-        yield LintFault(Code.DETAILS_INVALID, "/date", "must be an ISO 8601 date or date and time")
-    source = typed.get("source")
-    if source is not None and "url" not in source:
-        yield LintFault(Code.DETAILS_INVALID, "/source", "lacks `source.url`")
-    elif source is not None and not is_public_url(source["url"]):
-        yield LintFault(
-            Code.DETAILS_INVALID, "/source/url", "must be an absolute http or https URL without credentials"
-        )
-    details = {name: typed[name] for name in EntryDetails.__struct_fields__ if name in typed}
-    if rule := fits(details, MAX_WRITTEN):
-        yield LintFault(Code.DETAILS_INVALID, "", rule)
-
-
-def _secrets(members: Mapping[str, Any]) -> Iterator[LintFault]:
-    """Look into every text but the verify token, which is none."""
-    for fault in find_secrets({name: value for name, value in members.items() if name not in TOKEN_MEMBERS}):
-        yield LintFault(fault.code, fault.pointer, fault.detail)
-
-
 def _tokens(typed: Mapping[str, Any]) -> Iterator[LintFault]:
     tokens = {name: typed[name] for name in TOKEN_MEMBERS if name in typed}
     if len(set(tokens.values())) > 1:
         yield LintFault(Code.FILE_RULE, "/verifyToken", "differs from verify_token: keep one of the two")
     for name, token in tokens.items():
         if len(token) > MAX_TOKEN or not _JWS.fullmatch(token):
-            detail = f"is no compact JWS of at most {MAX_TOKEN} bytes: three base64url parts, joined by dots"
+            detail = f"is not a compact JWS of at most {MAX_TOKEN} bytes: three base64url parts, joined by dots"
             yield LintFault(Code.RESULT_TOKEN, f"/{name}", detail)
 
 
 def _file_name(typed: Mapping[str, Any], path: str) -> Iterator[LintFault]:
-    """Demand the file name that follows from the entry's benchmark; outside the folder only advise it."""
+    """Demand the file name that the entry's benchmark determines. Outside `.eval_results` it is only a warning."""
     expected = result_file_name(typed.get("dataset", {}).get("id", ""))
     if not path or "dataset" not in typed or PurePosixPath(path).name == PurePosixPath(expected).name:
         return
     placed = PurePosixPath(path).parent.name == ".eval_results"
-    detail = f"results of {typed['dataset']['id']} belong into {expected}"
+    detail = f"results of {typed['dataset']['id']} belong in {expected}"
     yield LintFault(Code.RESULT_FILE_NAME, "/dataset/id", detail, "error" if placed else "warning")
 
 
 def _value(typed: Mapping[str, Any], benchmark: Benchmark | None) -> Iterator[LintFault]:
-    """Check a `value` beside metrics against them: it must be that of the primary metric."""
+    """Check that a `value` beside metrics is the score of the primary metric."""
     if "value" not in typed or "metrics" not in typed:
         return
     primary = benchmark.primary if benchmark else None

@@ -1,8 +1,8 @@
-"""Secrets that were left in a command, or in another text of a result (contract section 2). Pure.
+"""A search for secrets that somebody left in a command, or in other text of a result (contract section 2). Pure.
 
-A heuristic of two rules, precise rather than complete: known token shapes with their length, and long values under a
-name that ends in token, key, secret or password. Says which rule, never the text that it found. Every search takes time
-in proportion to the text: no run of characters is looked at from several beginnings.
+It has two rules, which prefer precision to completeness: text with the shape and length of a known token, and a long
+value under a name that ends in token, key, secret or password. It returns the rule, never the text. Every search takes
+linear time: no pattern starts at several places in one run of characters.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SHAPES = re.compile(
     | xox[abprs]-[A-Za-z0-9-]{10,}                 # Slack
     | (?:AKIA|ASIA)[A-Z0-9]{16}                    # AWS
     | AIza[A-Za-z0-9_-]{35}                        # Google
-    | evi_pat_[A-Za-z0-9_-]{16,}                   # ours, cut short as well; an id alone is public
+    | evi_pat_[A-Za-z0-9_-]{16,}                   # ours, also if it is cut short; the id is public
     | (?<![_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}  # a JWT
     | -----BEGIN\x20[A-Z ]*PRIVATE\x20KEY-----
     )""",
     re.VERBOSE,
 )
-# What each shape has in it, and each way to name a value, in case-folded text: looking for these takes a tenth of the
-# time, and no expression that has them all is as fast as one after the other.
+# Text that every token shape contains, and, in case-folded text, every name of a secret. Searching these first takes a
+# tenth of the time. One search after the other is faster than one expression for all of them.
 _HINTS = (
     "hf_", "sk-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza",
     "evi_pat_", "eyJ", "-----BEGIN",
@@ -45,36 +45,35 @@ _NAMED = re.compile(
         )["']?(?P<value>[^\s"',;&]{16,})""",
     re.VERBOSE,
 )
-# What all ways to name a value have in common, in case-folded text. In JSON a backslash is before what may follow the
-# name.
+# The end of a name and the sign after it, in case-folded text. In JSON, that sign may be a backslash.
 _NAME_ENDS = re.compile(r"""(?:token|key|secret|password|authorization)["'\s=:\\]""")
 _HARMLESS = re.compile(
     r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|--?[A-Za-z].*|(?i:true|false)"
-    r"|<[^<>]*>"  # a tokenizer's own, as <|end_of_text|>
+    r"|<[^<>]*>"  # a tokenizer's special token, such as <|end_of_text|>
 )
-# Names of members whose long values are secrets. `key` alone may be that of a table or a cache.
+# Long values of members with these names are secrets. `key` is not among them: it may be the key of a table or a cache.
 _SECRET_NAME = re.compile(r"(?i)(?:token|secret|password|(?:api|access|private|secret|auth)[_-]?key)$")
-# A run of a token's characters (RFC 6750 2.1).
+# A run of characters that a token may have (RFC 6750 2.1).
 _WORD = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")
-# Shorter or without a digit, it may be an option or a path that people need to see.
+# A shorter word, or one without a digit, may be an option or a path that people need to see.
 _GUESSED_CHARS = 32
 HIDDEN = "[not shown: it may be a secret]"
 _BEARER = re.compile(r"(?i:authorization)[\"']?\s*:\s*(?i:bearer|basic)\s+(?!\$)[^\s\"']{8,}")
 
 
 def find_secrets(value: object, pointer: str = "") -> Iterator[Fault]:
-    """Yield a fault (`claims.secret`) for each text below `pointer` that seems to hold a secret: values, and names.
-    `value` is JSON, or Structs that are written as such."""
-    if not _may_hold(msgspec.json.encode(value).decode()):
+    """Yield a fault (`claims.secret`) for each value or name that seems to contain a secret, with pointers below
+    `pointer`. `value` is JSON, or Structs that can be written as JSON."""
+    if not _may_contain(msgspec.json.encode(value).decode()):
         return iter(())
     return _find(msgspec.to_builtins(value), pointer)
 
 
-def _may_hold(written: str) -> bool:
-    """Say whether any text or name in this JSON can hold a secret. Hardly one can, and to look at each for itself takes
-    five times as long: none of the signs has a character that JSON writes in another way, nor runs over two texts."""
+def _may_contain(written: str) -> bool:
+    """Say whether any text or name in this JSON can contain a secret. Hardly any JSON can, and checking each text takes
+    five times as long. The hints have no characters that JSON escapes, and none spans two texts."""
     if not written.isascii():
-        return True  # case-folded, a Kelvin sign is a k
+        return True  # a Kelvin sign case-folds to k
     return _has_hint(written) or _ends_name(written.lower())
 
 
@@ -92,7 +91,7 @@ def _find(value: JSON, pointer: str) -> Iterator[Fault]:
     elif isinstance(value, Mapping):
         for name, member in value.items():
             if fault := next(_fault_in(name, pointer), None):
-                yield fault  # at the map, and nothing within: a place would repeat the name
+                yield fault  # at the map, and without the faults in the member: their pointers would have the name
             elif isinstance(member, str) and _SECRET_NAME.search(name):
                 yield from _fault_in(f"{name}={member}", pointer_to(pointer, name))
             elif isinstance(member, str | Sequence | Mapping):
@@ -104,15 +103,14 @@ def _find(value: JSON, pointer: str) -> Iterator[Fault]:
 
 def _fault_in(text: str, pointer: str) -> Iterator[Fault]:
     if secret := secret_in(text):
-        yield Fault(Code.CLAIMS_SECRET, pointer, f"this text seems to hold {secret}")
+        yield Fault(Code.CLAIMS_SECRET, pointer, f"this text seems to contain {secret}")
 
 
-# Of any secret that is found.
-_SHORTEST = 15
+_SHORTEST = 15  # characters of the shortest text that a rule matches
 
 
 def secret_in(command: str) -> str | None:
-    """Return the kind of secret that the command, or another text, seems to hold, for people, or None."""
+    """Return the kind of secret that a command or other text seems to contain, as text for people. None without one."""
     if len(command) < _SHORTEST:
         return None
     if _has_hint(command) and _SHAPES.search(command):
@@ -128,12 +126,12 @@ def secret_in(command: str) -> str | None:
 
 
 def without_secrets(text: str, *, guess: bool = False) -> str:
-    """Return a text for people, with each word of a known token's shape replaced. With `guess`, so is each word of 32
-    or more characters with a digit: it may be a token of an unknown shape."""
+    """Replace each word with the shape of a known token by a note. With `guess`, also replace each word of 32 or more
+    characters with a digit, because it may be an unknown kind of token."""
 
-    def shown(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         word = match[0]
         guessed = guess and len(word) >= _GUESSED_CHARS and any(map(str.isdigit, word))
         return HIDDEN if guessed or _SHAPES.search(word) else word
 
-    return _WORD.sub(shown, text)
+    return _WORD.sub(replacement, text)

@@ -1,6 +1,5 @@
-"""The token service: everything that has effects on the issuer's side, one room for each port of `issuance.ports`.
+"""The token service: all side effects of issuance, with one room for each port of `issuance.ports`.
 
-`authn` says who calls, `admission` spends rates and uses, `signing` holds the keys, `audit` records, `http` is the
-edge. `app` puts them together; `server` and `workers` run it; `reload` exchanges what decides. deploy/README.md
-describes it.
+`authn` authenticates callers, `admission` spends rates and uses, `signing` has the keys, `audit` writes the audit file,
+and `http` is the edge. `app` puts them together, and `process` runs them. deploy/README.md describes the service.
 """

@@ -1,4 +1,4 @@
-"""The composition root: settings in, a Litestar application out. The one place that puts the line together."""
+"""The composition root: it builds a worker's Litestar application from the settings. No other file does so."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from issuer.issuance.ports import Authority, Log, NoLog
 from issuer.issuance.steps import StoreSecret
 from issuer.limits.bounds import SOURCE_RATE
 from issuer.limits.sources import Sources
+from issuer.policy.authoring.load import PolicySource
 from issuer.policy.match import PolicySet
 from issuer.service.admission.redis import KnownStanding, RedisAdmission
 from issuer.service.admission.secret_file import make_secret, read_secret
 from issuer.service.admission.store_watch import StoreWatch
 from issuer.service.audit.bounds import SYNC_S
 from issuer.service.audit.sink import FileAudit
-from issuer.service.authn.authenticator import ProviderAuthenticator, RecycledNames, SignedTokens, Verifier
+from issuer.service.authn.authenticator import CredentialVerifier, ProviderAuthenticator, RecycledNames, SignedTokens
 from issuer.service.authn.bounds import ASK_S
 from issuer.service.authn.huggingface import HuggingFace
 from issuer.service.authn.introspection import Introspector, demand_secret
@@ -41,7 +42,13 @@ from issuer.service.authn.keysets import KeySets, NoteAnswer, ProviderFetcher, R
 from issuer.service.authn.pats import Pats, PatVerifier
 from issuer.service.http.log import log_routes
 from issuer.service.http.pages import ui_routes
-from issuer.service.http.public_documents import LogInfo, Published, PublishedKeys, PublishedRevocations, Service
+from issuer.service.http.public_documents import (
+    LogInfo,
+    PublishedKeys,
+    PublishedPolicies,
+    PublishedRevocations,
+    Service,
+)
 from issuer.service.http.request_limits import Tarpit
 from issuer.service.http.routes import exception_handlers, routes, write_documents
 from issuer.service.http.verify import verify_routes
@@ -50,15 +57,15 @@ from issuer.service.log.client import Announcer, AnnouncingLog, SequencerLog
 from issuer.service.log.database.engines import home_of, reading_at
 from issuer.service.log.database.public import PublicLog
 from issuer.service.metrics.bounds import METRIC_STATE_S
-from issuer.service.metrics.counts import Board, Counts, Histogram, Row
-from issuer.service.metrics.state import PoliciesState, Teller, Watched
+from issuer.service.metrics.counts import Board, Counters, Histogram, Row
+from issuer.service.metrics.state import PoliciesState, StateSources, StateWriter
 from issuer.service.policies.active import Active, Live
-from issuer.service.policies.archive import KeptPolicies
+from issuer.service.policies.archive import PolicyArchive
 from issuer.service.policies.bounds import STOPS_LOOK_S
 from issuer.service.policies.emergency_stops import LiveStops
-from issuer.service.policies.watcher import Follower, follow_folder
-from issuer.service.process.fair_queue import Progress, Turns
-from issuer.service.process.policy_process import Following
+from issuer.service.policies.watcher import Follower
+from issuer.service.process.fair_queue import FairQueue, Progress
+from issuer.service.process.helper import PolicyUpdates
 from issuer.service.revocation.active_list import ListKeeper, LiveRevocations
 from issuer.service.revocation.bounds import REVOKED_LOOK_S
 from issuer.service.revocation.ledger import Ledger, find_key
@@ -76,19 +83,23 @@ _log = structlog.get_logger("issuer")
 
 
 class Shared(Struct, frozen=True):
-    """What a worker shares with the others of its parent: the page; the socket of the log's sequencer, None where there
-    is no log; the policies, None where it follows their folder itself; and its own row of what all count."""
+    """The parts that the workers of one supervisor share.
+
+    `sequencer` is the socket of the log's sequencer, None without a log. `policies` is None if the worker follows their
+    folder itself. `row` is the worker's own row of the shared counters.
+    """
 
     page: SharedPage
     sequencer: Path | None = None
-    policies: Following | None = None
+    policies: PolicyUpdates | None = None
     row: Row = field(default_factory=lambda: Board().rows[0])
 
 
 class Parts(Struct, frozen=True):
-    """What lives as long as the worker, while policies and keys come and go: connections, caches, counters, files."""
+    """The parts that live as long as the worker, while policies and keys change: connections, caches, counters,
+    files."""
 
-    counts: Counts
+    counts: Counters
     audit: FileAudit
     home: Home
     signer: LiveSigner
@@ -96,10 +107,10 @@ class Parts(Struct, frozen=True):
     public_log: PublicLog | None
     sources: Sources
     stops: LiveStops
-    turns: Turns
+    turns: FairQueue
     admission: RedisAdmission
     secret: StoreSecret
-    kept: KeptPolicies
+    kept: PolicyArchive
     revocations: LiveRevocations
     keeper: ListKeeper
     recycled: RecycledNames
@@ -110,10 +121,9 @@ class Parts(Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings, shared: Shared, progress: Progress, clock: Clock) -> Parts:
-        """Open what must be there at the start; `shared` is shared with the other workers, and keys come and go by
-        `clock`. Raises SetupError and InputError."""
+        """Open all parts. `clock` decides when keys change. Raises SetupError and InputError."""
         make_own_secret(settings)
-        failures, counts = Failures(), Counts(shared.row)
+        failures, counts = Failures(), Counters(shared.row)
         asker = ProviderFetcher(development=settings.development, deadline_s=ASK_S)
         audit = FileAudit(settings.audit_file, count_failure=counts.audit_failures.add, count_signal=counts.signalled)
         fetcher = ProviderFetcher(development=settings.development)
@@ -129,7 +139,7 @@ class Parts(Struct, frozen=True):
         )
 
         answered, failed = _fetch_counters(counts)
-        not_asked = partial(failed, partial(_report_question, failures))
+        not_asked = partial(failed, lambda provider, reason: failures.report(provider.id, reason))
         return cls(
             counts=counts,
             audit=audit,
@@ -141,7 +151,7 @@ class Parts(Struct, frozen=True):
             else None,
             sources=Sources(SOURCE_RATE),
             stops=LiveStops(settings.policies_folder, shared.page, audit, KnownStanding(), time.time),
-            turns=Turns(progress.note),
+            turns=FairQueue(progress.note),
             admission=RedisAdmission(
                 settings.store.url,
                 leeway_s=settings.store.epoch_leeway_s,
@@ -150,15 +160,18 @@ class Parts(Struct, frozen=True):
                 wait_replicas=settings.store.wait_replicas,
             ),
             secret=read_secret(settings.store_secret),
-            kept=KeptPolicies(settings.kept_folder),
+            kept=PolicyArchive(settings.kept_folder),
             revocations=revocations,
             keeper=keeper,
             recycled=RecycledNames(),
             keysets=KeySets(
                 fetcher,
-                report=partial(failed, _report_fetch),
+                report=partial(
+                    failed,
+                    lambda provider, reason: _log.warning("key set not fetched", provider=provider.id, reason=reason),
+                ),
                 note_answer=answered,
-                tell_stale=partial(tell_stale, audit),
+                record_stale=partial(tell_stale, audit),
             ),
             introspector=Introspector(asker, report=not_asked, note_answer=answered),
             hugging_face=HuggingFace(asker, report=not_asked, note_answer=answered),
@@ -166,8 +179,8 @@ class Parts(Struct, frozen=True):
         )
 
     def authenticator(self, providers: Mapping[str, Provider]) -> ProviderAuthenticator:
-        """Make the authenticator of one table of providers."""
-        verifiers: dict[Kind, Verifier] = {
+        """Return the authenticator for these providers."""
+        verifiers: dict[Kind, CredentialVerifier] = {
             "introspection": self.introspector,
             "huggingface": self.hugging_face,
             "pat": self.pats,
@@ -176,7 +189,7 @@ class Parts(Struct, frozen=True):
         return ProviderAuthenticator(providers, signed, verifiers, self.sources, time_ns, self.stops.check_provider)
 
     async def aclose(self) -> None:
-        """End what is under way, and let go of everything."""
+        """Stop all work, and close all parts."""
         for part in (self.signer, self.keysets, self.introspector, self.hugging_face, self.admission):
             await part.aclose()
         for optional in (self.log, self.public_log):
@@ -187,7 +200,7 @@ class Parts(Struct, frozen=True):
 
 
 def follow_revocations(settings: Settings, home: Home, audit: FileAudit) -> tuple[LiveRevocations, ListKeeper]:
-    """Read what is revoked, and make what signs the list. Raises InputError."""
+    """Return the revocations, and the keeper that signs their list. Raises InputError."""
     ledger = Ledger(home, settings.url)
     live = LiveRevocations(ledger, audit, _now)
     key = partial(find_key, settings.keys_folder, home, settings.passphrase)
@@ -195,8 +208,7 @@ def follow_revocations(settings: Settings, home: Home, audit: FileAudit) -> tupl
 
 
 def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) -> AnnouncingLog | None:
-    """Return the transparency log whose sequencer listens there, for which keys to come then wait; None where there is
-    no log."""
+    """Return the log behind a sequencer's socket, or None. New keys wait until this log has announced them."""
     if sequencer is None:
         return None
     answer_s = LOG_CALL_S + (WITNESS_SYNC_S if settings.log.witnesses == "sync" else 0)
@@ -206,7 +218,7 @@ def _log_behind(sequencer: Path | None, settings: Settings, signer: LiveSigner) 
 
 
 def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
-    """Return the handlers of the log's public side; none where there is no log. Raises InputError."""
+    """Return the handlers of the log's public endpoints, or none without a log. Raises InputError."""
     if parts.log is None or parts.public_log is None:
         return []
     info = LogInfo(settings.url, settings.log.origin)
@@ -217,23 +229,23 @@ def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
 
 
 def load(settings: Settings, note: Callable[[], object] = lambda: None) -> Follower:
-    """Load the policies, and return what follows their folder; `note` is called at each file. Raises InputError."""
+    """Load the policies, and return the follower of their folder. `note` is called for each file. Raises InputError."""
     folder, kept = settings.policies_folder, settings.kept_folder
-    return follow_folder(folder, kept, settings.url, development=settings.development, note=note)
+    return Follower(PolicySource(folder, settings.url, settings.development), kept, note)
 
 
 def make_own_secret(settings: Settings) -> None:
-    """Make the secret of a single host; several share one that the operator names, and that is never made here."""
+    """Make the secret of a single host, unless the operator names a secret that several hosts share."""
     if not settings.store.secret_file:
         make_secret(settings.store_secret)
 
 
 def prepare(settings: Settings) -> None:
-    """Make, once and before any, what several workers share."""
+    """Make the parts that several workers share, before the supervisor forks them."""
     make_own_secret(settings)
     system_roots()
     write_documents(ui=settings.ui, has_log=bool(settings.log.origin))
-    Litestar([], openapi_config=None, logging_config=None)  # it imports half of itself when it is first used
+    Litestar([], openapi_config=None, logging_config=None)  # the first application imports half of Litestar
 
 
 def build(
@@ -243,10 +255,10 @@ def build(
     shared: Shared | None = None,
     clock: Clock | None = None,
 ) -> Litestar:
-    """Put one worker together. Reads keys, stops and policies now, connects to the store when it starts; while it runs
-    it notes its `progress`. `clock` is what keys come and go by, in Unix seconds; `log` replaces, in tests, the log.
+    """Build the application of one worker. It reads keys, stops and policies now, and connects to the store at startup.
 
-    Raises SetupError and InputError: a service with unfit keys, policies or store does not start.
+    The running worker notes its `progress`. `clock` returns Unix seconds and decides when keys change. Tests pass a
+    `log` that replaces the settings' log. Raises SetupError and InputError for unusable settings, keys or policies.
     """
     progress, shared = progress or Progress(), shared or Shared(SharedPage())
     parts = Parts.of(settings, shared, progress, clock or _now)
@@ -255,7 +267,7 @@ def build(
     signer, used_log = counts.signing.timed(parts.signer, "sign"), log or parts.log
     appending = NoLog() if used_log is None else counts.append.timed(used_log, "append")
 
-    def activate(policies: PolicySet) -> Published:
+    def activate(policies: PolicySet) -> PublishedPolicies:
         authenticator = parts.authenticator(policies.providers)
         authority = Authority(
             issuer_url=settings.url,
@@ -272,7 +284,7 @@ def build(
             revocations=parts.revocations,
             recycled=parts.recycled,
         )
-        return Published.of(Active(authority, _now()), verifies=bool(settings.trust), ui=settings.ui)
+        return PublishedPolicies.of(Active(authority, _now()), verifies=bool(settings.trust), ui=settings.ui)
 
     live = Live(shared.policies or load(settings), activate, parts.audit)
     for provider in live.active.authority.policies.providers.values():
@@ -290,15 +302,15 @@ def build(
         lifespan=[lambda _: _running(settings, parts, live, store, progress, shared.row)],
         exception_handlers=exception_handlers(settings.url, counts),
         openapi_config=None,
-        request_max_body_size=None,  # routes bound what they read, and refuse it with a code
+        request_max_body_size=None,  # handlers bound their bodies, and refuse with a code
         logging_config=None,
         debug=False,
         pdb_on_exception=False,
     )
 
 
-async def _check(parts: Parts, live: Live[Published]) -> None:
-    """Raise Undecided while keys, audit, store or log cannot serve a request for tokens."""
+async def _check(parts: Parts, live: Live[PublishedPolicies]) -> None:
+    """Raise Undecided while keys, audit, store or log cannot serve requests for tokens."""
     await parts.signer.keyring.check(_now())
     parts.audit.check()
     await parts.admission.ready()
@@ -307,9 +319,9 @@ async def _check(parts: Parts, live: Live[Published]) -> None:
 
 @asynccontextmanager
 async def _running(
-    settings: Settings, parts: Parts, live: Live[Published], store: StoreWatch, progress: Progress, row: Row
+    settings: Settings, parts: Parts, live: Live[PublishedPolicies], store: StoreWatch, progress: Progress, row: Row
 ) -> AsyncIterator[None]:
-    """Run a worker's background tasks from when the store has answered to the end. Raises SetupError."""
+    """Run a worker's background tasks, as the application's lifespan. Raises SetupError if the store is not usable."""
     background = Background()
     try:
         await parts.admission.start()
@@ -329,49 +341,46 @@ async def _running(
         background.watch("audit", parts.audit.turn, SYNC_S)
         if parts.log is not None:
             background.watch("announcements", _announcer(parts, parts.log, live).turn)
-        teller = Teller(row, parts.counts, _watched(settings, parts, live, store))
+        teller = StateWriter(row, parts.counts, _watched(settings, parts, live, store))
         await teller.turn(False)
         background.watch("metrics", teller.turn, METRIC_STATE_S)
         background.start("progress", _turning(progress, parts.counts.lag))
         parts.counts.starts.add()
-        _log.info("listening", **_told(settings, parts, live))
+        _log.info(
+            "listening",
+            url=settings.url,
+            address=f"{settings.listen.host}:{settings.listen.port}",
+            integrations=len(live.active.authority.policies.policies),
+            policies=live.active.digest,
+            store=parts.admission.place,
+            keys=parts.signer.keyring.states,
+        )
         yield
     except SetupError as error:
-        progress.refusal = error  # the server behind would say it as a traceback
+        progress.refusal = error  # otherwise uvicorn would only print a traceback
         raise
     finally:
         await background.aclose()
         await parts.aclose()
 
 
-def _told(settings: Settings, parts: Parts, live: Live[Published]) -> dict[str, object]:
-    """Return what an operator looks for first: where this worker listens, for how many, on which store and keys."""
-    return {
-        "url": settings.url,
-        "address": f"{settings.listen.host}:{settings.listen.port}",
-        "integrations": len(live.active.authority.policies.policies),
-        "policies": live.active.digest,
-        "store": parts.admission.place,
-        "keys": parts.signer.keyring.states,
-    }
-
-
-def _watched(settings: Settings, parts: Parts, live: Live[Published], store: StoreWatch) -> Watched:
-    """Return what of a worker metrics tell."""
-    return Watched(
+def _watched(settings: Settings, parts: Parts, live: Live[PublishedPolicies], store: StoreWatch) -> StateSources:
+    """Return the parts of a worker whose state the metrics report."""
+    return StateSources(
         partial(_policies_state, live), parts.signer, parts.revocations, lambda: parts.stops.status, parts.admission,
         store, lambda: parts.audit.is_failing, parts.log, Path(settings.data),
     )  # fmt: skip
 
 
-def _policies_state(live: Live[Published]) -> PoliciesState:
-    """Return which policies decide."""
+def _policies_state(live: Live[PublishedPolicies]) -> PoliciesState:
+    """Return the state of the active policies."""
     active, narrowed = live.active, len(live.narrowed) if live.stale else 0
     return PoliciesState(active.digest, active.loaded_at, live.stale, narrowed, len(active.authority.policies.policies))
 
 
-def _announcer(parts: Parts, log: AnnouncingLog, live: Live[Published]) -> Announcer:
-    """Make what announces, in the log, what this worker has in force."""
+def _announcer(parts: Parts, log: AnnouncingLog, live: Live[PublishedPolicies]) -> Announcer:
+    """Return the announcer, which announces this worker's active policies, list of revocations and audit head in the
+    log."""
 
     def served() -> bytes | None:
         published = parts.revocations.in_force.published
@@ -381,7 +390,7 @@ def _announcer(parts: Parts, log: AnnouncingLog, live: Live[Published]) -> Annou
 
 
 async def _turning(progress: Progress, lag: Histogram) -> None:
-    """Note that this event loop turns, more often than the thread looks that beats for it; and how late it does."""
+    """Note progress of this event loop, more often than the heartbeat thread checks it, and measure the loop's lag."""
     pause_ns = int(BEAT_S / 4 * 1e9)
     while True:
         progress.note()
@@ -390,16 +399,8 @@ async def _turning(progress: Progress, lag: Histogram) -> None:
         lag.observe(max(0, time.monotonic_ns() - began - pause_ns))
 
 
-def _report_fetch(provider: Provider, reason: str) -> None:
-    _log.warning("key set not fetched", provider=provider.id, reason=reason)
-
-
-def _report_question(failures: Failures, provider: Provider, reason: str) -> None:
-    failures.report(provider.id, reason)
-
-
-def _fetch_counters(counts: Counts) -> tuple[NoteAnswer, Callable[[ReportFailure, Provider, str], None]]:
-    """Return what counts an answer of a provider, and what counts a failure and reports it."""
+def _fetch_counters(counts: Counters) -> tuple[NoteAnswer, Callable[[ReportFailure, Provider, str], None]]:
+    """Return two functions: one counts a provider's answer, the other counts and reports a failure."""
 
     def answered(provider: Provider) -> None:
         counts.fetched(provider.id, "answered")
@@ -412,7 +413,7 @@ def _fetch_counters(counts: Counts) -> tuple[NoteAnswer, Callable[[ReportFailure
 
 
 async def tell_stale(audit: FileAudit, stale: Stale) -> None:
-    """Write down that old keys of a provider verify, or no longer do. Raises Undecided(`dependency.audit`)."""
+    """Audit that the service begins or ceases to use old keys of a provider. Raises Undecided(`dependency.audit`)."""
     now, provider = time_ns() // 10**9, stale.provider
     event = ProviderKeysStale(now, provider.id, provider.issuer, now - stale.age_s, stale.over)
     _log.warning("key set stale", provider=provider.id, fetched_at=event.fetched_at, over=stale.over)

@@ -1,1 +1,1 @@
-"""The arithmetic and the texts of transparency logs: trees, leaves, tiles, notes (C2SP, RFC 6962). Pure."""
+"""Merkle trees and text formats of transparency logs: leaves, tiles, notes, checkpoints (C2SP, RFC 6962). Pure."""

@@ -1,8 +1,9 @@
-"""The leaves of the transparency log: what is announced before it is done, as lines of text. Pure.
+"""The leaves of the transparency log: text records of tokens, keys, policies, revocation lists and audit heads. Pure.
 
-A leaf is ASCII: a first line that names its kind and version, then lines `name SP value` in one order, each ended by
-LF. It has one spelling, so that a verifier rebuilds a token's leaf from the token alone. It says who may have signed,
-and when; never model, metrics, command or caller. Does not know which leaves are true, or what order they must have.
+A leaf is ASCII: a first line that names its kind and version, then lines `name SP value` in a fixed order, each ended
+by LF. Each leaf has exactly one spelling, so a verifier can rebuild a token's leaf from the token alone. A leaf names
+issuer, integration, key and times; never model, metrics, command or caller. This file does not judge whether a leaf is
+true or whether leaves are in order: `watch.py` does.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ KeyState = Literal["next", "active", "retiring", "archived", "revoked"]
 
 
 class _Value(NamedTuple):
-    """The value of a line: what it is, for people, its grammar, and how what fits that is read, where it is no text."""
+    """The rule for the value of a line: its description for people, its grammar, and a reader unless it is text."""
 
-    words: str
+    description: str
     grammar: str
     read: Callable[[str], Any] | None = None
 
 
 def _seconds(text: str) -> int:
     if (seconds := int(text)) > MAX_UNIX_S:
-        raise malformed(f"{text} is no time in Unix seconds: {MAX_UNIX_S} is the last one")
+        raise malformed(f"{text} is not a time in Unix seconds: the largest is {MAX_UNIX_S}")
     return seconds
 
 
-_LAST = "[AEIMQUYcgkosw048]"  # 43 characters carry two bits more than 32 bytes have; they are zero
+_LAST = "[AEIMQUYcgkosw048]"  # 43 characters carry two bits more than 32 bytes have; these two bits are zero
 _TEXT = _Value("ASCII without spaces", "[!-~]+")
 _TIME = _Value("Unix seconds, in decimal without leading zeros", "0|[1-9][0-9]{0,9}", _seconds)
 _KEY = _Value("the canonical base64url of 32 bytes", f"[A-Za-z0-9_-]{{42}}{_LAST}")
@@ -54,27 +55,29 @@ _UNKNOWN = re.compile(r"([!-~]+)\n(?:[!-~]+ [!-~]+\n)*")
 
 
 class _Lines(Struct, frozen=True):
-    """A kind of leaf. Its fields, in their order, are its lines."""
+    """A kind of leaf, with one field for each line, in the order of the lines."""
 
     first_line: ClassVar[str]
 
     def to_bytes(self) -> bytes:
-        """Write the leaf as it is hashed. Raises FormatError(`log.malformed`) where a value does not fit its line."""
+        """Return the bytes of the leaf. Raises FormatError(`log.malformed`) if a value breaks its line's grammar."""
         text = self.first_line + "\n"
         for name, field in _lines(type(self)):
             value = getattr(self, field)
             text += f"{name} {encode_base64(value) if isinstance(value, bytes) else value}\n"
-        _read(type(self), text)  # what could not be read is not written
+        _read(type(self), text)  # refuse to write a leaf that readers would refuse
         return text.encode("ascii")
 
     @property
     def name(self) -> bytes | None:
-        """The SHA-256 of the leaf: an announcement is made once. None for a token. Raises FormatError as `to_bytes`."""
-        return hashlib.sha256(self.to_bytes()).digest()
+        """The SHA-256 of the leaf, by which the log adds an announcement only once. Raises FormatError as `to_bytes`.
+        None for a token: tokens are found by `iat` and `token`, because an index over random digests costs most of a
+        log's speed."""
+        return None if isinstance(self, TokenLeaf) else hashlib.sha256(self.to_bytes()).digest()
 
 
 class TokenLeaf(_Lines, frozen=True):
-    """A token that is about to be signed. `token` is its token_digest, 32 bytes; times are Unix seconds."""
+    """A token that is about to be signed. `token` is its `token_digest`, 32 bytes; times are Unix seconds."""
 
     first_line = "eval-token-issuer/token/v1"
 
@@ -86,14 +89,10 @@ class TokenLeaf(_Lines, frozen=True):
     policy: str
     token: bytes
 
-    @property
-    def name(self) -> None:
-        """None: tokens are found by `iat` and `token`. An index over random digests costs most of a log's speed."""
-        return
-
 
 class KeyLeaf(_Lines, frozen=True):
-    """A key and the state that it has since a time in Unix seconds (the line `from`); `x` as in its JWK (RFC 8037)."""
+    """A signing key and its state. `since` (the line `from`) says when the state began, in Unix seconds. `x` is the
+    public key as in a JWK (RFC 8037)."""
 
     first_line = "eval-token-issuer/key/v1"
 
@@ -105,7 +104,7 @@ class KeyLeaf(_Lines, frozen=True):
 
 
 class PolicyLeaf(_Lines, frozen=True):
-    """The digest of a policy under which an integration's tokens are judged."""
+    """The digest of a policy that decides about an integration's tokens."""
 
     first_line = "eval-token-issuer/policy/v1"
 
@@ -115,7 +114,7 @@ class PolicyLeaf(_Lines, frozen=True):
 
 
 class RevocationsLeaf(_Lines, frozen=True):
-    """The digest of a revocation list: of its JWS bytes as they are served."""
+    """The digest of a revocation list: of the JWS bytes that the service serves."""
 
     first_line = "eval-token-issuer/revocations/v1"
 
@@ -124,7 +123,7 @@ class RevocationsLeaf(_Lines, frozen=True):
 
 
 class AuditLeaf(_Lines, frozen=True):
-    """The head of the chain of audit events that a worker, named by a random id, has written."""
+    """The head of the chain of audit events that one worker has written. `worker` is the worker's random id."""
 
     first_line = "eval-token-issuer/audit/v1"
 
@@ -134,7 +133,7 @@ class AuditLeaf(_Lines, frozen=True):
 
 
 class UnknownLeaf(Struct, frozen=True):
-    """A leaf of a kind or version that is not known here: listed by its first line, and nothing is read out of it."""
+    """A leaf of a kind or version that this code does not know. Only its first line is read."""
 
     first_line: str
 
@@ -148,34 +147,35 @@ _Kind = TypeVar("_Kind", bound=_Lines)
 
 
 def token_digest(signing_input: bytes) -> bytes:
-    """Return what a leaf says of its token: 32 bytes over the JWS signing input, which exists before the signature."""
+    """Return the digest (32 bytes) by which a leaf names its token. It covers the JWS signing input, because leaves are
+    written before the signature exists."""
     return hashlib.sha256(b"eval-token-issuer/token-digest/v1\n" + signing_input).digest()
 
 
 def read_leaf(raw: bytes) -> Leaf:
-    """Read an entry of the log. Raises FormatError(`log.malformed`) for what is no leaf of any kind."""
+    """Read an entry of the log. Raises FormatError(`log.malformed`) if it is not a leaf of any kind."""
     if len(raw) > MAX_LEAF_BYTES:
-        raise malformed(f"a leaf of more than {MAX_LEAF_BYTES} bytes")
+        raise malformed(f"a leaf may have at most {MAX_LEAF_BYTES} bytes")
     try:
         text = raw.decode("ascii")
     except UnicodeDecodeError:
-        raise malformed("a leaf that is not ASCII") from None
+        raise malformed("a leaf must be ASCII") from None
     if kind := _KINDS.get(text.partition("\n")[0]):
         return _read(kind, text)
     if found := _UNKNOWN.fullmatch(text):
         return UnknownLeaf(found[1])
-    raise malformed("a leaf that is not a first line, then lines of a name, a space and a value, each ended by LF")
+    raise malformed("a leaf must have a first line, then lines of a name, a space and a value, each ended by LF")
 
 
 @cache
 def _lines(kind: type[_Lines]) -> tuple[tuple[str, str], ...]:
-    """Return the name of each line of a kind, and of its field: `from` is no name for one."""
+    """Return the name of each line of a kind, and of its field. They differ for `from`, a keyword of Python."""
     return tuple(("from" if field == "since" else field, field) for field in kind.__struct_fields__)
 
 
 @cache
 def _grammar(kind: type[_Lines]) -> tuple[re.Pattern[str], tuple[tuple[int, Callable[[str], Any]], ...]]:
-    """Return what a leaf of this kind matches, and for each value that is no text its number and how it is read."""
+    """Return the pattern of this kind of leaf, and the index and reader of each value that is not text."""
     values = {name: _VALUES[name] for name, _ in _lines(kind)}
     lines = "".join(f"{name} ({value.grammar})\n" for name, value in values.items())
     readers = tuple((number, value.read) for number, value in enumerate(values.values()) if value.read)
@@ -194,25 +194,24 @@ def _read(kind: type[_Kind], text: str) -> _Kind:
 
 
 def _refuse(kind: type[_Lines], text: str) -> NoReturn:
-    """Say which line of a leaf of this kind is the first that is not as it must be."""
+    """Raise the error for the first line that breaks the grammar of this kind of leaf."""
     if len(text) > MAX_LEAF_BYTES:
-        raise malformed(f"a leaf of more than {MAX_LEAF_BYTES} bytes")
+        raise malformed(f"a leaf may have at most {MAX_LEAF_BYTES} bytes")
     lines = text.split("\n")[1:]
     for number, (name, _) in enumerate(_lines(kind)):
-        words, grammar, _ = _VALUES[name]
+        description, grammar, _ = _VALUES[name]
         if number >= len(lines) or not re.fullmatch(f"{name} (?:{grammar})", lines[number]):
-            raise malformed(f"`{name}` is not {words}, or not line {number + 2}", f"/{name}", line=number + 2)
-    raise malformed(f"a leaf that does not end behind the line `{name}`, with its LF", line=number + 2)
+            raise malformed(f"line {number + 2} must be `{name}` and {description}", f"/{name}", line=number + 2)
+    raise malformed(f"a leaf must end after the line `{name}`, with its LF", line=number + 2)
 
 
-# Of kinds that are not known here; the rest is counted together. Who writes leaves can make up as many as there are.
-MAX_NAMES = 100
+MAX_NAMES = 100  # further unknown kinds are counted together: a log can invent any number of kinds
 OTHERS = "(others)"
 
 
 class LeafCounts:
-    """Leaves by their first line: `kinds` that are known and `unknown` ones; and `malformed`, how many are no leaves.
-    `first_defect` says which leaf was the first of those, and why; "" where there is none."""
+    """Counts of leaves: known `kinds` and `unknown` kinds by their first line, and `malformed` entries. `first_defect`
+    says which malformed entry came first, and why; it is "" at first."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()

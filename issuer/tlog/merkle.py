@@ -1,8 +1,8 @@
-"""Merkle trees of RFC 6962 section 2.1: hashing, growth, and inclusion and consistency proofs both ways. Pure.
+"""Merkle trees (RFC 6962 section 2.1): hashing, growth, and making and verifying proofs. Pure.
 
-The verification algorithms are those of RFC 9162 (2.1.3.2 and 2.1.4.2), step by step. Proofs are made out of complete
-subtrees, which never change once they are there, in O(log n). Hashes are 32 raw bytes. Does not know what a leaf
-contains, where hashes are kept, or who signed a root.
+Verification follows RFC 9162 (2.1.3.2 and 2.1.4.2) step by step. Proofs are made in O(log n) from the hashes of
+complete subtrees, which never change. Hashes are 32 raw bytes. This file does not know the contents of leaves, the
+storage of hashes or the signers of roots.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from msgspec import Struct
 HASH_BYTES = 32
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 
-# (level, index) -> the hash of the index-th complete subtree of 2^level leaves, from the left and from 0. It is asked
-# only for what the tree of the size at hand has.
+# (level, index) -> the hash of the index-th complete subtree of 2^level leaves, from the left and from 0. It is called
+# only for subtrees that are complete in a tree of the caller's size.
 Node: TypeAlias = Callable[[int, int], bytes]
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """Hash one leaf. The prefix keeps a leaf from being taken for a node: that would be a second preimage."""
+    """Hash one leaf. The prefix prevents second preimages: no leaf has the hash of an inner node."""
     return hashlib.sha256(b"\x00" + data).digest()
 
 
@@ -33,8 +33,8 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 class Peaks(Struct, frozen=True):
-    """A compact range from the first leaf on: all that a tree needs in order to grow, and to know its root. `hashes`
-    are the roots of its largest complete subtrees from left to right: one for each bit that is set in `size`."""
+    """The part of a tree that is needed to compute its root and to add leaves. `hashes` are the roots of its largest
+    complete subtrees from left to right: one for each bit that is set in `size`."""
 
     size: int = 0
     hashes: tuple[bytes, ...] = ()
@@ -44,13 +44,9 @@ class Peaks(Struct, frozen=True):
         """The tree head (RFC 6962 2.1)."""
         return _folded(reversed(self.hashes))
 
-    def append(self, leaf: bytes) -> Peaks:
-        """Return the peaks with one more leaf hash."""
-        return self.extend((leaf,))
-
     def extend(self, leaves: Iterable[bytes], completed: Callable[[int, int, bytes], object] | None = None) -> Peaks:
-        """Return the peaks with more leaf hashes. `completed` is told level, index and hash of every node above the
-        leaves that they complete."""
+        """Return the peaks with more leaf hashes. `completed` is called with level, index and hash of each node above
+        the leaves that becomes complete."""
         size, hashes = self.size, list(self.hashes)
         for hashed in leaves:
             level, index = 0, size
@@ -64,16 +60,8 @@ class Peaks(Struct, frozen=True):
 
 
 def root(leaves: Iterable[bytes]) -> bytes:
-    """Return the tree head of these leaf hashes, in their order."""
+    """Return the tree head of these leaf hashes."""
     return Peaks().extend(leaves).root
-
-
-def roots(leaves: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the tree head after each leaf hash: of the first one, of the first two, and so on."""
-    peaks = Peaks()
-    for leaf in leaves:
-        peaks = peaks.append(leaf)
-        yield peaks.root
 
 
 def peaks_of(size: int, node: Node) -> Peaks:
@@ -82,24 +70,24 @@ def peaks_of(size: int, node: Node) -> Peaks:
 
 
 def inclusion_proof(index: int, size: int, node: Node) -> tuple[bytes, ...]:
-    """Return PATH(index, D[size]) of RFC 6962 2.1.1, for `verify_inclusion`. The caller has 0 <= index < size."""
+    """Return PATH(index, D[size]) of RFC 6962 2.1.1, for `verify_inclusion`. Requires 0 <= index < size."""
     return tuple(_siblings(0, index, size, node))
 
 
 def consistency_proof(size1: int, size2: int, node: Node) -> tuple[bytes, ...]:
-    """Return PROOF(size1, D[size2]) of RFC 6962 2.1.2, for `verify_consistency`. The caller has 0 < size1 <= size2."""
+    """Return PROOF(size1, D[size2]) of RFC 6962 2.1.2, for `verify_consistency`. Requires 0 < size1 <= size2."""
     if size1 == size2:
         return ()
-    # The smallest peak of the first tree, from which both heads can be climbed to. Where it is all of that tree, its
-    # head is known already, and left out.
+    # Both heads can be computed upwards from the smallest peak of the first tree. If that peak is the whole first tree,
+    # the verifier knows its hash already, and the proof omits it.
     level = (size1 & -size1).bit_length() - 1
     index = (size1 - 1) >> level
     return (*((node(level, index),) if index else ()), *_siblings(level, index, size2, node))
 
 
 def sibling(level: int, index: int, size: int, node: Node) -> bytes | None:
-    """Return what stands beside a subtree of 2^level leaves, or of what there is of them; None where nothing does, and
-    its hash goes up as it is. The caller has (index << level) < size."""
+    """Return the hash of the sibling of a subtree of up to 2^level leaves. None if it has no sibling: then its hash is
+    also its parent's. Requires (index << level) < size."""
     if index & 1:
         return node(level, index - 1)
     begin = (index + 1) << level
@@ -107,16 +95,16 @@ def sibling(level: int, index: int, size: int, node: Node) -> bytes | None:
 
 
 def _siblings(level: int, index: int, size: int, node: Node) -> Iterator[bytes]:
-    """Return what stands beside the way from a complete subtree up to the head, the lowest first."""
+    """Yield the siblings on the path from a complete subtree up to the head, the lowest first."""
     while (size - 1) >> level:
-        if (beside := sibling(level, index, size, node)) is not None:
-            yield beside
+        if (hashed := sibling(level, index, size, node)) is not None:
+            yield hashed
         level, index = level + 1, index >> 1
 
 
 def _peaks(begin: int, end: int, node: Node) -> Iterator[bytes]:
-    """Return the roots of the largest complete subtrees of the leaves from `begin` on, from right to left. `begin` is a
-    multiple of a power of two that is not smaller than their number."""
+    """Yield the roots of the largest complete subtrees of the leaves from `begin` to `end`, from right to left. `begin`
+    is a multiple of a power of two that is at least the number of leaves."""
     while begin < end:
         level = ((end - begin) & (begin - end)).bit_length() - 1
         yield node(level, (end - 1) >> level)
@@ -124,12 +112,12 @@ def _peaks(begin: int, end: int, node: Node) -> Iterator[bytes]:
 
 
 def _folded(peaks: Iterable[bytes]) -> bytes:
-    """Hash peaks, given from right to left, into the head above them."""
+    """Hash peaks, given from right to left, into their tree head."""
     return reduce(lambda right, left: node_hash(left, right), peaks) if (peaks := tuple(peaks)) else EMPTY_ROOT
 
 
 def verify_inclusion(index: int, size: int, leaf: bytes, proof: Sequence[bytes], head: bytes) -> bool:
-    """Say whether the proof shows the leaf hash at `index` (from 0) of the tree of `size` leaves under `head`."""
+    """Return whether the proof shows the leaf hash at `index` (from 0) of the tree of `size` leaves under `head`."""
     # (1) the index is in the tree
     if not 0 <= index < size or not _are_hashes(leaf, head, *proof):
         return False
@@ -151,8 +139,8 @@ def verify_inclusion(index: int, size: int, leaf: bytes, proof: Sequence[bytes],
 
 
 def verify_consistency(size1: int, size2: int, head1: bytes, head2: bytes, proof: Sequence[bytes]) -> bool:
-    """Say whether the proof shows that the tree of `size1` leaves is a prefix of that of `size2` leaves. A tree is a
-    prefix of itself by the empty proof. About the empty tree nothing can be shown: False (RFC 9162 2.1.4)."""
+    """Return whether the proof shows that the tree of `size1` leaves is a prefix of the tree of `size2` leaves. A tree
+    is a prefix of itself by the empty proof. False for the empty tree, which cannot be proved (RFC 9162 2.1.4)."""
     if not 0 < size1 <= size2:
         return False
     if size1 == size2:
@@ -162,7 +150,7 @@ def verify_consistency(size1: int, size2: int, head1: bytes, head2: bytes, proof
     # (1) two different sizes need a proof
     if not proof:
         return False
-    # (2) a complete first tree is a subtree of the second, and left out of the proof
+    # (2) a complete first tree is a subtree of the second, and the proof omits it
     path = [head1, *proof] if size1 & (size1 - 1) == 0 else list(proof)
     # (3), (4)
     first, last = size1 - 1, size2 - 1

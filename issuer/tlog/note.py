@@ -1,7 +1,7 @@
 """Signed notes (c2sp.org/signed-note) and checkpoint cosignatures (c2sp.org/tlog-cosignature). Pure.
 
-Reads and writes notes and verifier keys, verifies the lines of known keys, and signs. `witness_policy.py` decides which
-keys are known, and how many of them must have signed. The text is opaque, except in a cosignature.
+Reads and writes notes and verifier keys, verifies the signatures of known keys, and signs. `witness_policy.py` decides
+which keys are known and how many of them must have signed. A note's text is opaque unless it is cosigned.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ except ImportError:  # a library from before FIPS 204
 
 KEY_ID_BYTES = 4
 MAX_TIMESTAMP = 2**63 - 1
-# No space of Unicode, no plus, no control character, no half of a surrogate pair.
-KEY_NAME = r"[^\s+\x00-\x1f\ud800-\udfff]+"
+KEY_NAME = r"[^\s+\x00-\x1f\ud800-\udfff]+"  # no Unicode space, plus, control character or lone surrogate
 _NAME = re.compile(KEY_NAME)
 _VKEY = re.compile(rf"({KEY_NAME})\+([0-9a-f]{{8}})\+([A-Za-z0-9+/]+={{0,2}})")
 _TIME_BYTES = 8
 
 
 class Kind(enum.IntEnum):
-    """The signature types that are known here, by their identifier byte."""
+    """The signature types that this code knows, by their identifier byte."""
 
     ED25519 = 0x01
     COSIGNATURE = 0x04
@@ -48,16 +47,17 @@ KEY_BYTES = {Kind.ED25519: 32, Kind.COSIGNATURE: 32, Kind.COSIGNATURE_ML_DSA_44:
 
 
 class Verified(Struct, frozen=True):
-    """One signature that verified. `timestamp` is a cosignature's, in Unix seconds (0: it names no time), else None."""
+    """A signature that verified. `timestamp` is the time of a cosignature in Unix seconds (0: it states no time), and
+    None for other signatures."""
 
     verifier: Verifier
     timestamp: int | None = None
 
 
 class Verifier(Struct, frozen=True):
-    """A key that signs notes as `name`: `public_key` as its type encodes it (32 bytes; ML-DSA-44: 1312). Raises
-    FormatError(`log.malformed`) for a name or a key that its type does not have, and for an Ed25519 key of low order,
-    under which one signature fits every text."""
+    """A public key that verifies notes signed as `name`. `public_key` is encoded as its type says (32 bytes; ML-DSA-44:
+    1312). Raises FormatError(`log.malformed`) for an impossible name or key, and for an Ed25519 key of low order, under
+    which one signature fits every text."""
 
     name: str
     kind: Kind
@@ -65,26 +65,26 @@ class Verifier(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise malformed("the name of a key is not empty, and has no space, no plus and no control character")
+            raise malformed("the name of a key must have a character, and no space, plus or control character")
         if len(self.public_key) != KEY_BYTES[self.kind]:
-            raise malformed(f"a key of type 0x{self.kind:02x} has {KEY_BYTES[self.kind]} bytes")
+            raise malformed(f"a key of type 0x{self.kind:02x} must have {KEY_BYTES[self.kind]} bytes")
         if self.kind is not Kind.COSIGNATURE_ML_DSA_44 and not is_good_point(self.public_key):
-            raise malformed("the key is no point of Ed25519, or one of low order")
+            raise malformed("the key must be a point of Ed25519 that is not of low order")
 
     @property
     def key_id(self) -> bytes:
-        """The 4 bytes that, with the name, say in a note which key signed. They prove nothing: anyone makes two keys
-        with one name and id in a second."""
+        """The 4 bytes that, with the name, say in a note which key signed. They prove nothing: anyone can make two keys
+        with the same name and id in a second."""
         return hashlib.sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.public_key).digest()[:KEY_ID_BYTES]
 
     def to_text(self) -> str:
-        """Write the key as a vkey: `name+key id in hex+base64(type || key)`."""
+        """Return the key as a vkey: `name+key id in hex+base64(type || key)`."""
         return f"{self.name}+{self.key_id.hex()}+{encode_base64(bytes([self.kind]) + self.public_key)}"
 
     def verify(self, text: str, signature: bytes) -> Verified | None:
-        """Verify a signature line's bytes (after the key id) over a note's text; None where they do not fit. Raises
-        FormatError(`log.malformed`) where a cosignature is of a text that is no checkpoint, and where this installation
-        cannot verify the key's type."""
+        """Verify a signature line's bytes (after the key id) over a note's text; return None if they do not fit. Raises
+        FormatError(`log.malformed`) if a cosigned text is not a checkpoint, or if this installation cannot verify
+        the key's type."""
         if self.kind is Kind.ED25519:
             return Verified(self) if fits_ed25519(self.public_key, signature, text.encode()) else None
         checkpoint = parse_checkpoint(text)
@@ -101,40 +101,39 @@ class Verifier(Struct, frozen=True):
 def parse_vkey(text: str) -> Verifier:
     """Read a verifier key, `name+key id in hex+base64(type || key)`. Raises FormatError(`log.malformed`)."""
     if not (parts := _VKEY.fullmatch(text)):
-        raise malformed("a verifier key reads `name+8 lowercase hex digits+base64`")
+        raise malformed("a verifier key must be `name+8 lowercase hex digits+base64`")
     name, hashed, encoded = parts.groups()
     key = decode_base64(encoded)
     if not key:
-        raise malformed("the last part of a verifier key is canonical base64 of its type and the key")
+        raise malformed("the last part of a verifier key must be canonical base64 of its type and the key")
     if key[0] not in {*Kind}:
         known = ", ".join(f"0x{kind:02x}" for kind in Kind)
         raise malformed(f"the type of the verifier key is 0x{key[0]:02x}; known here: {known}")
     verifier = Verifier(name, Kind(key[0]), key[1:])
     if verifier.key_id.hex() != hashed:
-        raise malformed("the key id in the verifier key is not that of its name and key; one of them was changed")
+        raise malformed("the key id in the verifier key does not match its name and key; one of them was changed")
     return verifier
 
 
 @cache
 def verifiable_kinds() -> frozenset[Kind]:
-    """Return the types whose signatures this installation can verify: ML-DSA-44 only with a library that has it."""
-    without = frozenset(Kind) - {Kind.COSIGNATURE_ML_DSA_44}
-    if MLDSA44PublicKey is None:
-        return without
-    try:
-        MLDSA44PublicKey.from_public_bytes(bytes(KEY_BYTES[Kind.COSIGNATURE_ML_DSA_44]))
-    except UnsupportedAlgorithm:
-        return without
-    return frozenset(Kind)
+    """Return the types whose signatures this installation can verify. ML-DSA-44 needs a library that supports it."""
+    if MLDSA44PublicKey is not None:
+        try:
+            MLDSA44PublicKey.from_public_bytes(bytes(KEY_BYTES[Kind.COSIGNATURE_ML_DSA_44]))
+            return frozenset(Kind)
+        except UnsupportedAlgorithm:
+            pass
+    return frozenset(Kind) - {Kind.COSIGNATURE_ML_DSA_44}
 
 
 def cosigned_text(text: str, timestamp: int) -> bytes:
-    """Return what an Ed25519 cosignature signs: two lines of its own, then the whole text of the checkpoint."""
+    """Return the bytes that an Ed25519 cosignature signs: two more lines, then the whole text of the checkpoint."""
     return f"cosignature/v1\ntime {timestamp}\n{text}".encode()
 
 
 def fits_ed25519(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Say whether an Ed25519 signature (RFC 8032) of this key fits the message."""
+    """Return whether an Ed25519 signature (RFC 8032) of this key fits the message."""
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except InvalidSignature:
@@ -143,7 +142,7 @@ def fits_ed25519(public_key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def _fits_ml_dsa(verifier: Verifier, signature: bytes, checkpoint: Checkpoint, timestamp: int) -> bool:
-    """Verify an ML-DSA-44 cosignature. It covers no extension lines, so a checkpoint that has some is not cosigned."""
+    """Verify an ML-DSA-44 cosignature. It does not cover extension lines, so a checkpoint that has any is refused."""
     if Kind.COSIGNATURE_ML_DSA_44 not in verifiable_kinds():
         raise malformed("this installation cannot verify ML-DSA-44; install a later version of `cryptography`")
     message = _subtree_message(verifier.name, checkpoint, timestamp)
@@ -157,7 +156,7 @@ def _fits_ml_dsa(verifier: Verifier, signature: bytes, checkpoint: Checkpoint, t
 
 
 def _subtree_message(cosigner: str, checkpoint: Checkpoint, timestamp: int) -> bytes | None:
-    """Return the `cosigned_message` of a whole tree, from leaf 0 to its size; None where a name has over 255 bytes."""
+    """Return the `cosigned_message` of a whole tree, from leaf 0 to its size; None if a name has over 255 bytes."""
     name, origin = cosigner.encode(), checkpoint.origin.encode()
     if max(len(name), len(origin)) > 255:
         return None
@@ -168,7 +167,7 @@ def _subtree_message(cosigner: str, checkpoint: Checkpoint, timestamp: int) -> b
     return b"".join(parts)
 
 
-# At least 16 are demanded. 32 logs and 32 witnesses are what a policy here may name; every line may cost 130 us.
+# The specification demands at least 16. A policy may name 32 logs and 32 witnesses. A line may cost 130 us.
 MAX_SIGNATURES = 64
 MAX_NOTE_BYTES = 256 * 1024  # 64 lines of ML-DSA-44 are 208 KiB
 _TEXT = re.compile(r"[^\x00-\x09\x0b-\x1f\ud800-\udfff]*\n")
@@ -176,7 +175,7 @@ _LINE = re.compile(rf"— ({KEY_NAME}) ([A-Za-z0-9+/]+={{0,2}})")
 
 
 class SignatureLine(Struct, frozen=True):
-    """What one key says of the text: the key's name, its id (4 bytes), and at least one byte of signature."""
+    """One key's signature of a note: the key's name, its id (4 bytes), and at least one byte of signature."""
 
     name: str
     key_id: bytes
@@ -184,10 +183,10 @@ class SignatureLine(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.key_id) != KEY_ID_BYTES or not self.signature:
-            raise malformed("a signature line has a name without space and plus, a key id of 4 bytes, and a signature")
+            raise malformed("a signature line must have a name without space or plus, a 4-byte key id, and a signature")
 
     def to_text(self) -> str:
-        """Write the line, with its LF: em dash, name, base64(key id || signature)."""
+        """Return the line, with its LF: em dash, name, base64(key id || signature)."""
         return f"— {self.name} {encode_base64(self.key_id + self.signature)}\n"
 
 
@@ -198,53 +197,52 @@ class Note(Struct, frozen=True):
     signatures: tuple[SignatureLine, ...]
 
     def __post_init__(self) -> None:
-        if not _TEXT.fullmatch(self.text):
-            raise malformed("the text of a note ends in LF and has no other control character")
+        _check_text(self.text)
         if not 1 <= len(self.signatures) <= MAX_SIGNATURES:
-            raise malformed(f"a note has 1 to {MAX_SIGNATURES} signature lines")
+            raise malformed(f"a note must have 1 to {MAX_SIGNATURES} signature lines")
 
     def to_bytes(self) -> bytes:
-        """Write the note: the text, an empty line, the signature lines."""
+        """Return the note: the text, an empty line, the signature lines."""
         return "".join((self.text, "\n", *(line.to_text() for line in self.signatures))).encode()
 
     def with_lines(self, lines: Iterable[SignatureLine]) -> Note:
-        """Return the note with these lines behind its own, each once."""
+        """Return the note with these lines appended, without duplicates."""
         return Note(self.text, tuple(dict.fromkeys((*self.signatures, *lines))))
 
 
 def parse_note(raw: bytes, max_bytes: int = MAX_NOTE_BYTES) -> Note:
-    """Read a signed note; `note.to_bytes()` gives these very bytes. Nothing of it is verified. The text may have empty
-    lines: the last one is what parts it from the signatures. Raises FormatError (`log.malformed`)."""
+    """Read a signed note without verifying it; `note.to_bytes()` returns the same bytes. The text may have empty lines:
+    the last one separates it from the signatures. Raises FormatError(`log.malformed`)."""
     text, blank, lines = _decode(raw, max_bytes).rpartition("\n\n")
     if not blank:
-        raise malformed("a signed note has a text, an empty line, and signature lines")
+        raise malformed("a signed note must have a text, an empty line, and signature lines")
     return Note(f"{text}\n", _parse_lines(lines))
 
 
 def parse_signatures(raw: bytes, max_bytes: int = MAX_NOTE_BYTES) -> tuple[SignatureLine, ...]:
-    """Read signature lines alone, as a witness answers them. Raises FormatError(`log.malformed`)."""
+    """Read signature lines without a text: a witness's answer. Raises FormatError(`log.malformed`)."""
     return _parse_lines(_decode(raw, max_bytes))
 
 
 def verify_note(note: Note, verifiers: Iterable[Verifier]) -> tuple[Verified, ...]:
-    """Verify the lines of known keys; lines of others are ignored, and so are repetitions of a line. Returns what
-    verified, in the note's order: a key that cosigned at two times is there twice. Raises FormatError(`log.signature`)
-    if one line of a known key does not verify, or if none is of a known key."""
+    """Verify the signature lines of known keys, and return them in the note's order. A key that cosigned at two times
+    is returned twice. Lines of unknown keys and repeated lines are ignored. Raises FormatError(`log.signature`) if a
+    line of a known key does not verify, or if no line is of a known key."""
     known = {(verifier.name, verifier.key_id): verifier for verifier in verifiers}
     verified = []
     for line in dict.fromkeys(note.signatures):
         if not (verifier := known.get((line.name, line.key_id))):
             continue
-        if not (found := verifier.verify(note.text, line.signature)):
+        if not (signature := verifier.verify(note.text, line.signature)):
             raise FormatError(Code.LOG_SIGNATURE, f"the signature of {line.name} does not fit the note's text")
-        verified.append(found)
+        verified.append(signature)
     if not verified:
         raise FormatError(Code.LOG_SIGNATURE, "the note has no signature of a known key")
     return tuple(verified)
 
 
 class _Signer(Struct, frozen=True, dict=True):
-    """An Ed25519 key and its name; the private key never leaves it."""
+    """A named Ed25519 private key."""
 
     kind: ClassVar[Kind]
     name: str
@@ -252,7 +250,7 @@ class _Signer(Struct, frozen=True, dict=True):
 
     @property
     def verifier(self) -> Verifier:
-        """Its public side."""
+        """The public key, with its name."""
         return Verifier(self.name, self.kind, self.private_key.public_key().public_bytes_raw())
 
     @cached_property
@@ -266,24 +264,24 @@ class NoteSigner(_Signer, frozen=True, dict=True):
     kind = Kind.ED25519
 
     def sign(self, text: str) -> SignatureLine:
-        """Sign a note's text. Raises FormatError(`log.malformed`) for a text that no note has."""
+        """Sign a note's text. Raises FormatError(`log.malformed`) for a text that a note cannot have."""
         _check_text(text)
         return SignatureLine(self.name, self._key_id, self.private_key.sign(text.encode()))
 
 
 class Cosigner(_Signer, frozen=True, dict=True):
-    """A witness's key, which signs checkpoints with the time."""
+    """A witness's key, which signs checkpoints together with the time."""
 
     kind = Kind.COSIGNATURE
 
     def cosign(self, text: str, timestamp: int) -> SignatureLine:
-        """State that at `timestamp` (Unix seconds, from 1) this was the log's largest consistent tree. The caller has
-        checked that. Raises FormatError(`log.malformed`) for a text that is no checkpoint."""
+        """Sign the statement that at `timestamp` (Unix seconds, from 1) this was the log's largest consistent tree. The
+        caller must have checked it. Raises FormatError(`log.malformed`) if the text is not a checkpoint."""
         parse_checkpoint(text)
         if not 1 <= timestamp <= MAX_TIMESTAMP:
-            raise malformed("the time of a cosignature is a number of seconds from 1 to 2^63 - 1")
+            raise malformed("the time of a cosignature must be a number of seconds from 1 to 2^63 - 1")
         signature = self.private_key.sign(cosigned_text(text, timestamp))
-        return SignatureLine(self.name, self._key_id, timestamp.to_bytes(8) + signature)
+        return SignatureLine(self.name, self._key_id, timestamp.to_bytes(_TIME_BYTES) + signature)
 
 
 def _decode(raw: bytes, max_bytes: int) -> str:
@@ -292,14 +290,14 @@ def _decode(raw: bytes, max_bytes: int) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise malformed("a note is UTF-8", line=raw.count(b"\n", 0, error.start) + 1) from None
+        raise malformed("a note must be UTF-8", line=raw.count(b"\n", 0, error.start) + 1) from None
     _check_text(text)
     return text
 
 
 def _check_text(text: str) -> None:
     if not _TEXT.fullmatch(text):
-        raise malformed("a note ends in LF and has no other control character")
+        raise malformed("a note must end in LF and have no other control character")
 
 
 def _parse_lines(lines: str) -> tuple[SignatureLine, ...]:
@@ -310,5 +308,5 @@ def _parse_line(line: str) -> SignatureLine:
     parts = _LINE.fullmatch(line)
     signed = decode_base64(parts[2]) if parts else None
     if not parts or not signed:
-        raise malformed("a signature line reads `— name base64(key id and signature)`, the base64 canonical")
+        raise malformed("a signature line must be `— name base64(key id and signature)`, the base64 canonical")
     return SignatureLine(parts[1], signed[:KEY_ID_BYTES], signed[KEY_ID_BYTES:])

@@ -1,8 +1,7 @@
-"""The tree as static files (c2sp.org/tlog-tiles): paths of tiles and entry bundles, what is in them, and proofs out of
-them. Pure.
+"""Paths and contents of the static files of a log's tree, tiles and entry bundles (c2sp.org/tlog-tiles). Pure.
 
 A tile of level L has up to 256 hashes, of subtrees of 256^L leaves; an entry bundle has the leaves under a tile of
-level 0. Whatever a path names never changes. Does not know where tiles are kept, or which sizes were signed.
+level 0. The file at a path never changes. This code does not know where files are kept, or which sizes were signed.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ _PATH = re.compile(
 Level: TypeAlias = int | Literal["entries"]
 # (level, index, width) -> the bytes of a tile: `width` hashes.
 ReadTile: TypeAlias = Callable[[int, int, int], bytes]
-# (tile level, index) and the hash there: level 0 leaf hashes, level L roots of complete subtrees of 256^L leaves.
+# (tile level, index, hash): at level 0 a leaf hash, at level L the root of a complete subtree of 256^L leaves.
 TileHash: TypeAlias = tuple[int, int, bytes]
 
 
 class TilePath(Struct, frozen=True):
-    """A tile, or a bundle of entries: the first `width` items of the index-th 256 of its level."""
+    """A tile or an entry bundle: the first `width` items of the index-th group of 256 items of its level."""
 
     level: Level
     index: int
     width: int = WIDTH
 
     def __str__(self) -> str:
-        """Return the path under the log's prefix, as `tile/0/x001/x234/067.p/8`."""
+        """Return the path under the log's prefix, such as `tile/0/x001/x234/067.p/8`."""
         groups = f"{self.index % 1000:03}"
         rest = self.index // 1000
         while rest:
@@ -54,18 +53,13 @@ class TilePath(Struct, frozen=True):
         return f"tile/{self.level}/{groups}{partial}"
 
 
-def tile_path(level: int, index: int, width: int = WIDTH) -> str:
-    """Return the path of a tile under the log's prefix."""
+def tile_path(level: Level, index: int, width: int = WIDTH) -> str:
+    """Return the path of a tile or an entry bundle under the log's prefix."""
     return str(TilePath(level, index, width))
 
 
-def entries_path(index: int, width: int = WIDTH) -> str:
-    """Return the path of an entry bundle under the log's prefix."""
-    return str(TilePath("entries", index, width))
-
-
 def parse_tile_path(text: str) -> TilePath | None:
-    """Read a path in its one spelling; None for anything else."""
+    """Read a path; return None unless it is the canonical path of a tile or an entry bundle."""
     found = _PATH.fullmatch(text)
     if found is None:
         return None
@@ -76,16 +70,16 @@ def parse_tile_path(text: str) -> TilePath | None:
 
 
 def hashes_at(level: Level, size: int) -> int:
-    """Return how many items the level of tiles has in a tree of `size` leaves."""
+    """Return the number of items that a level of tiles has in a tree of `size` leaves."""
     return size if level == "entries" else size >> (HEIGHT * level)
 
 
-# -- what a tree has --------------------------------------------------------------------------------------------------
+# -- the files of a tree ----------------------------------------------------------------------------------------------
 
 
 def tiles_between(size1: int, size2: int) -> Iterator[TilePath]:
-    """Return what of a tree of `size2` leaves is not in that of its first `size1`: entries, then level by level.
-    Partial tiles are those of `size2` alone; what was partial at `size1` comes again, wider."""
+    """Yield the files that a tree gains when it grows from `size1` to `size2` leaves: entries, then level by level. A
+    file that was partial at `size1` is yielded again, wider. Partial files of sizes in between are not yielded."""
     yield from _grown("entries", size1, size2)
     for level in count():
         if not hashes_at(level, size2):
@@ -103,7 +97,7 @@ def _grown(level: Level, before: int, after: int) -> Iterator[TilePath]:
 def extend(
     peaks: Peaks, leaves: Sequence[bytes], completed: Callable[[int, int, bytes], object] = lambda *_: None
 ) -> tuple[Peaks, list[TileHash]]:
-    """Return the peaks with more leaf hashes, and every hash that tiles gain by them, the leaf hashes first.
+    """Return the peaks with more leaf hashes, and every hash that the tiles gain, the leaf hashes first.
     `completed` is called with level, index and hash of each node above the leaves that becomes complete."""
     gained: list[TileHash] = [(0, peaks.size + number, leaf) for number, leaf in enumerate(leaves)]
 
@@ -115,49 +109,50 @@ def extend(
     return peaks.extend(leaves, gain), gained
 
 
-# -- what is in them --------------------------------------------------------------------------------------------------
+# -- entry bundles ----------------------------------------------------------------------------------------------------
 
 
 def write_entries(leaves: Iterable[bytes]) -> bytes:
-    """Write an entry bundle: each leaf behind its length in two bytes, big-endian. Raises FormatError if too long."""
-    return b"".join(_measured(leaf) + leaf for leaf in leaves)
+    """Return an entry bundle: each leaf after its length in two bytes, big-endian. Raises FormatError if a leaf is too
+    long."""
+    return b"".join(_length_prefix(leaf) + leaf for leaf in leaves)
 
 
-def _measured(leaf: bytes) -> bytes:
+def _length_prefix(leaf: bytes) -> bytes:
     if len(leaf) > MAX_ENTRY_BYTES:
-        raise malformed(f"an entry of {len(leaf)} bytes, where a bundle takes {MAX_ENTRY_BYTES}")
+        raise malformed(f"an entry of {len(leaf)} bytes: a bundle allows {MAX_ENTRY_BYTES}")
     return len(leaf).to_bytes(2, "big")
 
 
 def read_entries(raw: bytes) -> tuple[bytes, ...]:
-    """Read an entry bundle: 1 to 256 leaves. The caller must check how many. Raises FormatError(`log.malformed`)."""
+    """Read an entry bundle: 1 to 256 leaves. The caller must check the number. Raises FormatError(`log.malformed`)."""
     entries: list[bytes] = []
     at = 0
     while at < len(raw):
         end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
         if end > len(raw):
-            raise malformed(f"an entry bundle that ends within its entry {len(entries)}")
+            raise malformed(f"an entry bundle ends within its entry {len(entries)}")
         entries.append(raw[at + 2 : end])
         at = end
     if not 0 < len(entries) <= WIDTH:
-        raise malformed(f"an entry bundle of {len(entries)} entries, where it has 1 to {WIDTH}")
+        raise malformed(f"an entry bundle of {len(entries)} entries: it must have 1 to {WIDTH}")
     return tuple(entries)
 
 
-# -- proofs out of tiles ----------------------------------------------------------------------------------------------
+# -- proofs from tiles ------------------------------------------------------------------------------------------------
 
 
 def node_of_tiles(read: ReadTile, size: int) -> Node:
-    """Return the nodes of the tree of `size` leaves out of its tiles, of which the last used are kept. `read` is called
-    for the widest tile that the size has. Raises what it raises, and FormatError(`log.malformed`) where a tile has
-    another width. What a tile says is believed: the caller checks the proof against a root."""
+    """Return the nodes of the tree of `size` leaves, read from its tiles; the most recently used tiles are cached.
+    `read` is called for the widest tile that the size has. The caller checks the resulting proof against a root, which
+    shows wrong tiles. Raises FormatError(`log.malformed`) if a tile has another width, and the errors of `read`."""
 
     @lru_cache(_CACHED_TILES)
     def rows(level: int, tile: int) -> tuple[bytes, ...]:
         width = min(WIDTH, hashes_at(level, size) - tile * WIDTH)
         raw = read(level, tile, width)
         if len(raw) != width * HASH_BYTES:
-            raise malformed(f"{tile_path(level, tile, width)} has {len(raw)} bytes, where {width} hashes are")
+            raise malformed(f"{tile_path(level, tile, width)} has {len(raw)} bytes: it must have {width} hashes")
         return tuple(_rows(raw))
 
     def node(level: int, index: int) -> bytes:
@@ -171,7 +166,7 @@ def node_of_tiles(read: ReadTile, size: int) -> Node:
 
 
 def _rows(row: bytes) -> Iterator[bytes]:
-    """Return the hashes of a tile, then those above them, row by row: 8 rows, without the root of a full tile."""
+    """Yield the hashes of a tile, then the rows of hashes above them: 8 rows, without the root of a full tile."""
     for _ in range(HEIGHT):
         yield row
         pairs = range(0, len(row) - 2 * HASH_BYTES + 1, 2 * HASH_BYTES)

@@ -1,8 +1,8 @@
-"""What a monitor makes of a log's leaves, taken in their order: what they announce, and what contradicts it. Pure.
+"""A monitor's check of a log's leaves in their order: announcements, and tokens that contradict them. Pure.
 
-What widens (a key that may sign, a policy that admits) is announced before the first token that needs it, and what
-narrows is announced afterwards: a leaf that breaks this order is an alarm. Knows no files and no clock; leaves are only
-here once their hashes have been checked against a signed root. No token is kept: memory is that of the announcements.
+An issuer announces a key or a policy before the first token that needs it, and announces the end of a key afterwards.
+A leaf that breaks this order is an alarm. The caller has checked the hashes of the leaves against a signed root. Tokens
+are not kept, so memory grows only with the number of announcements.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from msgspec import UNSET, Struct, UnsetType
 from issuer.errors import FormatError
 from issuer.tlog.leaf import KeyLeaf, KeyState, Leaf, PolicyLeaf, TokenLeaf, UnknownLeaf, read_leaf
 
-# A leaf's iat is at most a clock's error ahead of its witnesses, and no repeat is over a day old (contract section 5).
-AHEAD_S = 60
-BEHIND_S = 86_400
-# Of keys and policies together, some 30 MB: a log that announces more keeps nobody from seeing that it does.
-MAX_ANNOUNCED = 262_144
+AHEAD_S = 60  # the largest difference between the issuer's clock and a witness's
+BEHIND_S = 86_400  # a repeat is at most a day old (contract section 5)
+MAX_ANNOUNCED = 262_144  # keys and policies, some 30 MB; a log that announces more raises an alarm
 MAX_UNMATCHED = 10_000
 
 AlarmName = Literal[
@@ -34,7 +32,7 @@ _KIND_OF: dict[type[Leaf], str] = {TokenLeaf: "token", KeyLeaf: "key", PolicyLea
 
 
 class LeafNotice(Struct, frozen=True):
-    """What a leaf says, for those whom it concerns. `leaf` has the leaf's lines by name, a token as its lower hex."""
+    """A leaf that concerns the watched integration: its kind (`seen`), index, and lines by name (`lines_of`)."""
 
     seen: str
     index: int
@@ -42,8 +40,8 @@ class LeafNotice(Struct, frozen=True):
 
 
 class Alarm(Struct, frozen=True, omit_defaults=True):
-    """What should never be seen in a log. `index` is the leaf's, where it is about one; `notes` are the signed
-    checkpoints that contradict each other: with them anyone can be shown it."""
+    """An event that a correct log never causes. `index` is the index of the leaf, if the alarm is about one. `notes`
+    are signed checkpoints that contradict each other: with them anyone can verify the alarm."""
 
     alarm: AlarmName
     detail: str
@@ -53,16 +51,16 @@ class Alarm(Struct, frozen=True, omit_defaults=True):
 
 
 class Times(Struct, frozen=True):
-    """Between which times (Unix seconds) the leaves at hand were first witnessed; None where nothing is known. Not
-    before `earliest`, when a quorum had cosigned a checkpoint without them; by `latest`, when one had with them."""
+    """The times (Unix seconds) between which leaves were first witnessed. At `earliest` a quorum cosigned a checkpoint
+    without them, at `latest` one with them. None if the time is unknown."""
 
     earliest: int | None = None
     latest: int | None = None
 
 
 class Announced(Struct):
-    """What the leaves so far have announced: the last state of each key, and policies; by the digest of whose they are.
-    `unmatched` are the tokens (their digests) of the watched integration that it does not have itself."""
+    """The announcements of all leaves so far: the last state of each key, and the policies, by digest (`_digest`).
+    `unmatched` has the digests of the watched integration's tokens that it did not receive itself."""
 
     keys: dict[bytes, KeyState] = {}
     policies: set[bytes] = set()
@@ -70,19 +68,19 @@ class Announced(Struct):
 
 
 class Watch:
-    """Takes a log's leaves in their order, from that on behind which `announced` was learnt, and changes that. What is
-    seen of keys, and of the tokens and policies of `integration`, is returned; without one, of keys and all policies.
-    `owned` has the token digests that the integration itself knows of; with None nothing is compared."""
+    """A check of a log's leaves in their order, from the leaf after those in `announced`, which it updates. It yields
+    notices of keys and unknown leaves, of the tokens and policies of `integration`, and of all policies if that is "".
+    `owned` returns the token digests that the integration knows; if it is None, tokens are not compared."""
 
     def __init__(
         self, announced: Announced, integration: str = "", owned: Callable[[], Container[bytes]] | None = None
     ) -> None:
         self.announced = announced
         self._integration = integration
-        self._owned = None if owned is None else cache(owned)  # asked at most once, when it is needed
+        self._owned = None if owned is None else cache(owned)  # called at most once, when it is needed
 
     def take(self, index: int, raw: bytes, times: Times) -> Iterator[LeafNotice | Alarm]:
-        """Judge the leaf at an index (from 0), then let it count."""
+        """Check the leaf at an index (from 0), then learn from it."""
         try:
             leaf = read_leaf(raw)
         except FormatError as error:
@@ -118,14 +116,14 @@ class Watch:
             yield "token.iat_behind", f"it was not in the log at {times.earliest}, more than {BEHIND_S} s after its iat"
 
     def _compare(self, leaf: TokenLeaf) -> None:
-        """Remember a token that its integration does not have; a few more than are ever allowed."""
+        """Keep the digest of a token that its integration does not know. One more than the limit is enough."""
         if self._owned is None or leaf.sub != self._integration or len(self.announced.unmatched) > MAX_UNMATCHED:
             return
         if leaf.token not in self._owned():
             self.announced.unmatched.add(leaf.token)
 
     def count_unmatched(self, most: int) -> Iterator[Alarm]:
-        """Compare once more what had no token before, and raise the alarm where it is more than `most`."""
+        """Compare the unmatched tokens again, and yield an alarm if more than `most` are still unmatched."""
         if self._owned is None:
             return
         if unmatched := self.announced.unmatched:
@@ -133,22 +131,22 @@ class Watch:
             unmatched.difference_update([token for token in unmatched if token in owned])
         if len(unmatched) > most:
             count = f"more than {MAX_UNMATCHED}" if len(unmatched) > MAX_UNMATCHED else f"{len(unmatched)}"
-            yield Alarm("tokens.unmatched", f"{count} tokens of {self._integration} are not known to it")
+            yield Alarm("tokens.unmatched", f"{count} tokens of {self._integration} are unknown to it")
 
     def _learn(self, index: int, leaf: KeyLeaf | PolicyLeaf) -> Iterator[Alarm]:
-        whose = (leaf.iss, leaf.sub, leaf.policy) if isinstance(leaf, PolicyLeaf) else (leaf.iss, leaf.kid)
-        digest = _digest(*whose)
         keys, policies = self.announced.keys, self.announced.policies
+        values = (leaf.iss, leaf.sub, leaf.policy) if isinstance(leaf, PolicyLeaf) else (leaf.iss, leaf.kid)
+        digest = _digest(*values)
         if digest not in keys and digest not in policies and len(keys) + len(policies) >= MAX_ANNOUNCED:
-            yield Alarm("announcements.too_many", f"more than {MAX_ANNOUNCED}: this one is not counted", index)
+            yield Alarm("announcements.too_many", f"more than {MAX_ANNOUNCED}: this one is ignored", index)
         elif isinstance(leaf, PolicyLeaf):
             policies.add(digest)
-        elif keys.get(digest) != "revoked":  # whoever has taken a key could else announce it anew
+        elif keys.get(digest) != "revoked":  # otherwise the thief of a revoked key could announce it again
             keys[digest] = leaf.state
 
 
 def lines_of(leaf: Leaf) -> dict[str, Any]:
-    """Return the lines of a leaf by name; a token's digest in lower hex, as `/log/proof` takes it."""
+    """Return the lines of a leaf by name. A token's digest is in lower hex, as `/log/proof` expects it."""
     if isinstance(leaf, UnknownLeaf):
         return {"first_line": leaf.first_line}
     lines = {"from" if name == "since" else name: getattr(leaf, name) for name in leaf.__struct_fields__}
@@ -156,5 +154,5 @@ def lines_of(leaf: Leaf) -> dict[str, Any]:
 
 
 def _digest(*values: str) -> bytes:
-    """Name whose something is by 32 bytes, however long the values are; no value has a space."""
+    """Return 32 bytes that name these values, which have no spaces."""
     return hashlib.sha256(" ".join(values).encode()).digest()

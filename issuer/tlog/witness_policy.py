@@ -1,7 +1,7 @@
-"""The trusted logs and witnesses, their quorum, and the file that names them (c2sp.org/tlog-policy). Pure.
+"""Trusted logs and witnesses, their quorum, and the policy file that names them (c2sp.org/tlog-policy). Pure.
 
-Refuses what cannot be verified here: a key that is skipped would be a lower quorum than the author of the file asked
-for. The clock is the caller's.
+A file with a key that this installation cannot verify is refused: if the key were skipped, the quorum would be lower
+than the author of the file demanded.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MAX_AHEAD_S = 60  # how far a witness's clock may be ahead of ours
 
 
 class LogKey(Struct, frozen=True):
-    """A key of a log whose origin is the key's name. `url` is "" where the file has none."""
+    """A log's key. Its name is the log's origin. `url` is "" if the file does not have one."""
 
     verifier: Verifier
     url: str = ""
 
 
 class WitnessKey(Struct, frozen=True):
-    """A witness. `name` is the policy file's own word for it; its key has another name, that of its signature lines."""
+    """A witness. `name` is its name in the policy file; its signature lines have the name of its key."""
 
     name: str
     verifier: Verifier
@@ -36,7 +36,7 @@ class WitnessKey(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """A group has cosigned if at least `threshold` of its members have: witnesses, or groups before it in the file."""
+    """A group of witnesses, or of groups before it in the file. It has cosigned if `threshold` of its members have."""
 
     name: str
     threshold: int
@@ -44,8 +44,8 @@ class Group(Struct, frozen=True):
 
 
 class Witnessed(Struct, frozen=True):
-    """A checkpoint that a trusted log signed and the quorum cosigned, and its witnessed time in Unix seconds. None: the
-    policy asks for no witness, so nothing here proves a time."""
+    """A checkpoint that a trusted log signed and the quorum cosigned, and its witnessed time in Unix seconds. The time
+    is None if the policy requires no witness."""
 
     checkpoint: Checkpoint
     log: LogKey
@@ -67,11 +67,11 @@ class WitnessPolicy(Struct, frozen=True):
 
     @property
     def asks_for_witnesses(self) -> bool:
-        """Whether a checkpoint needs cosignatures, and so has a witnessed time."""
+        """Whether checkpoints need cosignatures, and therefore have a witnessed time."""
         return self.quorum != NO_QUORUM
 
     def met_by(self, cosigners: Iterable[Verifier]) -> bool:
-        """Say whether these keys, whose cosignatures the caller has verified, are a quorum. Each counts once."""
+        """Return whether these keys are a quorum. The caller has verified their cosignatures. Each key counts once."""
         keys = set(cosigners)
         cosigned = {NO_QUORUM} | {witness.name for witness in self.witnesses if witness.verifier in keys}
         for group in self.groups:  # members come before their group, so one pass is enough
@@ -80,48 +80,44 @@ class WitnessPolicy(Struct, frozen=True):
         return self.quorum in cosigned
 
     def check(self, note: Note, now: int) -> Witnessed:
-        """Check a signed checkpoint at `now` (Unix seconds). Raises FormatError: `log.malformed` if the text is no
-        checkpoint, `log.signature` if no log of the policy whose origin it names has signed it or any signature of a
-        known key is bad, `log.quorum` if too few witnesses have cosigned it. A time of zero, or over a minute ahead of
-        `now`, is no witness's."""
+        """Check a signed checkpoint at `now` (Unix seconds). Raises FormatError: `log.malformed` if the text is not a
+        checkpoint; `log.signature` if a signature of a known key is bad, or if no log of the policy with the
+        checkpoint's origin has signed; `log.quorum` if too few witnesses have cosigned. A cosignature does not count if
+        its time is zero or over a minute ahead of `now`."""
         checkpoint = parse_checkpoint(note.text)
         verified = verify_note(note, self.verifiers)
-        signers = {found.verifier for found in verified}
-        log = next(
-            (log for log in self.logs if log.verifier in signers and log.verifier.name == checkpoint.origin), None
-        )
-        if not log:
+        signers = {signature.verifier for signature in verified}
+        logs = (log for log in self.logs if log.verifier in signers and log.verifier.name == checkpoint.origin)
+        if not (log := next(logs, None)):
             raise FormatError(Code.LOG_SIGNATURE, "the checkpoint is not signed by a log of the policy with its origin")
         times = self._cosigned_at(verified, now)
         if not self.met_by(times):
-            names = ", ".join(sorted(key.name for key in times)) or "nobody"
+            names = ", ".join(sorted(key.name for key in times)) or "none"
             raise FormatError(Code.LOG_QUORUM, f"too few witnesses of the policy have cosigned: {names}")
-        return Witnessed(checkpoint, log, self._smallest(times))
+        return Witnessed(checkpoint, log, self._quorum_time(times))
 
     def _cosigned_at(self, verified: Iterable[Verified], now: int) -> dict[Verifier, int]:
-        """Return the earliest time that counts of each witness that cosigned."""
+        """Return each witness that cosigned, with its earliest time that counts."""
         witnesses = {witness.verifier for witness in self.witnesses}
         times: dict[Verifier, int] = {}
-        for key, time in ((found.verifier, found.timestamp or 0) for found in verified):
+        for signature in verified:
+            key, time = signature.verifier, signature.timestamp or 0
             if key in witnesses and 0 < time <= now + MAX_AHEAD_S:
                 times[key] = min(time, times.get(key, time))
         return times
 
-    def _smallest(self, times: Mapping[Verifier, int]) -> int | None:
-        """Return the smallest time up to which those that cosigned are a quorum. All of them are one."""
+    def _quorum_time(self, times: Mapping[Verifier, int]) -> int | None:
+        """Return the earliest time at which the cosigners were a quorum. `times` as a whole must be a quorum."""
         if not self.asks_for_witnesses:
             return None
-        return next(
-            time
-            for time in sorted({*times.values()})
-            if self.met_by(key for key, cosigned in times.items() if cosigned <= time)
-        )
+        cosigned = sorted(times.values())
+        return next(time for time in cosigned if self.met_by(key for key in times if times[key] <= time))
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 MAX_POLICY_BYTES = 256 * 1024
-MAX_EACH = 32  # logs, witnesses and groups: what every reader of the format is asked to take
+MAX_EACH = 32  # logs, witnesses or groups: the specification asks every reader to accept so many
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SPACE = re.compile(r"[ \t]+")
 _THRESHOLD = re.compile(r"[1-9][0-9]?")
@@ -130,12 +126,12 @@ WITNESS_KINDS = frozenset({Kind.COSIGNATURE, Kind.COSIGNATURE_ML_DSA_44})
 
 
 def parse_policy(raw: bytes, name: str, kinds: Collection[Kind] | None = None) -> WitnessPolicy:
-    """Read a policy file; `name` is the file's for people, `kinds` the key types that can be verified here. Raises
-    InputError(`log.policy`) with the line."""
+    """Read a policy file. `name` is the name of the file for messages. `kinds` are the key types that can be verified
+    (default: those of this installation). Raises InputError(`log.policy`) with the line."""
     reader = _Reader(verifiable_kinds() if kinds is None else kinds)
     line = 0
     try:
-        for line, text in enumerate(_lines(raw), 1):  # noqa: B007  (an error names the line where it was met)
+        for line, text in enumerate(_lines(raw), 1):  # noqa: B007  (an error names its line)
             reader.read(text)
         line = 0
         return reader.policy()
@@ -144,17 +140,17 @@ def parse_policy(raw: bytes, name: str, kinds: Collection[Kind] | None = None) -
 
 
 def _lines(raw: bytes) -> list[str]:
-    """Return the lines. Octets beyond ASCII are opaque: those that are no UTF-8 are kept as lone surrogates."""
+    """Return the lines. Octets that are not UTF-8 become lone surrogates, because names are opaque octets."""
     if len(raw) > MAX_POLICY_BYTES:
         raise _fault(f"the policy has over {MAX_POLICY_BYTES} bytes")
     *lines, rest = raw.decode(errors="surrogateescape").split("\n")
-    if rest or not lines:  # "quorum a" may be what is left of "quorum all-of-them"
+    if rest or not lines:  # "quorum a" may be the beginning of "quorum all-of-them"
         raise _fault("the last line does not end in a newline; the file may have been cut short")
     return lines
 
 
 class _Reader:
-    """What the lines so far have defined. A line can refer only to lines before it, so no group contains itself."""
+    """The definitions of the lines so far. A line refers only to earlier lines, so no group contains itself."""
 
     def __init__(self, kinds: Collection[Kind]) -> None:
         self._kinds = kinds
@@ -166,7 +162,7 @@ class _Reader:
     def read(self, line: str) -> None:
         """Read one line. Raises FormatError."""
         if _CONTROL.search(line):
-            raise _fault("a control character other than tab and newline; line ends are LF, not CRLF")
+            raise _fault("a control character other than tab and newline; line ends must be LF, not CRLF")
         word, *rest = _SPACE.split(line.strip(" \t"))
         if not word or word.startswith("#"):
             return
@@ -178,17 +174,17 @@ class _Reader:
             case "group", [name, threshold, *members] if members:
                 self._group(name, threshold, members)
             case "quorum", [name]:
-                self._decide(name)
+                self._set_quorum(name)
             case _:
                 raise _fault(
-                    "a line is `log VKEY [URL]`, `witness NAME VKEY [URL]`, `group NAME all|any|K NAME...`, "
+                    "a line must be `log VKEY [URL]`, `witness NAME VKEY [URL]`, `group NAME all|any|K NAME...`, "
                     "`quorum NAME`, or a comment with #"
                 )
 
     def policy(self) -> WitnessPolicy:
-        """Return the whole. Raises FormatError."""
+        """Return the policy after the last line. Raises FormatError."""
         if not self._quorum:
-            raise _fault("the policy has no `quorum` line; one that asks for no witness says `quorum none`")
+            raise _fault("the policy has no `quorum` line; write `quorum none` to require no witness")
         return WitnessPolicy(tuple(self._logs), tuple(self._witnesses), tuple(self._groups), self._quorum)
 
     def _log(self, vkey: str, url: str) -> None:
@@ -208,25 +204,25 @@ class _Reader:
             self._must_be_known(member)
         taken = [member for group in self._groups for member in group.members] + members
         if len(set(taken)) < len(taken):
-            raise _fault("a witness or group is a member once, in one group: else it would count twice")
+            raise _fault("a witness or group may be a member only once, of one group: otherwise it would count twice")
         self._groups.append(Group(name, _threshold(word, len(members)), tuple(members)))
 
-    def _decide(self, name: str) -> None:
+    def _set_quorum(self, name: str) -> None:
         if self._quorum:
-            raise _fault("a policy has one `quorum` line")
+            raise _fault("a policy may have only one `quorum` line")
         if name != NO_QUORUM:
             self._must_be_known(name)
         self._quorum = name
 
     def _define(self, name: str) -> None:
         if name == NO_QUORUM:
-            raise _fault(f"`{NO_QUORUM}` is no name for a witness or a group: it means that none is asked for")
+            raise _fault(f"`{NO_QUORUM}` cannot name a witness or a group: it means that no witness is required")
         if name in self._names():
             raise _fault(f"`{_shown(name)}` is defined twice")
 
     def _must_be_known(self, name: str) -> None:
         if name not in self._names():
-            raise _fault(f"`{_shown(name)}` is no witness or group of a line before this one")
+            raise _fault(f"`{_shown(name)}` is not a witness or group of an earlier line")
 
     def _names(self) -> set[str]:
         return {witness.name for witness in self._witnesses} | {group.name for group in self._groups}
@@ -238,36 +234,31 @@ class _Reader:
         if verifier.kind not in self._kinds:
             raise _fault("this installation cannot verify ML-DSA-44; install a later version of `cryptography`")
         if len(others) == MAX_EACH:
-            raise _fault(f"the policy has over {MAX_EACH} logs, or as many witnesses")
+            raise _fault(f"the policy has over {MAX_EACH} logs, or over {MAX_EACH} witnesses")
         if any(verifier.public_key == other.public_key for other in others):
-            raise _fault("this public key is on a line before: one key under two names would count twice")
-        if (verifier.name, verifier.key_id) in self._key_ids():
-            raise _fault(
-                "a key of a line before has this name and this key id: their signatures could not be told apart"
-            )
-        return verifier
-
-    def _key_ids(self) -> set[tuple[str, bytes]]:
+            raise _fault("an earlier line has this public key: one key under two names would count twice")
         keys = [*(log.verifier for log in self._logs), *(witness.verifier for witness in self._witnesses)]
-        return {(key.name, key.key_id) for key in keys}
+        if (verifier.name, verifier.key_id) in {(key.name, key.key_id) for key in keys}:
+            raise _fault("a key of an earlier line has this name and key id: their signatures would look alike")
+        return verifier
 
 
 def _threshold(word: str, count: int) -> int:
     if word in {"all", "any"}:
         return count if word == "all" else 1
     if not _THRESHOLD.fullmatch(word) or int(word) > count:
-        raise _fault(f"the threshold of a group is `all`, `any`, or a decimal number from 1 to its members: {count}")
+        raise _fault(f"the threshold of a group must be `all`, `any`, or a decimal number from 1 to {count}")
     return int(word)
 
 
 def _url(text: str) -> str:
-    if not text.isprintable():  # also octets that are no UTF-8
-        raise _fault("the URL has characters that no URL has")
+    if not text.isprintable():  # this also refuses octets that are not UTF-8
+        raise _fault("the URL has characters that a URL cannot have")
     return text
 
 
 def _shown(name: str) -> str:
-    """Show a name whose octets may be no UTF-8."""
+    """Return a printable form of a name whose octets may not be UTF-8."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 

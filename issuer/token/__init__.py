@@ -1,1 +1,1 @@
-"""The verify token, and everything that goes over the wire, for both ends. Pure."""
+"""The verify token, and the types of the HTTP API for the service and its clients. Pure."""

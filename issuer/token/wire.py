@@ -1,7 +1,7 @@
-"""What goes over the wire, declared once: the service, the client and the OpenAPI document read the same types. Pure.
+"""Types of the HTTP API's requests and answers, for the service, the client and the OpenAPI document. Pure.
 
-Requests refuse unknown members; answers may grow members, and a client ignores unknown ones (contract section 5). The
-content of a request's claims and details is declared in `results`, that of a report in `verify`.
+Requests with unknown members are refused. Answers may get new members later, and clients ignore unknown ones (contract
+section 5). `results` declares the content of claims and details, `verify` that of a report.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
+from issuer.formats.display import visible
 from issuer.formats.strict_json import Text
 from issuer.formats.times import UnixTime
 
@@ -21,35 +22,35 @@ METADATA_PATH = "/.well-known/eval-token-issuer"
 JWKS_PATH = "/.well-known/jwks.json"
 ARCHIVE_PATH = "/.well-known/jwks-archive.json"
 REVOCATIONS_PATH = "/.well-known/revocations.json"
-# The keys that sign the list of revocations; never those that sign tokens.
+# The keys that sign the list of revocations. They never sign tokens.
 REVOCATION_KEYS_PATH = "/.well-known/revocation-keys.json"
 LOG_PATH = "/log"
 STOPS_PATH = "/health/stops"
 PROBLEM_TYPE = "application/problem+json"
-# One result, issued or only explained, or several.
+# A request has one result (to issue or to explain), or a batch of results.
 Kind = Literal["single", "batch"]
-# The largest bodies, in bytes. A result of a batch, too, has at most as many as a single one.
+# The largest bodies, in bytes. The bound for a single result also holds for each result of a batch.
 MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
-# How many results a batch has, and how many JSON values the claims and details of one result: containers, and what is
-# in them. Claims of 256 metrics have 1550.
+# The most results in a batch, and the most JSON values in the claims and details of one result, containers included.
+# Claims with 256 metrics have 1550 values.
 MAX_RESULTS = 100
 MAX_VALUES = 2000
-# 22 characters are 128 bits: a nonce that can be guessed can be used up.
+# 22 characters are 128 bits. If an attacker could guess a nonce, they could use it up.
 NONCE_PATTERN = "[A-Za-z0-9_-]{22,128}"
 _NONCE = re.compile(NONCE_PATTERN)
-# What is sent and empty is not absent: it would get the default.
+# An empty name is refused. It must not count as absent, which selects the default.
 Named = Annotated[str, Meta(min_length=1)]
 
 
 def is_nonce(text: str) -> bool:
-    """Say whether a text has a nonce's form: 22 to 128 base64url characters."""
+    """Say whether a text has the form of a nonce: 22 to 128 base64url characters."""
     return _NONCE.fullmatch(text) is not None
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-# Claims and details: `msgspec.Raw` where they are still unread. `issuer.results` declares their content.
+# The type of claims and details. It is `msgspec.Raw` before they are read; `issuer.results` declares their content.
 Part = TypeVar("Part")
 
 
@@ -80,15 +81,14 @@ class BatchRequest(Struct, Generic[Part], frozen=True, forbid_unknown_fields=Tru
 
 
 class CallerRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `POST /tokens/explain` that asks of the caller alone: `{}`."""
+    """The body `{}` of `POST /tokens/explain`, which asks only about the caller."""
 
 
 class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of `POST /verify`: exactly one of `entry` (one entry as JSON) and `yaml` (the text of a result file).
 
-    `repo` and `path` say where it is. `benchmark` is the text of the benchmark's `eval.yaml` as of the entry's
-    `dataset.revision`. `at` (Unix seconds) is when the file was received; without it the answer is a reader's, who
-    cannot know.
+    `repo` and `path` are the place of the file. `benchmark` is the text of the benchmark's `eval.yaml` as of the
+    entry's `dataset.revision`. `at` (Unix seconds) is the time of receipt; a reader does not give it.
     """
 
     repo: Text
@@ -103,7 +103,7 @@ class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogEntry(Struct, frozen=True):
-    """Where a token is in the transparency log: the log's origin line, the entry's index from 0, and its proof."""
+    """The place of a token in the transparency log: the log's origin line, the leaf's index from 0, and its proof."""
 
     origin: str
     index: int
@@ -111,8 +111,8 @@ class LogEntry(Struct, frozen=True):
 
 
 class IssuedToken(Struct, frozen=True):
-    """The answer of `/tokens`. Times are Unix seconds; `entry` is the YAML list item to paste, token included; `log` is
-    set where a transparency log is configured."""
+    """The answer of `/tokens`. Times are Unix seconds. `entry` is the YAML list item for the result file, with the
+    token in it. `log` is set if a transparency log is configured."""
 
     verify_token: str
     token_type: str
@@ -137,9 +137,9 @@ class IssuedTokens(Struct, frozen=True):
 
 
 class ShownCheck(Struct, frozen=True):
-    """A check as its caller may see it. `pointer` leads into the request ("": it is about the identity), `rule` into
-    the policy. `expected` is "" where nothing is, or where the policy does not disclose it; `hint` is the next step
-    where it failed."""
+    """The part of a check that its caller may see. `pointer` is the place in the request ("": the identity), `rule` the
+    place in the policy. `expected` is "" if the check has none, or if the policy does not disclose it. `hint`
+    is the next step after a failure."""
 
     code: str
     pointer: str
@@ -151,16 +151,16 @@ class ShownCheck(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """What a token's `attempt` would say: so many different sets of metric values since then (Unix seconds)."""
+    """The `attempt` that a token would have: how many different sets of metric values since then (Unix s)."""
 
     number: int
     since: int
 
 
 class Standing(Struct, frozen=True):
-    """What was counted of the caller's identity, this request included: model owners and tokens of today (UTC) and of
-    its CI run (0 where its provider names none). `attempt` is absent where it would not be exact; until when the
-    identity is throttled, or released from that by an operator, in Unix seconds, where it is."""
+    """The counts of the caller's identity, this request included: model owners and tokens of today (UTC) and of its CI
+    run (0 if its provider names no run). `attempt` is absent if it would not be exact. `throttled_until` and
+    `released_until` (Unix seconds) are set if the identity is throttled, or if an operator released it from that."""
 
     owners_a_day: int
     tokens_a_day: int
@@ -172,11 +172,8 @@ class Standing(Struct, frozen=True):
 
 
 class Explained(Struct, frozen=True):
-    """The answer of `/tokens/explain`.
-
-    `code` is set where the verdict is `refused`; `audience`, in `ttl_s` the token's life in seconds, and `standing`
-    where it is `granted`.
-    """
+    """The answer of `/tokens/explain`. `code` is set if the verdict is `refused`. `audience`, `ttl_s` (the token's
+    lifetime in seconds) and `standing` are set if it is `granted`."""
 
     verdict: Literal["granted", "refused"]
     integration: str
@@ -195,7 +192,7 @@ class Explained(Struct, frozen=True):
 
 
 class ProblemFault(Struct, frozen=True):
-    """One thing that is wrong, and where: a JSON pointer into the request body."""
+    """One fault in a request, with a JSON pointer into the body."""
 
     pointer: str
     code: str
@@ -203,11 +200,11 @@ class ProblemFault(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """The body of every error (RFC 9457). `type` is a page that the service serves; `retryable` says whether to send
-    the request again.
+    """The body of every error (RFC 9457). `type` is the URL of a page of the service. `retryable` says whether the
+    client should send the request again.
 
-    `checks` is set where a policy refused: all that were made, passed ones too, as the caller may see them. `warnings`
-    is set where more such refusals would lead to a quarantine.
+    After a refusal by a policy, `checks` has the checks that the policy made, also those that passed, as the caller may
+    see them. `warnings` is set if more such refusals would lead to a quarantine.
     """
 
     type: str
@@ -224,10 +221,8 @@ class Problem(Struct, frozen=True):
 
 
 class Denied(Refused):
-    """A refusal by a policy: `checks` are all that were made, as the caller may see them. Both ends raise it.
-
-    Its text says of each check that failed what was there, and what is wanted as far as the policy tells.
-    """
+    """A refusal by a policy, which the service and the client raise. `checks` are those that the policy made, as the
+    caller may see them. The text has each failed check, with actual and disclosed expected values."""
 
     def __init__(
         self, code: Code, detail: str = "", faults: tuple[Fault, ...] = (), *, checks: tuple[ShownCheck, ...] = ()
@@ -237,12 +232,10 @@ class Denied(Refused):
 
     def __str__(self) -> str:
         failed = [_describe(check) for check in self.checks if not check.passed]
-        text = f"{self.code}: {'; '.join(failed)}" if failed else super().__str__()
-        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+        return visible(f"{self.code}: {'; '.join(failed)}" if failed else super().__str__())
 
 
 def _describe(check: ShownCheck) -> str:
-    """Say of a check that failed where, what was there, what is wanted, and the next step."""
     wanted = f", wanted {check.expected}" if check.expected else ""
     return f"{check.pointer or check.rule}: {check.actual}{wanted}. {check.hint}".rstrip(" .")
 
@@ -251,11 +244,8 @@ def _describe(check: ShownCheck) -> str:
 
 
 class StopsStatus(Struct, frozen=True):
-    """Which emergency stops one process has in force, without their reasons; and, of the workers on its host, how many
-    have the same.
-
-    `stale`: the file cannot be read as it is now. `everything`: a signal has stopped everything.
-    """
+    """The emergency stops that one process enforces, without their reasons. `agreeing` of the `workers` on its host
+    enforce the same ones. `stale`: the file is unreadable, earlier stops apply. `everything`: a signal stopped all."""
 
     digest: str
     count: int

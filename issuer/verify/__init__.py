@@ -1,8 +1,8 @@
-"""When a token and an entry agree (contract section 6): numbered checks, each with its evidence. Pure.
+"""The eleven checks by which a relying party compares a token with an entry (contract section 6). Pure.
 
-For relying parties. Imports no server, no network and no clock. Any entry and any token become a report, never an
-exception; reading the file is `issuer.results.entry.read_entries`, whose one declared error is InputError. Checks 1 to
-5 are in `check_token`, 6 to 10 in `check_entry`, 11 in `check_log`.
+Each check comes with its evidence. Any entry and any token become a report, never an exception. Reading the file is
+left to `issuer.results.entry.read_entries`, which raises InputError. It imports no server, network or clock. Checks 1
+to 5 are in `check_token`, 6 to 10 in `check_entry`, 11 in `check_log`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = [
 
 
 class Context(Struct, frozen=True):
-    """What a relying party knows beside the file and its trust.
+    """Facts that a relying party has beside the file and its trust.
 
-    `now` is its own clock (Unix seconds): revocation lists go stale by it. `witnessed` says that `at` comes from its
-    own clock or record of the push, not from a claim: a report on a claim becomes no receipt.
-    `benchmarks` has `eval.yaml` files by (repository, commit), `receipts` the text of receipts by token digest.
-    `proofs` has what is at hand of tokens in their logs, `asked` what the logs say where that is not enough, and
-    `notes` the checkpoints that were good, over many files. With `hub`, what the Hub says of the file, reports have
-    badges; its `benchmark` is looked up for each entry.
+    `now` is the relying party's clock (Unix seconds), which decides when revocation lists go stale. `witnessed`: `at`
+    comes from its own clock or record of the push. If `at` is only a claim, a report gets no receipt. `benchmarks` maps
+    (repository, commit) to `eval.yaml`, `receipts` maps token digests to the text of receipts. `proofs` has the
+    inclusion proofs at hand, `asked` the answers of logs for tokens that have no usable proof, and `notes` the
+    checkpoints that passed, for many files. If `hub` has the Hub's facts about the file, reports have badges;
+    `hub.benchmark` is looked up for each entry.
     """
 
     now: int
@@ -65,10 +65,10 @@ class Context(Struct, frozen=True):
 
 
 def verify_entry(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, context: Context) -> Report:
-    """Judge one entry of the file `path` in the model repository `repo`, as received at `at` (Unix seconds). `at` is
-    None for a reader, who cannot know when: a token that has ended is then `unknown`, not a no. Every check is made and
-    reported. A badge must come from `verdict` alone, never from a member of the file. Two tokens with one jti are seen
-    by `verify_entries` within a file, and by a ReplayIndex across files."""
+    """Judge one entry of the file `path` in the model repository `repo`, as received at `at` (Unix seconds). A reader
+    passes None, because it does not know when the file came: check 5 of an expired token is then `unknown` and does not
+    fail. Every check is made and reported. A badge must come from `verdict` alone, never from a member of the file.
+    `verify_entries` finds two tokens with one jti within a file, a ReplayIndex across files."""
     report = ranked(_judged(entry, repo, path, trust, at, context))
     if context.hub is None:
         return report
@@ -119,7 +119,7 @@ def _moment(at: int | None, context: Context) -> Moment:
 
 
 def _reason(verdict: Verdict, checks: Iterable[Check], due: frozenset[int]) -> str:
-    """Return the sentence for a token that has ended, where nothing else keeps it from being verified; else ""."""
+    """Return the sentence for an expired token that passes every other check that is due; else ""."""
     if verdict != "undecided":
         return ""
     unknown = [made.evidence for made in checks if made.number in due and made.status is Status.UNKNOWN]
@@ -127,7 +127,7 @@ def _reason(verdict: Verdict, checks: Iterable[Check], due: frozenset[int]) -> s
 
 
 def _could_still_say(token: JudgedToken, trust: Trust) -> bool:
-    """Say whether a receipt or the issuer's log, neither of which did, could still say that the token counts."""
+    """Say whether a receipt or the issuer's log could still show that the token counts."""
     if trust.receipt_keys is not UNSET:
         return True
     log = token.signed.issuer.log if token.signed else None
@@ -136,11 +136,11 @@ def _could_still_say(token: JudgedToken, trust: Trust) -> bool:
 
 
 def due(trust: Trust) -> frozenset[int]:
-    """Return the numbers of the checks that must pass: 1 to 9, and what the trust file requires."""
+    """Return the numbers of the checks that must pass: 1 to 9, and those that the trust file requires."""
     return ALWAYS_DUE | {number for name, number in _DUE_BY.items() if name in trust.require}
 
 
-# `attempt` is asked for in 4.
+# Check 4 covers the requirement `attempt`.
 _DUE_BY = {"benchmark": 10, "log": 11}
 
 
@@ -160,18 +160,15 @@ def _unverified(blank: Report, reason: str) -> Report:
     return replace(blank, reason=reason, checks=checks)
 
 
-# -- several entries --------------------------------------------------------------------------------------------------
-
-
 def verify_entries(
     entries: Iterable[Entry], repo: str, path: str, trust: Trust, at: int | None, context: Context
 ) -> tuple[Report, ...]:
-    """Judge all entries of a file. Two different tokens of one issuer with one jti both fail; of the rest, those are
-    raised that others reproduce."""
+    """Judge all entries of a file. Two different tokens of one issuer with one jti both fail. Of the rest, a reproduced
+    result gets the tier `reproduced`."""
     reports = [verify_entry(entry, repo, path, trust, at, context) for entry in entries]
     if len(reports) == 1:
         return tuple(reports)  # nearly every file
-    pointers: defaultdict[bytes, dict[str, str]] = defaultdict(dict)  # by issuer and jti: each token's first entry
+    pointers: defaultdict[bytes, dict[str, str]] = defaultdict(dict)  # by issuer and jti: the first entry of each token
     for report in reports:
         if report.verdict == "verified":
             pointers[replay_key(report)].setdefault(report.token_digest, report.pointer)
@@ -188,7 +185,7 @@ def _unshared(report: Report, pointers: Mapping[str, str]) -> Report:
 
 
 def fail_shared_jti(report: Report, other: str) -> Report:
-    """Turn check 5 of a verified report into a failure: `other` names the entry with the other token of its jti."""
+    """Turn check 5 of a verified report into a failure: the entry `other` has another token with its jti."""
     evidence = f"{other} has another good token with the jti {report.jti}: the issuer is at fault, and neither counts"
     checks = tuple(check(5, Status.FAIL, evidence) if made.number == 5 else made for made in report.checks)
     badges = None if report.badges is None else replace(report.badges, verified="no")

@@ -1,6 +1,7 @@
-"""Checks 6 to 10 of contract section 6: does the entry, in its place, say what the token says? Pure.
+"""Checks 6 to 10 of contract section 6: does the entry, at its place, say the same as the token? Pure.
 
-Every function takes what a good signature vouches for, or None: then the token's side of the check is skipped.
+Each function takes the claims that a good signature vouches for. Without them (None) it skips comparisons with the
+token.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Benchmarks = Mapping[tuple[str, str], Benchmark]  # by repository and commit
 
 
 def placed(entry: Entry, repo: str, path: str, signed: Signed | None) -> Check:  # (6)
-    """Compare the file's place in its repository, which needs no token, and the repository, which does."""
+    """Compare the file's path, which needs no token, and the repository, which does."""
     expected = result_file_name(entry.dataset.id)
     if path != expected:
-        evidence = f"results of {_shown(entry.dataset.id)} belong into {_shown(expected)}"
+        evidence = f"results of {_shown(entry.dataset.id)} belong in {_shown(expected)}"
         return check(6, Status.FAIL, evidence, file=path)
     if signed is None:
         return rests_on(6, 3)
@@ -35,7 +36,7 @@ def placed(entry: Entry, repo: str, path: str, signed: Signed | None) -> Check: 
 
 
 def fields(entry: Entry, signed: Signed | None) -> Check:  # (7)
-    """Compare every bound field; one that is absent here is a mismatch."""
+    """Compare every bound field; a field that the entry lacks is a mismatch."""
     if signed is None:
         return rests_on(7, 3)
     for name, bound, found in _bound_fields(signed.run, entry):
@@ -56,7 +57,7 @@ def _bound_fields(run: RunClaims, entry: Entry) -> Iterator[tuple[str, object, o
 
 
 def metrics(entry: Entry, signed: Signed | None, benchmarks: Benchmarks) -> Check:  # (8)
-    """Compare the pairs and their doubles, and a lone `value` with the primary metric."""
+    """Compare metrics and their values as doubles, and a lone `value` with the primary metric."""
     if signed is None:
         return rests_on(8, 3)
     bound = {(metric.metric_id, metric.slice or ""): metric.value for metric in signed.run.metrics}
@@ -77,41 +78,40 @@ def metrics(entry: Entry, signed: Signed | None, benchmarks: Benchmarks) -> Chec
 
 
 def _primary(value: float, bound: Mapping[tuple[str, str], float], benchmark: Benchmark | None) -> Check:
-    """Judge a lone `value`: it is the score of the primary metric, without a slice (contract section 3)."""
+    """Judge a lone `value`, which must be the score of the primary metric without a slice (contract section 3)."""
     if benchmark is None:
         return check(8, Status.UNKNOWN, "`value` can only be judged with the benchmark's eval.yaml")
     if benchmark.primary is None:
         return check(8, Status.UNKNOWN, "`value` cannot be judged: the benchmark's eval.yaml names no primary metric")
     pair = (benchmark.primary, "")
     if pair not in bound:
-        return check(8, Status.FAIL, f"`value` is of the primary metric {_pair(pair)}, which no metric here is")
+        return check(8, Status.FAIL, f"`value` belongs to the primary metric {_pair(pair)}, which is missing here")
     if bound[pair] != value:
-        evidence = f"`value` is not that of the primary metric {_pair(pair)}"
+        evidence = f"`value` differs from the primary metric {_pair(pair)}"
         return check(8, Status.FAIL, evidence, token=_shown(bound[pair]), file=_shown(value))
     return check(8, Status.PASS, f"{len(bound)} equal, and `value` is {_pair(pair)}")
 
 
 def digests(entry: Entry, repo: str, signed: Signed | None) -> Check:  # (9)
-    """Recompute both digests from the file; what the token states is not believed."""
+    """Compute both digests from the file, and compare them with those that the token states."""
     if signed is None:
         return rests_on(9, 3)
     stated = signed.claims
     bound = signed.run.to_json()
     here, digest = _entry_claims(entry.form, repo), signed.run.digest
-    # JCS writes equal values alike, so that equal claims need no second digest.
+    # JCS writes equal values alike, so equal claims have the same digest.
     claims = digest if here == {**bound, "metrics": list(bound["metrics"])} else jcs.digest(here)
     if not claims == digest == stated.claims_digest:
-        evidence = "claims_digest does not recompute"
+        evidence = "claims_digest does not match"
         return check(9, Status.FAIL, evidence, token=stated.claims_digest, file=claims)
     content = content_digest(entry.form)
     if content != stated.content_digest:
-        evidence = "content_digest does not recompute: some member of the entry was changed"
+        evidence = "content_digest does not match: a member of the entry was changed"
         return check(9, Status.FAIL, evidence, token=stated.content_digest, file=content)
-    return check(9, Status.PASS, "claims_digest and content_digest recompute")
+    return check(9, Status.PASS, "claims_digest and content_digest match")
 
 
 def _entry_claims(form: dict[str, JSON], repo: str) -> dict[str, JSON]:
-    """Return the run claims that the file alone makes."""
     dataset = form.get("dataset")
     parts = dataset if isinstance(dataset, dict) else {}
     return {
@@ -122,7 +122,7 @@ def _entry_claims(form: dict[str, JSON], repo: str) -> dict[str, JSON]:
 
 
 def defined(entry: Entry, signed: Signed | None, benchmarks: Benchmarks, *, required: bool) -> Check:  # (10)
-    """Look up task and metrics in the `eval.yaml` of the commit: the file's needs no token."""
+    """Look up task and metrics in the `eval.yaml` of the commit. Without a token, those of the file are checked."""
     if not required:
         return check(10, Status.SKIP, "not required")
     here = benchmarks.get((entry.dataset.id, entry.dataset.revision or ""))
@@ -133,16 +133,16 @@ def defined(entry: Entry, signed: Signed | None, benchmarks: Benchmarks, *, requ
     run = signed.run
     benchmark = benchmarks.get((run.benchmark_repo, run.benchmark_revision))
     if benchmark is None:
-        return check(10, Status.UNKNOWN, "the benchmark's eval.yaml of that commit is not to be had")
+        return check(10, Status.UNKNOWN, "the benchmark's eval.yaml of that commit is unavailable")
     if missing := _undefined(benchmark, run.task_id, (metric.metric_id for metric in run.metrics)):
         return check(10, Status.FAIL, "the benchmark's eval.yaml does not define it", token=missing)
     if not benchmark.metrics:
-        return check(10, Status.UNKNOWN, "the benchmark's eval.yaml defines the task, and no metrics at all")
+        return check(10, Status.UNKNOWN, "the benchmark's eval.yaml defines the task, but no metrics")
     return check(10, Status.PASS, f"task and metrics are defined{_elsewhere(benchmark, run)}")
 
 
 def _undefined(benchmark: Benchmark, task_id: str, metric_ids: Iterable[str]) -> str:
-    """Name what the benchmark does not define, or return ""."""
+    """Name the task or metric that the benchmark does not define, or return ""."""
     if task_id not in benchmark.task_ids:
         return f"task {_shown(task_id)}"
     known = benchmark.metric_ids
@@ -151,7 +151,8 @@ def _undefined(benchmark: Benchmark, task_id: str, metric_ids: Iterable[str]) ->
 
 
 def _elsewhere(benchmark: Benchmark, run: RunClaims) -> str:
-    """Report a task on another dataset or commit. Not a failure: a commit cannot name itself."""
+    """Report a task whose dataset or commit is another one. The check passes all the same: a commit cannot name
+    itself."""
     for task in benchmark.tasks:
         if task.id != run.task_id or task.dataset is UNSET:
             continue

@@ -1,8 +1,8 @@
 """Check 11 of contract section 6: is the token in its issuer's transparency log, and since when? Pure.
 
-The leaf is rebuilt from the token, so that no proof can be of another one. Whatever lies beside a file is believed in
-nothing: anyone may put a proof there, so one that does not serve is as good as none, and only the token itself or the
-log can make this check a no. What the time of the witnesses serves is `moment`'s affair.
+The leaf is rebuilt from the token, so a proof for another leaf cannot pass. Proofs beside a file are not trusted,
+because anyone may put one there: an unusable proof counts like a missing one. Only the token itself or the log's answer
+can make this check fail. `receipts.Moment` decides how the time of the witnesses is used.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_REMEMBERED = 1000
 
 
 class AtHand(Struct, frozen=True):
-    """What there is for one token: the bytes of a tlog-proof, or the reason (`fault`) why those there cannot be read.
-    `denied`: its log was asked, and answered that it has no such leaf."""
+    """The evidence for one token: the bytes of a tlog-proof, or the reason (`fault`) why the proof cannot be read.
+    `denied`: the log answered that it has no such leaf."""
 
     proof: bytes = b""
     fault: str = ""
@@ -42,9 +42,10 @@ Proofs = Mapping[TokenLeaf, AtHand]
 
 
 class CheckedNotes:
-    """The signed checkpoints that were good: many tokens have one, whose signatures cost ten times their own proof. At
-    most MAX_REMEMBERED, by the SHA-256 of their bytes: a stranger may lengthen a good note to 256 KiB. What was not
-    good is checked again: more witnesses' times may have passed since."""
+    """A cache of signed checkpoints that passed. Many tokens share one checkpoint; its signatures cost ten times as
+    much as a token's own proof. At most MAX_REMEMBERED, by the SHA-256 of their bytes, because a stranger may lengthen
+    a good note to 256 KiB. A checkpoint that failed is checked again, because the times of more witnesses may have
+    passed since."""
 
     def __init__(self) -> None:
         self._good: dict[tuple[str, bytes], Witnessed] = {}
@@ -53,7 +54,7 @@ class CheckedNotes:
         return len(self._good)
 
     def check(self, raw: bytes, log: TrustedLog, now: int) -> Witnessed:
-        """Check a checkpoint by the log's policy. Raises FormatError, which says if signature or quorum failed."""
+        """Check a checkpoint by the log's policy. Raises FormatError that says whether signature or quorum failed."""
         key = log.digest, hashlib.sha256(raw).digest()
         found = self._good.get(key)
         if found is None:
@@ -65,9 +66,8 @@ class CheckedNotes:
 
 
 class Inclusion(Struct, frozen=True):
-    """What is known of a token in its log, required or not. `witnessed` (Unix seconds) is by when witnesses had seen
-    the token; None where that is not known, or serves nothing. `origin` is the token's log, where it is not a trusted
-    one."""
+    """The result of looking for a token in its log. `witnessed` (Unix seconds) is a time by which witnesses had seen
+    the token; None if unknown or not usable. `origin` is the log that the token names, if it is not a trusted one."""
 
     status: Status
     evidence: str
@@ -76,31 +76,31 @@ class Inclusion(Struct, frozen=True):
 
 
 class Search(Struct, frozen=True):
-    """Where to look for a token's inclusion: the proofs at hand, then the answers of logs that are `asked`; and the
-    notes that were good."""
+    """The sources of a token's inclusion: the proofs at hand, then the answers of logs (`asked`); and the checkpoints
+    that passed."""
 
     proofs: Proofs
     asked: Proofs
     notes: CheckedNotes
 
     def find(self, claims: TokenClaims, kid: str, signing_input: bytes, log: TrustedLog | None, now: int) -> Inclusion:
-        """Look for the token with this signing input, whose signature the caller has found good. `now` (Unix seconds)
-        is the verifier's clock, which witnesses may be ahead of by a minute."""
+        """Look for the token with this signing input; the caller has verified its signature. `now` (Unix seconds) is
+        the relying party's clock; witnesses may be a minute ahead of it."""
         if log is None:
-            return Inclusion(Status.UNKNOWN, "the trust names no log of this issuer")
+            return Inclusion(Status.UNKNOWN, "the trust file names no log of this issuer")
         if claims.log is UNSET:
-            return Inclusion(Status.FAIL, "the token names no log, so it is in none")
+            return Inclusion(Status.FAIL, "the token names no log")
         if claims.log not in log.origins:
-            return Inclusion(Status.FAIL, "the token is of another log than its issuer's", origin=claims.log)
+            return Inclusion(Status.FAIL, "the token names another log than its issuer's", origin=claims.log)
         try:
             leaf = token_leaf(claims, kid, signing_input)
             raw = leaf.to_bytes()
         except FormatError as error:
-            return Inclusion(Status.FAIL, f"no leaf can say what this token says: {error.detail}")
+            return Inclusion(Status.FAIL, f"the token does not fit into a leaf: {error.detail}")
         return self._included(leaf, raw, claims.log, log, now)
 
     def _included(self, leaf: TokenLeaf, raw: bytes, origin: str, log: TrustedLog, now: int) -> Inclusion:
-        found = Inclusion(Status.UNKNOWN, "no proof is at hand")
+        found = Inclusion(Status.UNKNOWN, "no proof was found")
         for proofs in (self.proofs, self.asked):
             if found.status is Status.UNKNOWN and (at_hand := proofs.get(leaf)) is not None:
                 found = self._judge(at_hand, leaf, raw, origin, log, now)
@@ -108,22 +108,22 @@ class Search(Struct, frozen=True):
 
     def _judge(self, found: AtHand, leaf: TokenLeaf, raw: bytes, origin: str, log: TrustedLog, now: int) -> Inclusion:
         if found.denied:
-            return Inclusion(Status.FAIL, "the log was asked, and has no such leaf")
+            return Inclusion(Status.FAIL, "the log answered that it has no such leaf")
         if found.fault:
-            return _as_good_as_none(found.fault)
+            return _unusable(found.fault)
         try:
             proof = split_proof(found.proof)
             witnessed = self.notes.check(proof.checkpoint, log, now)
         except FormatError as error:
-            return _as_good_as_none(error.detail)
+            return _unusable(error.detail)
         if reason := objection(proof, witnessed.checkpoint, origin, raw):
-            return _as_good_as_none(reason)
+            return _unusable(reason)
         return _included_at(proof.index, witnessed, leaf)
 
 
 def objection(proof: Proof, checkpoint: Checkpoint, origin: str, leaf: bytes) -> str:
-    """Return why a proof does not show a leaf in the log `origin` as of its checkpoint, or "". Whether the log has
-    signed the checkpoint, and who has cosigned it, is another question."""
+    """Return why a proof does not show a leaf in the log `origin` at its checkpoint, or "". The signatures on the
+    checkpoint are not checked here."""
     if checkpoint.origin != origin:
         return f"its checkpoint is of the log {checkpoint.origin}"
     if not verify_inclusion(proof.index, checkpoint.size, leaf_hash(leaf), proof.hashes, checkpoint.root):
@@ -131,26 +131,26 @@ def objection(proof: Proof, checkpoint: Checkpoint, origin: str, leaf: bytes) ->
     return ""
 
 
-def _as_good_as_none(reason: str) -> Inclusion:
-    return Inclusion(Status.UNKNOWN, f"the proof at hand does not serve: {reason}")
+def _unusable(reason: str) -> Inclusion:
+    return Inclusion(Status.UNKNOWN, f"the proof at hand is not usable: {reason}")
 
 
 def _included_at(index: int, witnessed: Witnessed, leaf: TokenLeaf) -> Inclusion:
     checkpoint, time = witnessed.checkpoint, witnessed.time
     evidence = f"leaf {index} of the {checkpoint.size} of {checkpoint.origin}"
     if time is None:
-        return Inclusion(Status.PASS, f"{evidence}; no witness is asked for, so this proves no time")
+        return Inclusion(Status.PASS, f"{evidence}; the policy requires no witness, so this proves no time")
     if time > leaf.exp:
-        late = f"logged late: witnessed {show_span(time - leaf.exp)} after its end"
+        late = f"logged late: witnessed {show_span(time - leaf.exp)} after it expired"
         return Inclusion(Status.PASS, f"{evidence}; {late}")
     if time < leaf.iat - LEEWAY_S:
-        alarm = f"an alarm: witnessed {show_span(leaf.iat - time)} before the time of issue that it states"
+        alarm = f"alarm: witnessed {show_span(leaf.iat - time)} before the time of issue that the token states"
         return Inclusion(Status.PASS, f"{evidence}; {alarm}")
     return Inclusion(Status.PASS, f"{evidence}, witnessed at {show_time(time)}", time)
 
 
 def logged(inclusion: Inclusion | None, *, required: bool) -> Check:  # (11)
-    """Make the check of what was found, None without a good signature. Not required, it is skipped, whatever it is."""
+    """Return check 11 for an inclusion, None without a good signature. The check is skipped if it is not required."""
     if inclusion is None:
         return rests_on(11, 3) if required else check(11, Status.SKIP, "not required")
     if required:
@@ -159,5 +159,5 @@ def logged(inclusion: Inclusion | None, *, required: bool) -> Check:  # (11)
 
 
 def sidecar_name(file: str, token: bytes) -> str:
-    """Return what the proof of a token is called beside its result file; `token` is the digest in the leaf."""
+    """Return the name of a proof beside its result file; `token` is the digest in the leaf."""
     return f"{file}.{token.hex()[:16]}.tlog-proof"

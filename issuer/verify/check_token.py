@@ -1,7 +1,7 @@
-"""Checks 1 to 5 of contract section 6: is this a good token of a trusted issuer, for us, in time? Pure.
+"""Checks 1 to 5 of contract section 6: is this a valid token of a trusted issuer, for us, in time? Pure.
 
-Of the entry it knows only the token and the place, which a receipt must name. What a token says is returned only where
-its signature is good.
+Of the entry this file knows only the token and the place, which a receipt must name. The claims are returned only if
+the signature is good.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from issuer.verify.trust import ArchivedKey, Trust, TrustedIssuer
 
 # How far the issuer's clock may run ahead of the relying party's.
 NOT_BEFORE_LEEWAY_S = 60
-# Of a token that has ended, where all that is missing is the time.
-NOT_KNOWN_HERE = "when this file was received is not known here"
+# The words for an expired token if only the time of receipt is missing.
+NOT_KNOWN_HERE = "it is not known when this file was received"
 GOOD_WHEN_ISSUED = f"good when it was issued; {NOT_KNOWN_HERE}"
 
 
 class Occurrence(Struct, frozen=True):
-    """Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by. `moment` is
-    what this party knows by itself, `receipt` and `search` where there may be evidence of an earlier one. `now` is the
-    verifier's clock."""
+    """The place where a token was found (the file `path` in the model repository `repo`), and the evidence of the time.
+    `moment` is what this party knows by itself; `receipt` and `search` may show an earlier time. `now` is the relying
+    party's clock."""
 
     repo: str
     path: str
@@ -41,7 +41,7 @@ class Occurrence(Struct, frozen=True):
 
 
 class Signed(Struct, frozen=True):
-    """What a good signature vouches for, and who made it."""
+    """The claims that a good signature vouches for, with the issuer that made it."""
 
     claims: TokenClaims
     run: RunClaims
@@ -51,14 +51,14 @@ class Signed(Struct, frozen=True):
 
     @property
     def revoked(self) -> str:
-        """Why the issuer has revoked what is signed, or "": its key is another matter."""
+        """Why the issuer has revoked this token, or "". A revoked key is not considered here."""
         listed, claims = self.issuer.revocations, self.claims
         return listed.revoked(claims.jti, claims.sub, claims.iat) if listed else ""
 
 
 class JudgedToken(Struct, frozen=True):
-    """Checks 1 to 5, and what was found in the log; `signed` is None unless the signature is good. `wants_keys_of` is
-    that of a report."""
+    """Checks 1 to 5, and the inclusion in the log. `signed` is None unless the signature is good. `wants_keys_of` is
+    the same member as in a report."""
 
     checks: tuple[Check, ...]
     moment: Moment
@@ -71,21 +71,21 @@ class _Parsed(Struct, frozen=True):
     jws: jose.UnverifiedJws
     claims: TokenClaims
     run: RunClaims
-
-    @property
-    def kid(self) -> str:
-        return str(self.jws.header["kid"])
+    kid: str
 
 
 def judge_token(token: str, trust: Trust, found: Occurrence) -> JudgedToken:
-    """Make checks 1 to 5 of a token where it was found."""
+    """Make checks 1 to 5 of a token at the place where it was found."""
     first, parsed = _well_formed(token)
     if parsed is None:
         return JudgedToken((first, *_resting((2, 3), 1), *_resting((4, 5), 3)), found.moment, None)
     issuer, now = trust.issuers.get(parsed.claims.iss), found.now
     held = _held(parsed, issuer)
-    # Before the key's window is judged, for the log may open it; and for nobody's tokens but the issuer's own.
-    inclusion = _look_up(parsed, issuer, found) if issuer and held.signed else None
+    # The log comes before the key's window, because it may open the window. It is searched only for tokens with a good
+    # signature.
+    inclusion = None
+    if issuer and held.signed:
+        inclusion = found.search.find(parsed.claims, parsed.kid, parsed.jws.signing_input, issuer.log, now)
     moment = _moment(parsed, token, trust, found, inclusion)
     second = _key(parsed, issuer, held, moment, now)
     third = _signature(second, held)
@@ -97,12 +97,8 @@ def judge_token(token: str, trust: Trust, found: Occurrence) -> JudgedToken:
     return JudgedToken((first, second, third, *last), moment, signed, inclusion)
 
 
-def _look_up(parsed: _Parsed, issuer: TrustedIssuer, found: Occurrence) -> Inclusion:
-    return found.search.find(parsed.claims, parsed.kid, parsed.jws.signing_input, issuer.log, found.now)
-
-
 def _moment(parsed: _Parsed, token: str, trust: Trust, found: Occurrence, inclusion: Inclusion | None) -> Moment:
-    """Put together what is known of the time: by this party itself, by its receipt for this very entry, by the log."""
+    """Combine the evidence of the time: this party's own, its receipt for this entry, and the log's."""
     moment, claims = found.moment, parsed.claims
     if found.receipt is not None:
         subject = ReceiptSubject(
@@ -128,12 +124,14 @@ def _well_formed(token: str) -> tuple[Check, _Parsed | None]:  # (1)
         fault = error.faults[0]
         where = f" at {fault.pointer}" if fault.pointer else ""
         return check(1, Status.FAIL, f"{fault.detail}{where}"), None
-    return check(1, Status.PASS, f"{len(token)} bytes, version {claims.ver}"), _Parsed(jws, claims, run)
+    return check(1, Status.PASS, f"{len(token)} bytes, version {claims.ver}"), _Parsed(
+        jws, claims, run, str(jws.header["kid"])
+    )
 
 
 class _Held(Struct, frozen=True):
-    """What is held under the token's kid: a key that may verify it, in the current set (`current`) or the archive, the
-    archive's member, and whether the token's signature is by that key."""
+    """The key for the token's kid, from the current set (`current`) or the archive; the archive's member; and whether
+    that key made the token's signature."""
 
     key: jose.Key | None = None
     current: bool = False
@@ -142,7 +140,6 @@ class _Held(Struct, frozen=True):
 
 
 def _held(parsed: _Parsed, issuer: TrustedIssuer | None) -> _Held:
-    """Look the kid up: in the current set first."""
     if issuer is None:
         return _Held()
     archived = issuer.archive.get(parsed.kid) if issuer.archive else None
@@ -155,11 +152,11 @@ def _held(parsed: _Parsed, issuer: TrustedIssuer | None) -> _Held:
 
 
 def _key(parsed: _Parsed, issuer: TrustedIssuer | None, held: _Held, moment: Moment, now: int) -> Check:  # (2)
-    """Judge the key: it is in the current set, or in the archive and the token and the moment lie in its window."""
+    """Judge the key: it is in the current set, or in the archive with a window that covers the token and the moment."""
     if parsed.jws.header["alg"] not in jose.EDDSA_NAMES:
         return check(2, Status.FAIL, "the algorithm is not EdDSA (Ed25519)")
     if issuer is None:
-        evidence = "no trusted issuer has this name, so there is no key to check with"
+        evidence = "no trusted issuer has this name"
         return check(2, Status.FAIL, evidence, token=parsed.claims.iss)
     if held.current:
         return check(2, Status.PASS, f"kid {parsed.kid}{_age(issuer, now)}")
@@ -167,24 +164,25 @@ def _key(parsed: _Parsed, issuer: TrustedIssuer | None, held: _Held, moment: Mom
         return _archived_key(parsed, issuer, held.archived, moment)
     if issuer.keys is None or issuer.archive is None:
         missing = "key set" if issuer.keys is None else "archive of keys"
-        return check(2, Status.UNKNOWN, f"the {missing} of {issuer.issuer} is not to be had")
+        return check(2, Status.UNKNOWN, f"the {missing} of {issuer.issuer} is unavailable")
     if _outdated(parsed, issuer):
-        evidence = f"no key at hand has this kid, and {issuer.issuer} has not confirmed them since the token's issue"
+        evidence = f"no key at hand has this kid, but the keys of {issuer.issuer} may be older than the token"
         return check(2, Status.UNKNOWN, evidence, token=parsed.kid)
     if issuer.archive is UNSET and _may_have_retired(parsed, moment, now):
-        evidence = "the key may have retired since, and there is no archive of the issuer's keys to look into"
+        evidence = "the key may have retired since, and the trust file names no archive of the issuer's keys"
         return check(2, Status.UNKNOWN, evidence, token=parsed.kid)
     return check(2, Status.FAIL, "no good Ed25519 key of the issuer's key set has this kid", token=parsed.kid)
 
 
 def _outdated(parsed: _Parsed, issuer: TrustedIssuer) -> bool:
-    """Say whether the keys at hand lack the token's, and may be older than it: a newer set could have it."""
+    """Say whether the keys at hand lack the token's key and may be older than the token, so that a newer set could have
+    it."""
     has = any(keys and parsed.kid in keys for keys in (issuer.keys and issuer.keys.keys, issuer.archive))
     return not has and not issuer.confirmed_after(parsed.claims.iat)
 
 
 def _may_have_retired(parsed: _Parsed, moment: Moment, now: int) -> bool:
-    """Say whether the key may be gone by plan: it stays in the key set until its last token has ended."""
+    """Say whether the issuer may have removed the key as planned: it keeps a key until its last token has expired."""
     if moment.at_from == "receipt" or moment.unsure:
         return True
     received_late = moment.at_from == "clock" and moment.at > parsed.claims.exp
@@ -194,7 +192,8 @@ def _may_have_retired(parsed: _Parsed, moment: Moment, now: int) -> bool:
 def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey, moment: Moment) -> Check:
     iat, at = parsed.claims.iat, moment.at
     issued = archived.covers(iat)
-    # Of a revoked key only such evidence counts, so that without any 5 is a no whenever the file came.
+    # A token of a revoked key needs a time shown by a receipt or witnesses. Without one, check 5 fails for any time of
+    # receipt.
     only_shown = archived.revoked_from is not None and moment.existed_at is None
     if issued and (only_shown or any(archived.covers(time, NOT_BEFORE_LEEWAY_S) for time in moment.times)):
         return check(2, Status.PASS, f"kid {parsed.kid}, from the archive")
@@ -206,21 +205,18 @@ def _archived_key(parsed: _Parsed, issuer: TrustedIssuer, archived: ArchivedKey,
 
 
 def _age(issuer: TrustedIssuer, now: int) -> str:
-    return (
-        ""
-        if issuer.keys_fetched_at is None
-        else f", of the key set fetched {show_span(now - issuer.keys_fetched_at)} ago"
-    )
+    fetched = issuer.keys_fetched_at
+    return "" if fetched is None else f", of the key set fetched {show_span(now - fetched)} ago"
 
 
 def _signature(second: Check, held: _Held) -> Check:  # (3)
     if second.status is Status.UNKNOWN:
-        return check(3, Status.UNKNOWN, "there is no key to check with")
+        return check(3, Status.UNKNOWN, "no key is available")
     if second.status is not Status.PASS:
         return rests_on(3, 2)
     if held.signed:
         return check(3, Status.PASS, "Ed25519, by that key")
-    return check(3, Status.FAIL, "the signature does not fit token and key")
+    return check(3, Status.FAIL, "the signature does not match the token and the key")
 
 
 def _trusted(signed: Signed, trust: Trust) -> Check:  # (4)
@@ -234,17 +230,17 @@ def _trusted(signed: Signed, trust: Trust) -> Check:  # (4)
 
 
 def _attempted(claims: TokenClaims, trust: Trust) -> Check:
-    """Judge the attempt, as far as the trust file does: no receipt and no later time makes it another one."""
+    """Judge the attempt by the trust file. It does not depend on the time, so no receipt or log changes the result."""
     attempt, most = claims.attempt, trust.max_attempt
     for_us = f"{claims.iss}, for {claims.aud}"
     if most is None and "attempt" not in trust.require:
         return check(4, Status.PASS, for_us)
     if attempt is UNSET:
         if "attempt" in trust.require:
-            return check(4, Status.FAIL, "the token does not say which attempt it is, which is required")
+            return check(4, Status.FAIL, "the trust file requires an attempt, but the token states none")
         return check(4, Status.PASS, f"{for_us}; attempts were not counted")
     if most is not None and attempt.number > most:
-        evidence = "more different results were signed for this run than are trusted"
+        evidence = "more different results were signed for this run than the trust file allows"
         return check(4, Status.FAIL, evidence, token=f"attempt {attempt.shown}", file=f"at most {most}")
     return check(4, Status.PASS, f"{for_us}; attempt {attempt.shown}{f', of at most {most}' if most else ''}")
 
@@ -254,15 +250,14 @@ def _fresh(signed: Signed, trust: Trust, moment: Moment, now: int) -> Check:  # 
     if refused := _revoked(signed, moment):
         return refused
     if (life := claims.exp - claims.iat) > trust.max_token_life_s:
-        return check(
-            5, Status.FAIL, f"lives {show_span(life)}; at most {show_span(trust.max_token_life_s)} are trusted"
-        )
-    if at < claims.nbf - NOT_BEFORE_LEEWAY_S and moment.at_from != "log":  # or else it has ended by now
-        return check(5, Status.FAIL, f"not valid for another {show_span(claims.nbf - at)}{moment.note}")
+        evidence = f"valid for {show_span(life)}; the trust file allows at most {show_span(trust.max_token_life_s)}"
+        return check(5, Status.FAIL, evidence)
+    # A time from the log is used only if the token has expired by now.
+    if at < claims.nbf - NOT_BEFORE_LEEWAY_S and moment.at_from != "log":
+        return check(5, Status.FAIL, f"becomes valid only in {show_span(claims.nbf - at)}{moment.note}")
     if at > claims.exp and moment.late is Status.FAIL:
-        return check(
-            5, Status.FAIL, f"expired {show_span(at - claims.exp)} before the time it is judged at{_beside(moment)}"
-        )
+        evidence = f"expired {show_span(at - claims.exp)} before the time it is judged at{_beside(moment)}"
+        return check(5, Status.FAIL, evidence)
     if missing := _unknown_revocations(signed.issuer, now):
         return check(5, Status.UNKNOWN, missing)
     if at > claims.exp:
@@ -271,10 +266,10 @@ def _fresh(signed: Signed, trust: Trust, moment: Moment, now: int) -> Check:  # 
 
 
 def _beside(moment: Moment) -> str:
-    """Say what else speaks of an earlier time, and why it does not help who receives the file late."""
+    """Name the witnessed time, and say why it does not help a party that receives the file late."""
     if moment.witnessed is None:
         return moment.note
-    return f"; it existed at {show_time(moment.witnessed)}, which does not say that this file had come{moment.note}"
+    return f"; the token existed at {show_time(moment.witnessed)}, but this file may have come later{moment.note}"
 
 
 def _when(claims: TokenClaims, moment: Moment) -> str:
@@ -293,30 +288,29 @@ def _revoked(signed: Signed, moment: Moment) -> Check | None:
     revoked_from = signed.archived.revoked_from if signed.archived else None
     if revoked_from is None or (moment.existed_at is not None and moment.existed_at < revoked_from):
         return None
-    # Not by iat or a stated time: the thief of the key writes both.
+    # The thief of a key writes iat and the stated time, so they do not count here.
     evidence = (
-        f"its key is revoked from {show_time(revoked_from)} on, and no receipt is from before that, "
-        "nor a witness of the log"
+        f"its key is revoked from {show_time(revoked_from)} on, and neither a receipt nor a witness "
+        "of the log shows an earlier time"
     )
     return check(5, Status.UNKNOWN if moment.unsure else Status.FAIL, evidence + moment.note)
 
 
 def _unknown_revocations(issuer: TrustedIssuer, now: int) -> str:
-    """Return why it is unknown whether the token is revoked, or ""."""
+    """Return why it is unknown whether the token is revoked, or "" if it is known."""
     listed = issuer.revocations
     if listed is None or (listed and listed.held):
-        return f"the revocation list of {issuer.issuer} is not to be had"
+        return f"the revocation list of {issuer.issuer} is unavailable"
     if listed and listed.iat > now + NOT_BEFORE_LEEWAY_S:
         return f"the revocation list of {issuer.issuer} is dated {show_span(listed.iat - now)} in the future"
     if listed and now > listed.next_update:
         return f"the revocation list of {issuer.issuer} is {show_span(now - listed.next_update)} past its next update"
     if issuer.archive is None:
-        return f"the archive of {issuer.issuer}, which says what keys are revoked, is not to be had"
+        return f"the archive of {issuer.issuer}, which lists revoked keys, is unavailable"
     return ""
 
 
 def _said(issuer: TrustedIssuer) -> str:
-    """Say what is known of the issuer's revocations."""
     if issuer.revocations:
         return f"by list {issuer.revocations.number} of {show_time(issuer.revocations.iat)}"
     return "not published by the issuer" if issuer.unpublished else "not asked for"

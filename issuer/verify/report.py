@@ -1,7 +1,7 @@
-"""What a judgement says (contract section 6): numbered checks, a verdict, and the JSON form of both. Pure.
+"""The report on one entry (contract section 6): numbered checks, a verdict, and their JSON form. Pure.
 
-The values that `issuer.verify` returns, that the command line prints and that `POST /verify` answers. Knows no rule:
-how a check comes out is decided elsewhere. A new meaning of a member is a new REPORT_VERSION; members may be added.
+`issuer.verify` returns these values, the command line prints them and `POST /verify` answers with them. The rules of
+the checks are elsewhere. A new meaning of a member needs a new REPORT_VERSION; members may be added without one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ REPORT_VERSION: Final = 1
 
 
 class Status(enum.StrEnum):
-    """`unknown`: due, but something it needs was unavailable. `skip`: not required, or it rests on one that failed."""
+    """The outcome of a check. `unknown`: due, but something that it needs was unavailable. `skip`: not required, or it
+    depends on a check that did not pass."""
 
     PASS = "pass"  # noqa: S105
     FAIL = "fail"
@@ -39,7 +40,7 @@ ALWAYS_DUE = frozenset(range(1, 10))
 
 
 class Check(Struct, frozen=True):
-    """One numbered check. Where two values differ, `token` is the token's and `file` is the file's."""
+    """One numbered check. If two values differ, `token` has the token's value and `file` the file's."""
 
     number: int
     name: str
@@ -49,19 +50,15 @@ class Check(Struct, frozen=True):
     file: str
 
 
-# `good_when_issued`: all that is missing is when the file was received, and nothing here could ever say. `undecided`:
-# it could be found out, by a receipt, a log, or what was not to be had.
+# `good_when_issued`: only the time of receipt is missing, and no receipt or log could supply it. `undecided`: a
+# receipt, a log or an unavailable source could still decide.
 Verdict = Literal["verified", "failed", "undecided", "good_when_issued", "unverified"]
-# Where the time came from: this party's own clock or records, a claim, the receipt that it wrote then, the witnesses of
-# the issuer's log, who saw the token and not the file, or nowhere.
+# Source of the time: this party's own clock or records, a claim, the receipt that it wrote then, the witnesses of the
+# issuer's log (who saw the token, not the file), or none.
 AtFrom = Literal["clock", "stated", "receipt", "log", "unknown"]
-
-
-# From the most that stands behind a result to the least. `undecided` ranks as `self-reported`, `refuted` nowhere.
+# From the best evidence to the weakest. `undecided` ranks as `self-reported`; `refuted` has no rank.
 Tier = Literal["reproduced", "logged", "verified", "signed", "self-reported", "undecided", "refuted"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-
-
 Badge = Literal["yes", "no", "unknown"]
 
 
@@ -75,13 +72,13 @@ class Badges(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """What the file says of a run, in the words of an entry. It is nobody's word but the file's: the token's is in the
-    `claims` of a report.
+    """The run as the file describes it. Only the file vouches for this; the token's version is in the `claims` of a
+    report.
 
-    `selection` says which of a run's numbers each metric is (`run.selection`), by the metric's id and slice,
-    `completeness` whether the whole benchmark was run (`run.completeness`), and `reproduces` which other result, by its
-    content digest, it says to have reproduced (`run.reproduces`); "" where the file does not say. `value` is the lone
-    one that an entry of the live Hub has, whose metric it does not name.
+    `selection` says for each metric (id and slice) which of a run's numbers it is (`run.selection`). `completeness`
+    says whether the whole benchmark was run (`run.completeness`). `reproduces` is the content digest of the result that
+    this one claims to reproduce (`run.reproduces`). Each is "" if the file does not say. `value` is the lone value of
+    an entry of the live Hub, which does not name its metric.
     """
 
     dataset: Dataset
@@ -98,16 +95,15 @@ class Said(Struct, frozen=True):
 
     @classmethod
     def of(cls, entry: Entry) -> Said:
-        """Return what an entry of a file says."""
+        """Return an entry's description of its run."""
         run = {} if entry.details.run is UNSET else entry.details.run
-        named = run.get("selection")
+        named, details = run.get("selection"), entry.details
         items = named.items() if isinstance(named, dict) else ()
         selection = {name: text for name, text in items if isinstance(text, str)}
-        members = entry.dataset, entry.metrics or (), entry.framework, entry.model_revision
-        details = entry.details
         return cls(
-            *members, selection, _text(run.get("completeness")), entry.value, _text(run.get("reproduces")),
-            details.benchmark_subset or "", details.normalization or {}, details.date or "",
+            entry.dataset, entry.metrics or (), entry.framework, entry.model_revision, selection,
+            _text(run.get("completeness")), entry.value, _text(run.get("reproduces")), details.benchmark_subset or "",
+            details.normalization or {}, details.date or "",
         )  # fmt: skip
 
 
@@ -116,22 +112,23 @@ def _text(value: object) -> str:
 
 
 class Report(Struct, frozen=True):
-    """The whole judgement of one entry: all eleven checks, in their order.
+    """The judgement of one entry, with all eleven checks in order.
 
-    `said` is what the file says, and `line` where the entry stands in it (0: not known). What the token says is in
-    `claims`, `caller` (who asked for it, as the issuer verified it), `run_url` (where people can look at that run, or
-    ""), `issued_at` and `expires_at` (Unix seconds), `attempt` (None where it says none), `issuer`, `integration`,
-    `framework`, `jti`, `kid` and `content_digest`: all of them None, empty or "" unless its signature is good.
+    `said` is the file's description of the run, and `line` the entry's line in the file (0 if unknown). The token's
+    statements are `claims`, `caller` (the identity that requested the token, verified by the issuer), `run_url` (a page
+    about that run, or ""), `issued_at` and `expires_at` (Unix seconds), `attempt` (None if it states none), `issuer`,
+    `integration`, `framework`, `jti`, `kid` and `content_digest`. All of them are None, empty or "" unless its
+    signature is good.
 
-    `reason` says why an entry is `unverified`, or that all that is missing is when it was received. `at` (Unix seconds)
-    is when the file counts as received; where nobody knows (`at_from`), now, or for a token that has ended by now a
-    time at which it existed (`log`). `witnessed_at` (Unix seconds) is by when witnesses of the issuer's log had seen
-    the token, from a minute before its issue to its end; None where that is not shown. `revoked`: the issuer has
-    revoked this token, or what its integration had signed at that time. `token_digest` is the SHA-256 of the token's
-    text, "" without one. `shared_jti`: it failed only because another good token has its jti. `wants_keys_of`: the
-    trusted issuer whose keys, as they are since the token's issue, would decide check 2. `tier` is how much stands
-    behind the result, and `tier_reason` why, in words (`tiers`). `badges` are the Hub's, None where nobody asked for
-    them.
+    `reason` says why an entry is `unverified`, or that only the time of receipt is missing. `at` (Unix seconds) is when
+    the file counts as received. If that is unknown (see `at_from`), it is now, or for an expired token a time at which
+    it existed (`log`). `witnessed_at` (Unix seconds) is a time by which witnesses of the issuer's log had seen the
+    token, from a minute before its issue to its expiry; None if this is not shown. `revoked`: the issuer has revoked
+    this token, or its integration's tokens of that time. `token_digest` is the SHA-256 of the token's text, "" without
+    a token. `shared_jti`: the entry failed only because another good token has its jti. `wants_keys_of` names the
+    trusted issuer whose keys, fetched after the token's issue, would decide check 2. `tier` ranks the evidence for the
+    result, and `tier_reason` explains the tier in words (see `tiers`). `badges` are the Hub's; None if the caller did
+    not ask for them.
     """
 
     version: Literal[1]
@@ -180,17 +177,17 @@ class Reports(Struct, frozen=True):
 
 
 def check(number: int, status: Status, evidence: str, *, token: str = "", file: str = "") -> Check:
-    """Make the check of this number, with its name."""
+    """Return the check of this number, with its name."""
     return Check(number, NAMES[number], status, evidence, token, file)
 
 
 def rests_on(number: int, other: int) -> Check:
-    """Make a check that is skipped because another one did not pass."""
+    """Return a check that is skipped because check `other` did not pass."""
     return check(number, Status.SKIP, f"rests on check {other}, which did not pass")
 
 
 def verdict_of(checks: Iterable[Check], due: frozenset[int] = ALWAYS_DUE) -> Verdict:
-    """Any fail is no; otherwise any unknown is undecided; otherwise all that are due passed."""
+    """Return `failed` if any check that is due failed, else `undecided` if any is unknown, else `verified`."""
     statuses = {check.status for check in checks if check.number in due}
     if Status.FAIL in statuses:
         return "failed"
@@ -198,42 +195,40 @@ def verdict_of(checks: Iterable[Check], due: frozenset[int] = ALWAYS_DUE) -> Ver
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of `Reports`; `#/$defs/Report` is that of one JSON line."""
+    """Return the JSON Schema (2020-12) of `Reports`; `#/$defs/Report` describes one JSON line."""
     (top,), definitions = msgspec.json.schema_components([Reports], ref_template="#/$defs/{name}")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
 
 
-# -- replay ------------------------------------------------------------------------------------------------------------
-
-# Two different tokens with one jti are the issuer's fault, and both fail. A token is remembered only after all its
-# checks have passed: a copy in another place, or what a thief signs with a revoked key, burns nothing.
-KEY_BYTES = 16  # of SHA-256: two keys that differ meet with a chance of 2^-128
+# If two different tokens have one jti, the issuer is at fault, and both fail. A token is recorded only after all its
+# checks have passed, so a copy in another place, or a token that a thief signs with a revoked key, spends no jti.
+KEY_BYTES = 16  # of SHA-256: two different keys collide with a chance of 2^-128
 
 
 def replay_key(report: Report) -> bytes:
-    """Return what two tokens of one issuer must not share: 16 bytes for issuer and jti."""
+    """Return 16 bytes for issuer and jti, which two tokens must not share."""
     return hashlib.sha256(f"{report.issuer}\0{report.jti}".encode()).digest()[:KEY_BYTES]
 
 
 def token_key(report: Report) -> bytes:
-    """Return 16 bytes that differ for different tokens."""
+    """Return 16 bytes that identify a token."""
     return bytes.fromhex(report.token_digest.removeprefix("sha256:")[: 2 * KEY_BYTES])
 
 
 class ReplayIndex:
-    """The first token of each issuer and jti, in a dict: 130 to 170 bytes for each, by the dict's room to grow."""
+    """The first token of each issuer and jti, in a dict. Each takes 130 to 170 bytes, depending on the dict's size."""
 
     def __init__(self) -> None:
-        # One value, the token's key and the caller's number in 4 bytes: a tuple of two takes 80 bytes more.
+        # One value holds the token's key and the caller's number in 4 bytes: a tuple of two takes 80 bytes more.
         self._first: dict[bytes, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._first)
 
     def add(self, report: Report, place: int) -> int | None:
-        """Remember a verified report under the caller's number for it, below 2^32. Returns the number of the report
-        whose token is another one with the same jti of the same issuer, or None. What is not verified is neither
-        remembered nor compared."""
+        """Record a verified report under the caller's number for it, below 2^32. Returns the number of an earlier
+        report that has another token with the same jti of the same issuer, or None. Ignores reports that are not
+        verified."""
         return self.add_key(replay_key(report), token_key(report), place) if report.verdict == "verified" else None
 
     def add_key(self, key: bytes, token: bytes, place: int) -> int | None:

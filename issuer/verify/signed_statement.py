@@ -1,7 +1,7 @@
-"""Signed statements other than tokens: receipts and revocation lists (contract sections 5 and 6). Pure.
+"""Signed statements other than tokens: receipts and revocation lists (contract section 6). Pure.
 
-Both are compact JWS with a `typ` of their own, by keys that are never token keys. Knows the form and the signature;
-what a statement says is read in `receipts` and `revocations`.
+Both are compact JWS. Each kind has its own `typ`, and keys that never sign tokens. This file knows the form and the
+signature; `receipts` and `revocations` read the payload.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from issuer.formats.strict_json import JSON, loads
 
 
 def write_statement(typ: str, payload: Mapping[str, JSON], key: Ed25519PrivateKey) -> bytes:
-    """Sign a payload as its canonical bytes; `kid` is the key's RFC 7638 thumbprint."""
+    """Sign a payload in its canonical form; `kid` is the key's RFC 7638 thumbprint."""
     kid = jose.public_jwk(key.public_key())["kid"]
     signing_input = jose.signing_input({"alg": jose.EDDSA, "kid": kid, "typ": typ}, jcs.canonical(payload))
     return jose.compact(signing_input, jose.sign(key, signing_input)).encode("ascii")
@@ -33,14 +33,14 @@ def read_statement(text: str, typ: str, keys: jose.KeySet, max_bytes: int) -> JS
     if not isinstance(algorithm, str) or algorithm not in jose.EDDSA_NAMES:
         raise _refused("its algorithm is not EdDSA (Ed25519)")
     if key is None:
-        raise _refused("no listed key that is not a token key has its kid")
+        raise _refused("its kid is not the kid of a listed key that never signs tokens")
     if not key.verifies(algorithm, jws.signing_input, jws.signature):
-        raise _refused("its signature does not fit")
+        raise _refused("its signature does not verify")
     return loads(jws.unverified_payload, max_bytes=max_bytes, max_depth=8)
 
 
 def without_token_keys(keys: jose.KeySet, token_keys: Iterable[jose.Key]) -> jose.KeySet:
-    """Leave out every key that signs tokens, under any kid: an issuer must not also vouch for the time."""
+    """Return the keys without those that sign tokens, under any kid: an issuer must not also vouch for the time."""
     taken = [key.public for key in token_keys]
     kept = {kid: key for kid, key in keys.keys.items() if key.public not in taken}
     return jose.KeySet(kept, keys.skipped + len(keys.keys) - len(kept))

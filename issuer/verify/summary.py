@@ -1,6 +1,6 @@
-"""What a run over many result files found, in counts: by verdict, issuer, framework and reason. Pure.
+"""Counts of a run over many result files, by verdict, issuer, framework and reason. Pure.
 
-Bounded, whatever the files say: issuers and frameworks are counted by name up to MAX_NAMES, and then together.
+The size is bounded for any input: issuers and frameworks are counted by name up to MAX_NAMES, then together.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NOT_SIGNED = "(no good signature)"
 _ONE_REASON = {"failed": Status.FAIL, "undecided": Status.UNKNOWN}
 
 
-class Tally(Struct, frozen=True, order=True):
-    """What one report counts as. `issuer` and `framework` are signed, or NOT_SIGNED."""
+class SummaryKey(Struct, frozen=True, order=True):
+    """The categories that a report is counted under. `issuer` and `framework` are signed, or NOT_SIGNED."""
 
     issuer: str
     framework: str
@@ -30,15 +30,15 @@ class Tally(Struct, frozen=True, order=True):
     tier: Tier
 
 
-def tally(report: Report) -> Tally:
-    """Say what a report counts as. The reason is the first check that decided: its number and name."""
-    return Tally(
+def tally(report: Report) -> SummaryKey:
+    """Return the categories of a report. The reason is the number and name of the first check that decided."""
+    return SummaryKey(
         report.issuer or NOT_SIGNED, report.framework or NOT_SIGNED, report.verdict, reason_of(report), report.tier
     )
 
 
 def reason_of(report: Report) -> str:
-    """Return why a report is not verified, without what varies from entry to entry; "" where it is."""
+    """Return why a report is not verified, without the parts that vary between entries; "" if it is verified."""
     if report.reason:
         return report.reason.partition(":")[0]
     wanted = _ONE_REASON.get(report.verdict)
@@ -47,8 +47,8 @@ def reason_of(report: Report) -> str:
 
 
 class Summary(Struct):
-    """The counts of a run. `by_issuer` and `by_framework` count verdicts by name, `by_reason` what is not verified, and
-    `by_tier` entries by what stands behind them."""
+    """The counts of a run. `by_issuer` and `by_framework` count verdicts by name, `by_reason` counts entries that are
+    not verified, and `by_tier` counts entries by tier."""
 
     version: Literal[1] = 1
     files: int = 0
@@ -61,8 +61,8 @@ class Summary(Struct):
     by_tier: Counter[str] = field(default_factory=Counter)
     interrupted: bool = False
 
-    def add(self, files: int, tallies: Iterable[tuple[Tally, int]], findings: Iterable[str]) -> None:
-        """Add the counts of some files: entries of each kind, and the codes of what could not be read."""
+    def add(self, files: int, tallies: Iterable[tuple[SummaryKey, int]], findings: Iterable[str]) -> None:
+        """Add the counts of some files: entries by category, and the error codes of unreadable files."""
         self.files += files
         for kind, number in tallies:
             self._count(kind, number)
@@ -70,12 +70,12 @@ class Summary(Struct):
             self.findings += 1
             self.by_reason[code] += 1
 
-    def recount(self, before: Tally, after: Tally) -> None:
-        """Move an entry from one count to another."""
+    def recount(self, before: SummaryKey, after: SummaryKey) -> None:
+        """Move an entry from one category to another."""
         self._count(before, -1)
         self._count(after, 1)
 
-    def _count(self, kind: Tally, number: int) -> None:
+    def _count(self, kind: SummaryKey, number: int) -> None:
         self.entries += number
         _add(self.verdicts, kind.verdict, number)
         _add(self.by_tier, kind.tier, number)

@@ -1,8 +1,8 @@
-"""How much stands behind a result: its tier, and why. Pure.
+"""Tiers: ranks of the evidence for a result, with a reason for people. Pure.
 
-A function of the entry's report and, for `reproduced`, of the reports of the entries that name it; never of a member of
-the file. More evidence never lowers a tier. `refuted` is apart: anyone may put such an entry into a pull request, so it
-says nothing of the other results of its model.
+A tier depends on the entry's report and, for `reproduced`, on the reports of the entries that name it; never on a
+member of the file. More evidence never lowers a tier. `refuted` is not part of the order: anyone may put such an entry
+into a pull request, so it says nothing about other results of the same model.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from issuer.verify.reproduction import EXACTLY, Tolerance, aside, objection
 
 # -- the Hub's badges (contract section 6) -----------------------------------------------------------------------------
 
-# What the Hub does not say is `unknown`, never `no`; no member of the file can earn the badge `verified`.
+# A fact that the Hub does not give makes a badge `unknown`, never `no`; no member of the file can earn the badge
+# `verified`.
 _VERIFIED: dict[Verdict, Badge] = {
     "verified": "yes", "failed": "no", "unverified": "no", "undecided": "unknown", "good_when_issued": "unknown",
 }  # fmt: skip
 
 
 class HubFacts(Struct, frozen=True):
-    """What only the Hub knows of an entry; None is what it does not say. `open_pull_request`: the entry sits on one.
-    `registered`: the benchmark repository is a registered benchmark. `benchmark`: that benchmark's `eval.yaml`."""
+    """Facts that only the Hub knows about an entry; None if it does not give one. `open_pull_request`: the entry is in
+    an open pull request. `registered`: the benchmark repository is a registered benchmark. `benchmark`: that
+    benchmark's `eval.yaml`."""
 
     open_pull_request: bool | None = None
     registered: bool | None = None
@@ -38,12 +40,13 @@ class HubFacts(Struct, frozen=True):
 
 
 def badges_of(report: Report, entry: Entry, hub: HubFacts) -> Badges:
-    """Return the badges of an entry whose report this is."""
+    """Return the badges of the entry of this report."""
+    source = entry.details.source
     return Badges(
         verified=_VERIFIED[report.verdict],
         community=_badge(hub.open_pull_request),
         leaderboard=_leaderboard(entry, hub),
-        source=_badge(_has_source(entry)),
+        source=_badge(source is not UNSET and source.url is not UNSET and is_public_url(source.url)),
     )
 
 
@@ -52,7 +55,7 @@ def _badge(value: bool | None) -> Badge:
 
 
 def _leaderboard(entry: Entry, hub: HubFacts) -> Badge:
-    """Ask for a registered benchmark that defines the task and at least one of the metrics; one clear no is a no."""
+    """Require a registered benchmark that defines the task and at least one of the metrics; one clear `no` decides."""
     task = None if hub.benchmark is None else entry.dataset.task_id in hub.benchmark.task_ids
     parts = (hub.registered, task, _metric_defined(entry, hub.benchmark))
     if False in parts:
@@ -61,50 +64,33 @@ def _leaderboard(entry: Entry, hub: HubFacts) -> Badge:
 
 
 def _metric_defined(entry: Entry, benchmark: Benchmark | None) -> bool | None:
-    """Return None for an `eval.yaml` in the live form: it defines no metrics, so this cannot be decided."""
+    """Return None if the `eval.yaml` has the live form, which defines no metrics: this cannot be decided then."""
     if benchmark is None or not benchmark.metrics:
         return None
     return any(metric.metric_id in benchmark.metric_ids for metric in entry.metrics or ())
 
 
-def _has_source(entry: Entry) -> bool:
-    source = entry.details.source
-    return source is not UNSET and source.url is not UNSET and is_public_url(source.url)
-
-
-# What ranks alike has one number, the higher the more; `refuted` ranks nowhere.
+# Equal numbers rank alike; `refuted` has no rank.
 RANKS: dict[Tier, int] = {
     "reproduced": 5, "logged": 4, "verified": 3, "signed": 2, "self-reported": 1, "undecided": 1, "refuted": 0,
 }  # fmt: skip
 
-# Where one of these fails, the token is no issuer's, or signs another result than the file shows.
+# If one of these checks fails, no trusted issuer signed the token, or it signed another result than the file shows.
 _CONTRADICTS = frozenset({3, 7, 8, 9})
 _SIGNED = frozenset({1, 2, 3, 4, 6, 7, 8, 9})
 
 
-class RankedTier(Struct, frozen=True):
-    """A tier, and the reason in words for people."""
-
-    tier: Tier
-    reason: str
-
-    @property
-    def rank(self) -> int:
-        """The place of the tier: the higher, the more stands behind the result."""
-        return RANKS[self.tier]
-
-
 def ranked(report: Report) -> Report:
-    """Put a report in its tier, as far as it says so itself."""
-    own = standing(report)
-    return replace(report, tier=own.tier, tier_reason=own.reason)
+    """Return the report with its tier and the reason for it; `reproduced` needs the other reports of the file."""
+    tier, reason = _tier_of(report)
+    return replace(report, tier=tier, tier_reason=reason)
 
 
 def with_reproductions(reports: Sequence[Report], tolerance: Tolerance = EXACTLY) -> tuple[Report, ...]:
-    """Raise the ranked reports of a file, in their order, that others of them reproduce. `tolerance` is by how much the
-    numbers of a reproduction may differ. All results of a model on a benchmark are in one file, so no other one has to
-    be looked at."""
-    named: defaultdict[str, dict[str, Report]] = defaultdict(dict)  # by its token: a copy of an entry is no other one
+    """Raise the ranked reports of a file that other entries of it reproduce, and keep their order. `tolerance` is how
+    far the numbers of a reproduction may differ. All results of a model on a benchmark are in one file, so no other
+    file matters."""
+    named: defaultdict[str, dict[str, Report]] = defaultdict(dict)  # by token: a copy of an entry does not count twice
     for report in reports:
         if report.said.reproduces and RANKS[report.tier] >= RANKS["verified"]:
             named[report.said.reproduces][report.token_digest] = report
@@ -113,17 +99,16 @@ def with_reproductions(reports: Sequence[Report], tolerance: Tolerance = EXACTLY
     return tuple(_raised(report, named.get(report.content_digest, {}), tolerance) for report in reports)
 
 
-def standing(report: Report) -> RankedTier:
-    """Return what stands behind a result by its own report: everything but `reproduced`."""
+def _tier_of(report: Report) -> tuple[Tier, str]:
     if report.verdict == "verified":
         return _verified(report)
     if not report.token_digest:
-        return RankedTier("self-reported", "nobody vouches for it: it has no token")
+        return "self-reported", "no issuer vouches for it: it has no token"
     if reason := _refuted(report):
-        return RankedTier("refuted", reason)
+        return "refuted", reason
     if _is_signed(report):
-        return RankedTier("signed", _first_open(report))
-    return RankedTier("undecided", _first_open(report) or report.reason)
+        return "signed", _first_open(report)
+    return "undecided", _first_open(report) or report.reason
 
 
 def _refuted(report: Report) -> str:
@@ -133,26 +118,27 @@ def _refuted(report: Report) -> str:
     return f"check {failed[0].number}, {failed[0].name}: {failed[0].evidence}" if failed else ""
 
 
-def _verified(report: Report) -> RankedTier:
+def _verified(report: Report) -> tuple[Tier, str]:
     received = {"clock": "received in time, by this party's own clock", "receipt": "received in time, by a receipt"}
     own = received.get(report.at_from)
     if own and report.witnessed_at is not None:
-        return RankedTier("logged", f"{own}; in the issuer's log, witnessed at {show_time(report.witnessed_at)}")
+        return "logged", f"{own}; in the issuer's log, witnessed at {show_time(report.witnessed_at)}"
     if own:
-        return RankedTier("verified", own)
+        return "verified", own
     if report.at_from == "log":
-        return RankedTier("verified", f"it existed in time, by the log's witnesses, at {show_time(report.at)}")
-    return RankedTier("verified", "in time" if report.at_from == "unknown" else "received in time, as stated")
+        return "verified", f"it existed in time, by the log's witnesses, at {show_time(report.at)}"
+    return "verified", "in time" if report.at_from == "unknown" else "received in time, as stated"
 
 
 def _is_signed(report: Report) -> bool:
-    """Say whether a good token binds the entry, and all that is missing is what could not be found out."""
+    """Say whether a good token binds the entry, and its other checks did not fail."""
     passed = {made.number for made in report.checks if made.status is Status.PASS}
     return passed >= _SIGNED and report.verdict in {"undecided", "good_when_issued"}
 
 
 def _first_open(report: Report) -> str:
-    """Return the check that keeps a report from being verified: the first that failed, or else is not known."""
+    """Return the check that keeps a report from being verified: the first that failed, or else the first unknown
+    one."""
     for status in (Status.FAIL, Status.UNKNOWN):
         for made in report.checks:
             if made.status is status:

@@ -1,1 +1,1 @@
-"""A small witness for anyone's logs (c2sp.org/tlog-witness): it cosigns what extends what it has cosigned before."""
+"""A small witness for transparency logs (c2sp.org/tlog-witness): it cosigns checkpoints that extend the last one."""

@@ -1,12 +1,13 @@
-"""The process of a witness: one uvicorn with two routes, bounded bodies and a price for every source.
+"""The server process of a witness: one uvicorn with two routes, bounded bodies, and a CPU budget for each source.
 
-The service's HTTP protocol bounds heads, bodies and connections; in the standard library's server, a connection that
-sends half a head holds a thread. The state is read in a thread, one request at a time, because SQLite has one writer.
+The service's HTTP protocol bounds heads, bodies and connections; in the standard library's server, a connection with
+an incomplete head would occupy a thread. One thread reads the state for one request at a time: SQLite has one writer.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -33,14 +34,14 @@ from issuer.service.settings.log_stream import configure_logging
 from issuer.tlog.checkpoint import ADD_CHECKPOINT_PATH, MAX_SUBMISSION_BYTES
 from issuer.tlog.note import Cosigner
 from issuer.tlog.witness_policy import parse_policy
-from issuer.witness.state import NotKept, State, create
+from issuer.witness.state import NotKept, WitnessState, create
 from issuer.witness.witness import TEXT_TYPE, Logs, Reply, Witness
 
-# Milliseconds of CPU, 1 at least for each request: fifty requests a second of one source, where a log makes one to ten;
-# and half a core for all of them together.
+# Milliseconds of CPU, at least 1 for each request. A source may send fifty requests a second, of which a log needs one
+# to ten. All sources together get half a core.
 SOURCE_MS = Rate(count=3000, per_s=60, burst=500)
 ALL_MS = Rate(count=30_000, per_s=60, burst=1000)
-# Under way or waiting. Each waits for the disk: some 10 ms.
+# Requests in progress or waiting. Each waits about 10 ms for the disk.
 MAX_PLACES = 32
 
 _log = structlog.get_logger("issuer")
@@ -84,27 +85,25 @@ def _source(request: Http) -> str:
 
 
 def _not_routed(request: Http, error: HTTPException) -> Answer:
-    """Answer 404 and 405."""
     allow = {"Allow": "POST" if request.scope["path"] == ADD_CHECKPOINT_PATH else "GET"}
     headers = allow if isinstance(error, MethodNotAllowedException) else {}
     return _plain(error.status_code, HTTPStatus(error.status_code).phrase, **headers)
 
 
 def _not_served(_: Http, error: IssuerError) -> Answer:
-    """Answer what is too large, too slow or too much."""
+    """Answer a request that is too large, too slow, or above a limit."""
     retry_after_s = error.retry_after_s if isinstance(error, Refused | Undecided) else None
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return _plain(error.code.meaning.status, error.detail, **headers)
 
 
 def _not_kept(_: Http, error: NotKept) -> Answer:
-    """Answer that nothing is certain: nothing was signed, and the same request may be sent again."""
+    """Answer 503: the checkpoint was not signed, and the log may send the same request again."""
     _log.error("state not kept", reason=str(error))
     return _plain(HTTPStatus.SERVICE_UNAVAILABLE, "the witness cannot write its state", **{"Retry-After": "5"})
 
 
 def _not_foreseen(_: Http, error: Exception) -> Answer:
-    """Answer for a mistake of our own."""
     _log.error("request failed", exc_info=error)
     return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the witness failed")
 
@@ -124,8 +123,8 @@ _MAX_LOGS_FILE_BYTES = 1024 * 1024
 
 
 def init(folder: Path, name: str) -> str:
-    """Make a witness: its folder, its key, its empty state. Returns its vkey, which it has for life. Raises SetupError
-    where there is one already: whoever loses a witness's state has to give up its key, too."""
+    """Create a witness: its folder, key and empty state. Return its vkey, which never changes. Raises SetupError if a
+    part of it exists: a witness that lost its state must not use its key again."""
     key = keyfile.generate()
     vkey = Cosigner(name, key).verifier.to_text()
     try:
@@ -133,7 +132,7 @@ def init(folder: Path, name: str) -> str:
         create(folder / STATE_FILE, name)
         keyfile.write(folder / KEY_FILE, key)
     except FileExistsError as error:
-        detail = f"{error.filename} is there: a witness is made once. Give another --dir for another one"
+        detail = f"{error.filename} exists: a witness is created only once. Give another --dir for another witness"
         raise SetupError(Code.WITNESS_STATE, detail) from None
     return vkey
 
@@ -141,23 +140,23 @@ def init(folder: Path, name: str) -> str:
 def open_witness(folder: Path, logs: Path, clock: Callable[[], int]) -> tuple[Witness, Cosigner]:
     """Open the witness in a folder for the logs in a policy file. Raises SetupError and InputError."""
     witnessed = read_logs(logs)
-    state = State(folder / STATE_FILE)
+    state = WitnessState(folder / STATE_FILE)
     cosigner = Cosigner(state.name, keyfile.read(folder / KEY_FILE))
     return Witness(cosigner, witnessed, state, clock), cosigner
 
 
 def read_logs(path: Path) -> Logs:
-    """Read the `log` lines of a policy file (c2sp.org/tlog-policy), by origin; the rest of it is for others. Several
-    keys of one origin are one log, whose key is being replaced. Raises InputError."""
+    """Return by origin the keys in the `log` lines of a policy file (c2sp.org/tlog-policy); other lines are ignored. A
+    log has several keys while one replaces the other. Raises InputError."""
     policy = parse_policy(files.read(path, _MAX_LOGS_FILE_BYTES), str(path))
     if not policy.logs:
-        raise InputError(Code.LOG_POLICY, "no log is named: add a line `log VKEY`", Place(str(path)))
+        raise InputError(Code.LOG_POLICY, "has no log: add a line `log VKEY`", Place(str(path)))
     keys = [log.verifier for log in policy.logs]
     return {key.name: tuple(own for own in keys if own.name == key.name) for key in keys}
 
 
 def serve(folder: Path, logs: Path, host: str, port: int, trusted_proxies: str) -> None:
-    """Witness the logs in a policy file until SIGTERM or SIGINT. Raises SetupError and InputError."""
+    """Serve the witness for the logs in a policy file until SIGTERM or SIGINT. Raises SetupError and InputError."""
     configure_logging()
     witness, cosigner = open_witness(folder, logs, lambda: int(time.time()))
     sockets = bind(listen_addresses(host, port))
@@ -167,10 +166,7 @@ def serve(folder: Path, logs: Path, host: str, port: int, trusted_proxies: str) 
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=GRACE_S,
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stopped)  # uvicorn takes these over while it runs, then raises them again
+        # uvicorn replaces these handlers while it runs, then raises the signal again.
+        signal.signal(number, lambda *_: sys.exit(0))
     _log.info("witnessing", vkey=cosigner.verifier.to_text(), host=host, port=port)
     uvicorn.Server(config).run(sockets)
-
-
-def _stopped(_number: int, _frame: object) -> None:
-    raise SystemExit(0)

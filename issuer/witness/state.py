@@ -1,8 +1,8 @@
-"""What a witness must never forget: for each log the checkpoint that it cosigned last. One SQLite file.
+"""The persistent state of a witness: the last checkpoint that it cosigned for each log, in one SQLite file.
 
-A rollback journal, and `synchronous=EXTRA`: with less, SQLite may undo its last commit after a power failure, because
-the folder does not know yet that the journal is gone. Weighed: WAL, which has one write less for each commit and two
-files more to lose.
+The file has a rollback journal and `synchronous=EXTRA`. With less, SQLite may undo its last commit after a power
+failure, because the journal's deletion is not yet on the disk. We considered WAL: it saves a write per commit, and adds
+two files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from issuer.codes import Code
 from issuer.errors import SetupError
 
-# "wtns": that a file is a witness's, so that no other database is ever taken for an empty one (sqlite.org/pragma.html).
+# "wtns" identifies the file of a witness, so that no other database counts as an empty state (sqlite.org/pragma.html).
 _APPLICATION_ID = 0x77746E73
 _VERSION = 1
 _SCHEMA = f"""
@@ -30,50 +30,46 @@ CREATE TABLE forks (
   origin TEXT NOT NULL, size INTEGER NOT NULL, root BLOB NOT NULL, note BLOB NOT NULL, PRIMARY KEY (origin, size, root)
 ) STRICT;
 """
-# How long another process, as a backup, may hold the file.
+# Another process, such as a backup, may lock the file for this long.
 _BUSY_S = 5.0
-# Kept for each log: the first of them is proof enough.
+# Recorded forks for each log. The first one is enough proof.
 _MAX_FORKS = 16
 
 
 class NotKept(Exception):
-    """It is not certain what is on the disk: nothing may be signed."""
+    """The content of the disk is uncertain, so the witness must not sign."""
 
 
 class Latest(Struct, frozen=True):
-    """The checkpoint of a log that was cosigned last. `note` has the log's signatures and no others."""
+    """The last cosigned checkpoint of a log. `note` has only the log's signatures."""
 
     size: int
     root: bytes
     note: bytes
 
 
-class State:
-    """The state of one witness. One thread at a time; several processes are safe."""
+class WitnessState:
+    """The state of one witness, for one thread at a time; several processes are safe."""
 
     def __init__(self, path: Path) -> None:
-        """Open a state that `create` has made. Raises SetupError: a witness without its memory would sign a fork."""
-        with ExitStack() as refused:
+        """Open a state that `create` made. Raises SetupError: without its state, a witness could sign a fork."""
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        with ExitStack() as on_error:
             try:
                 self._database = sqlite3.connect(
-                    f"{path.absolute().as_uri()}?mode=rw",
-                    timeout=_BUSY_S,
-                    isolation_level=None,
-                    check_same_thread=False,
-                    uri=True,
+                    uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, uri=True
                 )
-                refused.callback(self._database.close)
+                on_error.callback(self._database.close)
                 self._database.execute("PRAGMA synchronous = EXTRA")
                 self.name = self._name()
             except sqlite3.Error as error:
                 raise SetupError(Code.WITNESS_STATE, f"{path}: {error}") from None
             if not self.name:
-                detail = f"{path} is not the state of a witness, or has a form not known here"
-                raise SetupError(Code.WITNESS_STATE, detail)
-            refused.pop_all()
+                raise SetupError(Code.WITNESS_STATE, f"{path} is not a witness's state, or has an unknown version")
+            on_error.pop_all()
 
     def _name(self) -> str:
-        """Return the name of the witness; "" where the file is none's, or of another version."""
+        """Return the name of the witness; "" if the file is not a witness's state, or has another version."""
         marks = [self._database.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")]
         if marks != [_APPLICATION_ID, _VERSION]:
             return ""
@@ -81,7 +77,7 @@ class State:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the state until the block ends: what it keeps is on the disk after it, or nothing is. Raises NotKept."""
+        """Run the block in a transaction: after it, all its changes are on the disk, or none. Raises NotKept."""
         try:
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -94,34 +90,34 @@ class State:
             raise NotKept(str(error)) from error
 
     def latest(self, origin: str) -> Latest | None:
-        """Return what was cosigned last for a log, if anything was."""
+        """Return the last cosigned checkpoint of a log, or None."""
         row = self._database.execute("SELECT size, root, note FROM latest WHERE origin = ?", (origin,)).fetchone()
         return None if row is None else Latest(*row)
 
     def keep(self, origin: str, latest: Latest) -> None:
-        """Remember a checkpoint, within a `turn`. It must extend the one before."""
+        """Record a checkpoint, within a `turn`. It must extend the last one."""
         row = (origin, latest.size, latest.root, latest.note)
         self._database.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?)", row)
 
     def keep_fork(self, origin: str, other: Latest) -> None:
-        """Remember, within a `turn`, that a log signed another tree of a size that was cosigned."""
-        (known,) = self._database.execute("SELECT count(*) FROM forks WHERE origin = ?", (origin,)).fetchone()
-        if known < _MAX_FORKS:
+        """Record, within a `turn`, that a log signed another tree of a cosigned size."""
+        (count,) = self._database.execute("SELECT count(*) FROM forks WHERE origin = ?", (origin,)).fetchone()
+        if count < _MAX_FORKS:
             row = (origin, other.size, other.root, other.note)
             self._database.execute("INSERT OR IGNORE INTO forks VALUES (?, ?, ?, ?)", row)
 
     def forks(self, origin: str) -> list[Latest]:
-        """Return what a log signed against what was cosigned."""
+        """Return the recorded forks of a log."""
         rows = self._database.execute("SELECT size, root, note FROM forks WHERE origin = ? ORDER BY size", (origin,))
         return [Latest(*row) for row in rows]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
 
 def create(path: Path, name: str) -> None:
-    """Make the empty state of a witness. Raises FileExistsError, OSError and SetupError."""
+    """Create the empty state of a witness. Raises FileExistsError, OSError and SetupError."""
     path.touch(0o600, exist_ok=False)
     database = sqlite3.connect(path, isolation_level=None)
     try:

@@ -1,7 +1,7 @@
-"""What a witness cosigns, in the order of c2sp.org/tlog-witness: each number in the code is one of its demands.
+"""The decision whether to cosign a checkpoint, by the numbered requirements of c2sp.org/tlog-witness.
 
-Decides under the lock of its state, commits, and only then signs: a crash between the two leaves a log without an
-answer, which asks again; the other order could leave a cosignature that the witness does not know of.
+The witness decides under the lock of its state, commits, and then signs. After a crash in between, the log gets no
+answer and sends the checkpoint again. In the other order, a crash could leave an unrecorded cosignature.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from issuer.errors import FormatError
 from issuer.tlog.checkpoint import (
@@ -25,16 +24,16 @@ from issuer.tlog.checkpoint import (
 )
 from issuer.tlog.merkle import EMPTY_ROOT, verify_consistency
 from issuer.tlog.note import Cosigner, Note, Verifier, parse_note, verify_note
-from issuer.witness.state import Latest, State
+from issuer.witness.state import Latest, WitnessState
 
 TEXT_TYPE = "text/plain; charset=utf-8"
 
-# By origin: the keys that sign for it. Several while one replaces the other.
+# By origin: the log's keys. A log has several while one replaces the other.
 Logs = Mapping[str, tuple[Verifier, ...]]
 
 
 class Reply(Struct, frozen=True):
-    """An answer. `is_fork`: the log has signed two trees of one size, which its operator cannot explain."""
+    """An answer. `is_fork` means that the log signed two trees of the same size, which is never legitimate."""
 
     status: HTTPStatus
     body: bytes
@@ -43,15 +42,15 @@ class Reply(Struct, frozen=True):
 
 
 class WitnessRefusal(Exception):
-    """Not cosigned. Its text is for the log's operator."""
+    """The checkpoint is not cosigned. The text is for the log's operator."""
 
-    def __init__(self, status: HTTPStatus, why: str) -> None:
+    def __init__(self, status: HTTPStatus, why: str, *, is_fork: bool = False) -> None:
         super().__init__(why)
-        self.reply = Reply(status, f"{why}\n".encode())
+        self.reply = Reply(status, f"{why}\n".encode(), is_fork=is_fork)
 
 
 class StaleSize(Exception):
-    """The log took another size for the one that was cosigned last."""
+    """The submission's old size is not the size that was cosigned last."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -62,9 +61,9 @@ NOTHING = Latest(0, EMPTY_ROOT, b"")
 
 
 class Witness:
-    """One witness of several logs. Blocks on its state; one thread at a time. `clock` gives Unix seconds."""
+    """A witness of several logs, for one thread at a time. It blocks on its state. `clock` returns Unix seconds."""
 
-    def __init__(self, cosigner: Cosigner, logs: Logs, state: State, clock: Callable[[], int]) -> None:
+    def __init__(self, cosigner: Cosigner, logs: Logs, state: WitnessState, clock: Callable[[], int]) -> None:
         self._cosigner = cosigner
         self._logs = logs
         self._by_hash = {hashlib.sha256(origin.encode()).hexdigest(): origin for origin in logs}
@@ -72,27 +71,26 @@ class Witness:
         self._clock = clock
 
     def add_checkpoint(self, raw: bytes) -> Reply:
-        """Answer the body of an add-checkpoint request. Raises NotKept."""
+        """Return the answer to the body of an add-checkpoint request. Raises NotKept."""
         try:
-            submission, checkpoint, note = self._read(raw)
-            return self._judge(submission, checkpoint, note)
+            return self._judge(*self._read(raw))
         except (WitnessRefusal, StaleSize) as refusal:
             return refusal.reply
 
     def checkpoint(self, origin_hash: str) -> Reply:
-        """Show the checkpoint that was cosigned last for the log whose origin has this SHA-256 (lowercase hex). The
-        cosignature is made now: it says what is true now, and nothing but the log's own note needs to be kept."""
+        """Return the last cosigned checkpoint of the log with this SHA-256 of its origin (lowercase hex). The
+        cosignature is made anew with the present time, so that only the log's note must be recorded."""
         origin = self._by_hash.get(origin_hash)
         with self._state.turn():
             latest = None if origin is None else self._state.latest(origin)
             now = self._clock()
         if latest is None:
-            return WitnessRefusal(HTTPStatus.NOT_FOUND, "nothing was cosigned for a log of this origin hash").reply
+            return WitnessRefusal(HTTPStatus.NOT_FOUND, "no checkpoint was cosigned for this origin hash").reply
         note = parse_note(latest.note, MAX_SUBMISSION_BYTES)
         return Reply(HTTPStatus.OK, latest.note + self._cosigned(note, now))
 
     def _read(self, raw: bytes) -> tuple[WitnessSubmission, Checkpoint, Note]:
-        """Return what a request says, once a key of its log has signed it; the note without all other signatures."""
+        """Parse a request and verify its log's signature. The note is returned without other signatures."""
         # (1) the form
         try:
             submission = read_submission(raw)
@@ -103,7 +101,7 @@ class Witness:
         # (2) the origin is known
         if (keys := self._logs.get(checkpoint.origin)) is None:
             raise WitnessRefusal(HTTPStatus.NOT_FOUND, "no log of this origin is witnessed here")
-        # (3) a key of it has signed, and none of its keys wrongly
+        # (3) one of its keys has signed, and no signature of its keys is invalid
         try:
             verify_note(note, keys)
         except FormatError as error:
@@ -116,41 +114,39 @@ class Witness:
         return submission, checkpoint, Note(note.text, signed)
 
     def _judge(self, submission: WitnessSubmission, checkpoint: Checkpoint, note: Note) -> Reply:
-        """Decide, commit and sign. What was cosigned last changes in here alone."""
-        found = Latest(checkpoint.size, checkpoint.root, note.to_bytes())
+        """Decide, commit and sign. Only this method changes the last cosigned checkpoint."""
+        submitted = Latest(checkpoint.size, checkpoint.root, note.to_bytes())
         with self._state.turn():
             latest = self._state.latest(checkpoint.origin) or NOTHING
-            if is_fork := 0 < latest.size == submission.old == found.size and latest.root != found.root:
-                self._state.keep_fork(checkpoint.origin, found)
+            if is_fork := 0 < latest.size == submission.old == submitted.size and latest.root != submitted.root:
+                self._state.keep_fork(checkpoint.origin, submitted)
             else:
                 demand_extension(latest, submission, checkpoint)
-                if latest.size < found.size or not latest.note:
-                    self._state.keep(checkpoint.origin, found)
-            now = self._clock()  # under the lock: at this time no larger tree was known
+                if latest.size < submitted.size or not latest.note:
+                    self._state.keep(checkpoint.origin, submitted)
+            now = self._clock()  # under the lock: at this time the witness knew no larger tree
         if is_fork:
-            return replace(
-                WitnessRefusal(HTTPStatus.CONFLICT, "another tree of this size was cosigned").reply, is_fork=True
-            )
+            raise WitnessRefusal(HTTPStatus.CONFLICT, "another tree of this size was cosigned", is_fork=True)
         return Reply(HTTPStatus.OK, self._cosigned(note, now))
 
     def _cosigned(self, note: Note, now: int) -> bytes:
-        """Sign. To be called only for what has been committed."""
+        """Return the cosignature of a note, which must be committed already."""
         return self._cosigner.cosign(note.text, now).to_text().encode()
 
 
 def demand_extension(latest: Latest, submission: WitnessSubmission, checkpoint: Checkpoint) -> None:
-    """Raise Stale or Refusal unless the checkpoint extends what was cosigned last, as the submission shows."""
-    # (5) the log knows what was cosigned last
+    """Raise StaleSize or WitnessRefusal unless the submission proves that the checkpoint extends `latest`."""
+    # (5) the log knows the last cosigned size
     if submission.old != latest.size:
         raise StaleSize(latest.size)
-    # (6) there is one empty tree, every tree extends it, and nothing has to show that
+    fault = ""
+    # (6) there is only one empty tree, and every tree extends it without a proof
     if checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT:
-        raise WitnessRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, "the root of a tree without leaves is another one")
-    if latest.size == 0:
-        if submission.proof:
-            raise WitnessRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, "the proof from size 0 is empty")
+        fault = "this is not the root of the empty tree"
+    elif latest.size == 0:
+        fault = "the proof from size 0 must be empty" if submission.proof else ""
     # (7) the proof
     elif not verify_consistency(latest.size, checkpoint.size, latest.root, checkpoint.root, submission.proof):
-        raise WitnessRefusal(
-            HTTPStatus.UNPROCESSABLE_ENTITY, "the proof does not show that what was cosigned is a prefix"
-        )
+        fault = "the proof does not show that the cosigned tree is a prefix of this tree"
+    if fault:
+        raise WitnessRefusal(HTTPStatus.UNPROCESSABLE_ENTITY, fault)

@@ -61,7 +61,7 @@ def test_a_record_says_no_revision_even_where_it_holds_a_commit() -> None:
 
 def test_a_platform_that_served_the_model_is_said() -> None:
     (remark,) = only(edited(RECORD, "/model_info/inference_platform", "somewhere")).remarks
-    assert remark == ("The model was reached at 'somewhere': which weights were served there, the record does not say.")
+    assert remark == ("The model was reached at 'somewhere'; the record does not say which weights were served there.")
     assert only(edited(RECORD, "/model_info/inference_platform", "unknown")).remarks == ()
 
 
@@ -118,7 +118,7 @@ def test_a_record_of_fewer_samples_than_there_are_is_partial() -> None:
         ("score_details/uncertainty", ..., "the record does not say how many samples were used", None),
         ("score_details/uncertainty/num_samples", 0, "the record does not say how many samples were used", None),
         # A converter counts a sample once for each epoch.
-        ("score_details/uncertainty/num_samples", 16, "16 samples were used of 8: the record does not say how often", None),
+        ("score_details/uncertainty/num_samples", 16, "16 uses of 8 samples are recorded; the record does not say how often", None),
     ],
 )  # fmt: skip
 def test_a_record_that_does_not_show_a_whole_run_is_not_known_to_be_one(

@@ -81,7 +81,7 @@ def test_of_a_run_that_reached_its_cap_nobody_knows_whether_it_is_whole() -> Non
     assert refusal(lambda: run.claims(SUPPLIED)).pointer == "/run_spec.json/adapter_spec/max_eval_instances"
     built = run.claims(SUPPLIED, allow_partial=True)
     assert words(built)["completeness"] == "not known"
-    assert "limited to 5 instances, and HELM does not write how many there are" in str(built.details["notes"])
+    assert "limited to 5 instances, and HELM does not write how many exist" in str(built.details["notes"])
 
 
 @pytest.mark.parametrize("cap", [1000, 6, None])
@@ -153,7 +153,7 @@ def test_a_mean_that_its_sum_does_not_give_is_refused(member: str, value: object
 def test_one_stat_listed_twice_is_ambiguous() -> None:
     stats = json.loads(FILES["stats.json"])
     files = {**real(), "stats.json": json.dumps([*stats, stats[stat("exact_match")]]).encode()}
-    assert "2 scores answer" in refusal(lambda: helm.read(files).claims(SUPPLIED)).detail
+    assert "2 scores fit" in refusal(lambda: helm.read(files).claims(SUPPLIED)).detail
 
 
 @pytest.mark.parametrize("file", ["run_spec.json", "stats.json"])

@@ -339,7 +339,7 @@ def test_an_archive_of_too_many_samples_is_not_unpacked_and_the_entry_says_so() 
     raw = zipped([("samples/1_epoch_1.json", b"{}" * 4321), ("header.json", header)], 0)
     larger = struct.pack("<2L", MAX_SAMPLES // 100, MAX_SAMPLES + 1)  # packed, unpacked
     said = details(raw.replace(struct.pack("<2L", 8642, 8642), larger))
-    assert "Whether scores were edited by hand after the run is not known" in said["notes"]
+    assert "too large to search it for scores that were edited by hand" in said["notes"]
 
 
 @pytest.mark.parametrize(
@@ -366,9 +366,7 @@ def test_absurdly_many_samples_with_an_edit_among_them_are_not_kept_and_the_entr
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
-    assert run.remarks == (
-        "Whether scores were edited by hand after the run is not known: the log is too large to look.",
-    )
+    assert run.remarks == ("The log is too large to search it for scores that were edited by hand after the run.",)
 
 
 # -- what the run ran on ------------------------------------------------------------------------------------------
@@ -429,7 +427,7 @@ def test_a_mock_that_graded_a_real_model_is_a_mock(pointer: str, value: object, 
     error = refusal(raw, with_, allow_mock=False)
     assert (error.code, error.pointer) == (Code.FILE_RULE, place)
     said = inspect_ai.read(raw).claims(with_, allow_mock={"mockllm/x"}).details
-    assert said["notes"] == "'mockllm/x' is a mock model: scores that rest on it say nothing of any real model."
+    assert said["notes"] == "'mockllm/x' is a mock model: its scores do not describe any real model."
 
 
 def test_the_models_that_grade_stand_in_the_entry() -> None:
@@ -440,8 +438,8 @@ def test_the_models_that_grade_stand_in_the_entry() -> None:
 @pytest.mark.parametrize(
     ("pointer", "value", "words"),
     [
-        ("/eval/model_base_url", "http://localhost:8000/v1", "which weights were served there, the log does not say"),
-        ("/eval/model_args", {"port": 8000}, "which weights were served there, the log does not say"),
+        ("/eval/model_base_url", "http://localhost:8000/v1", "the file does not say which weights the server had"),
+        ("/eval/model_args", {"port": 8000}, "the file does not say which weights the server had"),
         ("/eval/model_args", {"model_path": "./weights"}, "loaded from a path"),
         ("/eval/model_args", {"enable_lora": True, "lora_modules": "a=/b"}, "('enable_lora', 'lora_modules')"),
     ],
@@ -462,7 +460,7 @@ def test_weights_from_elsewhere_are_not_those_of_the_name_and_the_entry_says_so(
 @pytest.mark.parametrize("model", ["openai-api/local/acme/open-model", "ollama/acme/open-model"])
 def test_a_server_is_said_of_every_provider(model: str) -> None:
     raw = edited("/eval/model_base_url", "http://localhost:1/v1", edited("/eval/model", model, REAL))
-    assert "which weights were served there, the log does not say" in details(raw)["notes"]
+    assert "the file does not say which weights the server had" in details(raw)["notes"]
 
 
 def test_adapters_that_are_switched_off_change_nothing() -> None:
@@ -473,7 +471,7 @@ def test_adapters_that_are_switched_off_change_nothing() -> None:
 @pytest.mark.parametrize("model", ["anthropic/claude-opus-4-6", "vllm/acme/open-model:acme/adapter", "hf/local"])
 def test_a_run_of_another_model_than_the_one_supplied_says_so_in_the_entry(model: str) -> None:
     said = details(edited("/eval/model", model, REAL))["notes"]
-    assert said == f"The run names its model '{model}'; that it is acme/open-model is said by its owner."
+    assert said == f"The run names its model '{model}'; the run's owner says that it is acme/open-model."
 
 
 # -- nothing is invented, nothing is overruled --------------------------------------------------------------------

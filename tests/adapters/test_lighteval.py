@@ -106,7 +106,7 @@ def test_what_names_no_repository_of_the_hub_gives_none(config: dict[str, Any]) 
 def test_a_server_that_chose_the_weights_is_said(member: str) -> None:
     server: dict[str, Any] = {member: "http://localhost:1", "revision": ...}
     (remark,) = task(real(**server)).remarks
-    assert "which weights were served there, the file does not say" in remark
+    assert "the file does not say which weights the server had" in remark
     nowhere: dict[str, Any] = {member: None}
     assert task(real(**nowhere)).remarks == ()
 

@@ -121,9 +121,9 @@ def test_a_backend_that_asks_no_hub_gives_the_name_and_a_commit_only_if_it_was_t
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"model_sha": ""}, "its name may be that of a folder"),
+        ({"model_sha": ""}, "name may be the name of a folder"),
         ({"model": "vllm", "model_args": "pretrained=acme/open-model,lora_local_path=/x"}, "lora_local_path"),
-        ({"model_args": "pretrained=acme/open-model,steer_path=/x"}, "changed by steer_path"),
+        ({"model_args": "pretrained=acme/open-model,steer_path=/x"}, "steer_path changed them"),
         ({"model": "local-completions", "model_args": "model=acme/open-model,base_url=http://x"}, "a server's address"),
         ({"model_args": "pretrained=acme/open-model,pretrained=evil/x"}, "names its model 'hf'"),
     ],

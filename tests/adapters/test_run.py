@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from issuer.adapters import Run, Said, Score, Supplied
+from issuer.adapters import Run, RunText, Score, Supplied
 from issuer.adapters.run import scaled
 from issuer.codes import Code
 from issuer.errors import Fault
@@ -138,7 +138,7 @@ def test_what_a_reader_should_know_follows_what_is_missing() -> None:
     said = run(partial=(FAULT,), remarks=("It rained.",), details={"run": {"model": "anthropic/claude"}})
     assert said.claims(SUPPLIED, allow_partial=True).details["notes"] == (
         "Partial run: the run was limited to 4 samples. It rained. "
-        "The run names its model 'anthropic/claude'; that it is acme/open-model is said by its owner."
+        "The run names its model 'anthropic/claude'; the run's owner says that it is acme/open-model."
     )
 
 
@@ -150,20 +150,17 @@ def test_a_model_of_the_supplied_name_needs_no_note(model: object) -> None:
 @pytest.mark.parametrize("model", ["acme/open-model-2", "my-acme/open-model", "acme/open-model:acme/adapter", ""])
 def test_a_model_of_another_name_is_noted(model: str) -> None:
     notes = str(run(details={"run": {"model": model}}).claims(SUPPLIED).details["notes"])
-    assert notes == f"The run names its model '{model}'; that it is acme/open-model is said by its owner."
+    assert notes == f"The run names its model '{model}'; the run's owner says that it is acme/open-model."
 
 
 @pytest.mark.parametrize("allow", [True, {"mockllm/model"}, ["other", "mockllm/model"]])
 def test_a_mock_model_is_allowed_by_its_name(allow: Any) -> None:
-    built = run(mock=Said("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow)
-    assert (
-        built.details["notes"]
-        == "'mockllm/model' is a mock model: scores that rest on it say nothing of any real model."
-    )
+    built = run(mock=RunText("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow)
+    assert built.details["notes"] == "'mockllm/model' is a mock model: its scores do not describe any real model."
 
 
 def test_a_mock_that_graded_hides_no_other_name_of_the_model() -> None:
-    graded = run(mock=Said("mockllm/model", "/roles"), details={"run": {"model": "hf/evil/other"}})
+    graded = run(mock=RunText("mockllm/model", "/roles"), details={"run": {"model": "hf/evil/other"}})
     notes = str(graded.claims(SUPPLIED, allow_mock=True).details["notes"])
     assert notes.startswith("'mockllm/model' is a mock model")
     assert "names its model 'hf/evil/other'" in notes
@@ -171,7 +168,7 @@ def test_a_mock_that_graded_hides_no_other_name_of_the_model() -> None:
 
 @pytest.mark.parametrize("allow", [False, (), {"mockllm"}, {"mockllm/other"}])
 def test_a_mock_model_that_is_not_named_is_refused(allow: Any) -> None:
-    error = refusal(lambda: run(mock=Said("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow))
+    error = refusal(lambda: run(mock=RunText("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow))
     assert (error.code, error.pointer) == (Code.FILE_RULE, "/model")
     assert "'mockllm/model'" in error.detail
 
@@ -180,7 +177,7 @@ def test_a_secret_in_the_details_of_a_run_is_refused_and_not_repeated() -> None:
     secret = "hf_" + "a1B2" * 8
     error = refusal(lambda: run(details={"run": {"env": {"x": f"--t {secret}"}}}).claims(SUPPLIED))
     assert error.code is Code.CLAIMS_SECRET
-    assert error.detail.startswith("in the details, at /run/env/x: this text seems to hold")
+    assert error.detail.startswith("in the details, at /run/env/x: this text seems to contain")
     assert secret not in str(error)
 
 
@@ -208,7 +205,7 @@ def test_a_whole_name_is_no_abbreviation_of_a_longer_one() -> None:
     assert run(*scores).claims(replace(SUPPLIED, metrics={"em": "test@robustness/em"})).claims.metrics == (
         Metric("em", 2),
     )
-    assert "2 scores answer" in refusal(lambda: run(*scores).claims(replace(SUPPLIED, metrics={"em": "em"}))).detail
+    assert "2 scores fit" in refusal(lambda: run(*scores).claims(replace(SUPPLIED, metrics={"em": "em"}))).detail
 
 
 ALIKE = tuple(Score(scorer="s", metric="em", spelling="e", value=n, pointer=f"/{n}") for n in (1, 2))
@@ -257,7 +254,7 @@ def test_a_framework_that_the_run_does_not_name_is_supplied_and_one_that_it_name
     built = run().claims(SUPPLIED)
     assert (built.claims.framework.name, built.origins["framework.name"]) == ("lm-eval", "supplied")
     assert "--framework-name" in refusal(lambda: run().claims(Supplied())).detail
-    named = run(framework_name=Said("helm", "/library"))
+    named = run(framework_name=RunText("helm", "/library"))
     assert refusal(lambda: named.claims(SUPPLIED)).pointer == "/library"
 
 
@@ -266,7 +263,7 @@ def test_a_framework_that_the_run_does_not_name_is_supplied_and_one_that_it_name
 
 def test_a_score_of_a_part_is_told_beside_what_is_wrong_with_the_run() -> None:
     part = Score(scorer="none", metric="acc", value=0.28, pointer="/acc", partial=FAULT)
-    error = refusal(lambda: run(part, benchmark_repo=Said("c/d", "/dataset")).claims(SUPPLIED))
+    error = refusal(lambda: run(part, benchmark_repo=RunText("c/d", "/dataset")).claims(SUPPLIED))
     assert [finding.pointer for finding in error.findings] == ["/dataset", "/limit"]
 
 
@@ -274,8 +271,8 @@ def test_everything_that_is_wrong_with_a_run_is_told_at_once() -> None:
     """A mock, two signs of a part, two contradictions, what nobody says, and a metric that is not there."""
     parts = (FAULT, Fault(Code.FILE_RULE, "/samples", "2 of 4 samples were used"))
     bad = run(
-        mock=Said("mockllm/model", "/model"), partial=parts, model_repo=Said("a/b", "/repo"), task_id=Said("t", "/t"),
-        benchmark_repo=Said("c/d", "/dataset"),
+        mock=RunText("mockllm/model", "/model"), partial=parts, model_repo=RunText("a/b", "/repo"), task_id=RunText("t", "/t"),
+        benchmark_repo=RunText("c/d", "/dataset"),
     )  # fmt: skip
     error = refusal(lambda: bad.claims(replace(SUPPLIED, command=None, metrics={"m": "gone"})))
     assert [finding.pointer for finding in error.findings] == [
@@ -287,7 +284,7 @@ def test_everything_that_is_wrong_with_a_run_is_told_at_once() -> None:
         "",
         "",
     ]
-    assert ("nobody supplied: command (--command)" in error.also[4].detail, "gone" in error.also[5].detail) == (
+    assert ("they were not supplied: command (--command)" in error.also[4].detail, "gone" in error.also[5].detail) == (
         True,
         True,
     )

@@ -252,7 +252,7 @@ def test_a_ledger_with_an_entry_twice_or_out_of_its_place_is_refused_even_under_
     twice = check(record, ledger=ledger_of(digest, digest), root=root_of(digest, digest))
     moved = check(record, ledger=ledger_of(digest).replace(b'"index": 0', b'"index": 1'), root=root_of(digest))
     for error in (twice, moved):
-        assert "entries must be in their order, each record once" in error.detail
+        assert "entries must be in order, each record once" in error.detail
 
 
 def test_a_ledger_of_absurdly_many_entries_is_refused_unread() -> None:

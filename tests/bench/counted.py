@@ -70,7 +70,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "resolve and judge the caller": ("issuer.issuance.identify.resolve", "issuer.issuance.steps.Registered.of"),
     "standing": ("issuer.service.http.tokens.check_standing", "issuer.issuance.issue.check_standing"),
     "read body": ("issuer.issuance.judge.read_in_steps",),
-    "decide": ("issuer.issuance.judge._decide",),
+    "decide": ("issuer.issuance.judge.decide_request",),
     "draft, compose, check size": (
         "issuer.issuance.judge.draft_template",
         "issuer.issuance.judge.check_size",

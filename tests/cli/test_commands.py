@@ -255,7 +255,7 @@ def test_a_dry_run_names_what_passed_and_exits_0_where_the_answer_is_yes(service
     assert "warning: the identity token's repository_owner" in done.stdout
     assert lines[-2] == f"inspect-ai/evaluate-main: a token for {AUDIENCE}, good for 1 h"
     assert lines[-1].startswith("policy sha256:")
-    assert "not told: whether the identity token is used up" in done.stdout
+    assert "unknown: whether the identity token is used up" in done.stdout
     assert "eyJ" not in done.stdout
     assert not [line for line in lines if line != line.rstrip()]
     assert sum(line.startswith("ok ") for line in dry_run(service, BODY, "--verbose").stdout.splitlines()) == 14
@@ -295,7 +295,7 @@ def test_a_long_value_is_told_whole_and_unbroken(service: Running) -> None:
         at = told.index("FAIL  identity.claim_mismatch identities.evaluate-main.require.workflow_ref")
         assert told[at + 1] == "      yours:  the identity token's workflow_ref is"
         assert told[at + 2].strip() == sent
-        assert told[at + 3] == "      wanted: the form"
+        assert told[at + 3] == "      wanted: text of the form"
         assert told[at + 4].strip() == "example-org/inspect-evals/.github/workflows/*.yml@refs/heads/main"
 
 
@@ -423,7 +423,7 @@ def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
 def test_the_demo_keeps_nothing_beside_results_that_are_there(tmp_path: Path) -> None:
     (tmp_path / ".eval_results").mkdir()
     done = issuer("demo", "--keep", tmp_path)
-    assert (done.returncode, done.stdout, "is there already: remove it" in done.stderr) == (2, "", True)
+    assert (done.returncode, done.stdout, "exists already: remove it" in done.stderr) == (2, "", True)
 
 
 @pytest.mark.long

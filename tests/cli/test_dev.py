@@ -78,7 +78,7 @@ def test_a_claim_that_is_no_claim_is_a_usage_error(given: str) -> None:
 @pytest.mark.parametrize("option", ["--branch", "--audience", "--provider", "--integration"])
 def test_an_option_without_its_text_is_not_the_good_job(option: str) -> None:
     done = issuer("dev", "token", option, "")
-    assert (done.returncode, "it is empty" in done.stderr) == (2, True)
+    assert (done.returncode, "the value is empty" in done.stderr) == (2, True)
 
 
 def test_what_is_not_utf_8_is_told_in_one_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from issuer.cli import cli
-from issuer.cli.help import SHOWN, TOPICS
+from issuer.cli.help import EXAMPLES, TOPICS
 from issuer.cli.version import commit_of, describe_version, released_from
 from issuer.client.credential import gitlab_variable
 from issuer.formats import jose
@@ -41,16 +41,16 @@ COMMANDS = dict(commands())
 
 
 def test_every_command_has_examples_and_a_page_and_nothing_else_has() -> None:
-    assert set(SHOWN) == set(COMMANDS)
-    for shown in SHOWN.values():
-        assert shown.examples
-        assert (ROOT / shown.page).is_file(), shown.page
+    assert set(EXAMPLES) == set(COMMANDS)
+    for examples in EXAMPLES.values():
+        assert examples.lines
+        assert (ROOT / examples.page).is_file(), examples.page
 
 
 def test_the_examples_of_a_command_are_read_by_it() -> None:
     """Its options are there, and take these values; nothing is run."""
-    for path in SHOWN.keys() & COMMANDS:
-        for example in SHOWN[path].examples:
+    for path in EXAMPLES.keys() & COMMANDS:
+        for example in EXAMPLES[path].lines:
             words = shlex.split(example)
             assert " ".join(words).startswith(path.split()[0]), example
             command: click.Command = cli

@@ -60,7 +60,7 @@ def test_a_reader_that_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
         said = child.stderr.read()
         assert said
         for line in said.splitlines():
-            assert line.endswith(b"of the trust file: not to be had"), "what could not be fetched, and nothing else"
+            assert line.endswith(b"of the trust file: unavailable"), "what could not be fetched, and nothing else"
 
 
 def test_appending_keeps_the_line_ends_of_a_file(tmp_path: Path) -> None:

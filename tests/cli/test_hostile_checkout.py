@@ -109,7 +109,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "folder": ("keys", "public", "--dir", HERE, "--data", "{made}/data"),
         "data": ("keys", "public", "--dir", "{good}", "--data", HERE),
         "passphrase_file": (*KEYS[:1], "public", *KEYS[1:], "--passphrase-file", HERE),
-        "whose": ("keys", "public", "--of", HERE),
+        "kind": ("keys", "public", "--of", HERE),
     },
     "keys rotate": {
         "config": ("keys", "rotate", "--config", HERE),

@@ -159,7 +159,7 @@ def test_a_refusal_is_in_the_summary_with_what_to_change_and_fails_the_job(
     summary = (tmp_path / "summary.md").read_text()
     assert summary.startswith("### Not everything was submitted\n")
     assert re.search(r"\| `policy.version` \| `/claims/framework/version` \| `[^|]*0\.4\.0` \|", summary)
-    assert "Run a registered version, or ask the operator to extend the range." in summary
+    assert "Run a registered version, or ask the operator to extend the range of versions." in summary
     assert (hub.repos["model", MODEL].talks, (tmp_path / "out").read_text()) == ([], "pull-requests=\n")
 
 

@@ -53,12 +53,12 @@ def bare(good: Good, token: str) -> dict[str, Any]:
 STRANGER_S = make.statement_header("eval-verify+jwt", make.STRANGER)
 DAY = 86_400
 LIES: dict[str, tuple[Lie, str]] = {
-    "another score, signed": (lambda good: good.answer(OTHER), "not what was sent: claims_digest"),
-    "another score in the entry": (lambda good: good.answer(entry=entry(good, metrics=[{"metric_id": "accuracy", "value": 0.01}])), "not what was sent"),
+    "another score, signed": (lambda good: good.answer(OTHER), "not the submitted result: claims_digest"),
+    "another score in the entry": (lambda good: good.answer(entry=entry(good, metrics=[{"metric_id": "accuracy", "value": 0.01}])), "not the submitted result"),
     "another entry and no token": (lambda good: {**bare(good, "x.y.z"), "entry": OTHER.entry("x.y.z")}, "its token cannot be read"),
-    "other notes, signed": (lambda good: good.answer(PROMPTED), "not what was sent: content_digest"),
-    "other notes in the entry": (lambda good: good.answer(entry=entry(good, notes="x")), "not what was sent: content_digest"),
-    "a member more in the entry": (lambda good: good.answer(entry=entry(good, rank=1)), "not what was sent: content_digest"),
+    "other notes, signed": (lambda good: good.answer(PROMPTED), "not the submitted result: content_digest"),
+    "other notes in the entry": (lambda good: good.answer(entry=entry(good, notes="x")), "not the submitted result: content_digest"),
+    "a member more in the entry": (lambda good: good.answer(entry=entry(good, rank=1)), "not the submitted result: content_digest"),
     "a value beside the metrics": (lambda good: good.answer(entry=entry(good, value=99.9)), "has a `value`, which was not sent"),
     "another model, signed": (lambda good: good.answer(make.submission({"notes": "no tools"}, model_repo="acme/other")), "for another model repository"),
     "no token": (lambda good: {**good.answer(), "verify_token": "", "entry": write_entry(good.sent.form)}, "its token cannot be read"),
@@ -113,7 +113,7 @@ LIES |= {
     "a place in no log": (lambda good: good.answer(log=ORIGIN), "`log` of the answer is not the token's: None, not"),
     "another log": (lambda good: logged(good, origin=SPARE), "`log` of the answer is not the token's"),
     "another place": (lambda good: logged(good, index=4), "it is of leaf 5, not of 4"),
-    "no proof": (lambda good: logged(good, proof=""), "does not show the token in the log: a proof has"),
+    "no proof": (lambda good: logged(good, proof=""), "does not show the token in the log: a proof must have"),
     "a proof in another log": (in_another_log, f"its checkpoint is of the log {SPARE}"),
     "another token's proof": (of_another_token, "do not lead from this token's leaf"),
     "claims that no leaf has": (lambda good: logged(good) | good.answer(log=ORIGIN, sub="two words"), "does not show the token in the log"),
@@ -156,7 +156,7 @@ def test_a_result_that_no_issuer_may_sign_is_refused_though_it_is_signed() -> No
     unreadable = {**BODY, "claims": make.claims(model_revision="main")}
     with (
         HostileIssuer(answers=[signed]) as server,
-        pytest.raises(VerificationError, match="no issuer may sign") as refused,
+        pytest.raises(VerificationError, match="an issuer must not sign") as refused,
     ):
         request_token(server.url, CREDENTIAL, unreadable)
     assert refused.value.code is Code.ANSWER_UNVERIFIED
@@ -239,7 +239,7 @@ def test_the_tokens_of_a_batch_are_those_of_its_results_in_their_order() -> None
         (lambda tokens: tokens[:2], "2 tokens for 3 results"),
         (lambda tokens: [*tokens, tokens[0]], "4 tokens for 3 results"),
         (lambda tokens: tokens[:0], "0 tokens for 3 results"),
-        (lambda tokens: [*tokens[:2], {**tokens[2], "jti": tokens[1]["jti"]}], "two of the tokens have one jti"),
+        (lambda tokens: [*tokens[:2], {**tokens[2], "jti": tokens[1]["jti"]}], "two of the tokens have the same jti"),
         (lambda tokens: [*tokens[:2], {**tokens[2], "entry": tokens[1]["entry"]}], "(of /results/2)"),
     ],
 )

@@ -68,7 +68,7 @@ def test_where_one_file_is_there_none_is_written(tmp_path: Path, run: Run, other
     first, second = build_results([run, other], tmp_path / "out", GIVEN)
     second.claims_file.parent.mkdir(parents=True)
     second.claims_file.write_bytes(b"mine")
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists already"):
         write_results([first, second])
     assert second.claims_file.read_bytes() == b"mine"
     assert not first.file.exists()

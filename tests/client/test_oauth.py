@@ -183,7 +183,7 @@ def test_a_refusal_is_told_by_its_code_and_never_by_its_description(code: str, s
 def test_a_code_that_is_not_in_the_list_is_not_shown(body: object) -> None:
     error = error_of(reply(400, body))
     assert isinstance(error, SetupError)
-    assert error.detail == "the authorization server refuses: HTTP status 400, and no error code that is known"
+    assert error.detail == "the authorization server refuses: HTTP status 400, without a known error code"
 
 
 def test_an_error_under_status_200_is_no_token() -> None:
@@ -246,8 +246,8 @@ def metadata_error(body: object, status: int = 200) -> IssuerError:
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ({"issuer": "https://other.example", "token_endpoint": "https://127.0.0.1/token"}, "of another issuer"),
-        ({"token_endpoint": "https://127.0.0.1/token"}, "of another issuer"),
+        ({"issuer": "https://other.example", "token_endpoint": "https://127.0.0.1/token"}, "for another issuer"),
+        ({"token_endpoint": "https://127.0.0.1/token"}, "for another issuer"),
         ({"issuer": "HERE"}, "publishes no token_endpoint"),
         ({"issuer": "HERE", "token_endpoint": ["https://127.0.0.1/token"]}, "publishes no token_endpoint"),
         ({"issuer": "HERE", "token_endpoint": "https://evil.example/token"}, "on another host"),

@@ -240,7 +240,7 @@ def results(run: Run | None = None) -> tuple[Result, ...]:
         (BENCHMARK.replace(b", primary: true", b""), "target", "marks no primary metric"),
         (BENCHMARK.replace(b", primary: true", b"").replace(b"false}", b"false, primary: true}"), "target",
          "no score of the primary metric, stderr"),
-        (None, "target", "no eval.yaml of openai/gsm8k at that commit is at hand"),
+        (None, "target", "eval.yaml of openai/gsm8k at that commit is unavailable"),
     ],
 )  # fmt: skip
 def test_the_form_is_the_one_that_today_s_readers_take_where_the_benchmark_allows_it(
@@ -265,7 +265,7 @@ def test_two_runs_for_one_entry_are_refused_with_both_their_names(tmp_path: Path
     two = (*results(run), *results(other))
     error = refusal(lambda: items_of(two, InFolder(tmp_path)))
     assert error.place.file == "second.json"
-    assert "two runs are for one entry, gsm8k_mini of openai/gsm8k for acme/open-model" in error.detail
+    assert "two runs are for the same entry, gsm8k_mini of openai/gsm8k for acme/open-model" in error.detail
     assert "inspect_two_scorers.json" in error.detail
 
 

@@ -69,7 +69,7 @@ def test_a_second_one_of_the_same_port_does_not_take_the_place_of_the_first(
 
 def test_a_port_where_none_runs_is_not_called_the_absence_of_all(local: LocalProvider, tmp_path: Path) -> None:
     with announced(tmp_path, found(local, 8001)):
-        assert absent(tmp_path, 8002).detail == "none runs on port 8002, but on 8001"
+        assert absent(tmp_path, 8002).detail == "port 8002 has no `issuer dev`; the running ones have 8001"
 
 
 def test_a_file_or_folder_that_others_may_write_is_believed_in_nothing(local: LocalProvider, tmp_path: Path) -> None:

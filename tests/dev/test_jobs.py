@@ -19,7 +19,7 @@ from issuer.dev.sandbox import settings_for
 from issuer.errors import InputError, SetupError
 from issuer.formats import jose
 from issuer.io.http_client import HttpAnswer, HttpRequest, send
-from issuer.policy.authoring.explain import Presented, explain, present_token
+from issuer.policy.authoring.explain import ReadCredential, explain, present_token
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet
 from issuer.service.authn.pat_records import read_records
@@ -41,7 +41,7 @@ class Played:
     def code(self, **job: Any) -> Code | None:
         """Return what refuses a job at this service; None where it is granted."""
         presented = present_token(self.policies, self.bench.credential(Job(**job), URL)[0], int(time.time()))
-        assert isinstance(presented, Presented)
+        assert isinstance(presented, ReadCredential)
         explained = explain(self.policies, presented, (), int(time.time()))
         return explained.code
 
@@ -148,7 +148,7 @@ def test_a_job_that_cannot_be_played_is_said(played: Played, job: dict[str, Any]
 def test_a_claim_that_the_good_job_has_not_cannot_be_lacking_and_the_nearest_is_named(played: Played) -> None:
     with pytest.raises(SetupError) as caught:
         played.bench.credential(Job(without=("repositoryid",)), URL)
-    assert "no claim repositoryid that it could lack; did you mean repository_id?" in caught.value.detail
+    assert "no claim repositoryid to remove; did you mean repository_id?" in caught.value.detail
 
 
 def ask(played: Played, job: str, bearer: str = "") -> HttpAnswer:

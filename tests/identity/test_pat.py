@@ -1,4 +1,4 @@
-"""The form of personal access tokens: canonical, found by its published pattern, and telling every typing error."""
+"""The format of personal access tokens: canonical, with a published pattern and a checksum against typing errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
 def valued(digits: str) -> int:
-    """Read base62 by another way than it is written."""
+    """Read base62 in another way than the code writes it."""
     return sum(BASE62.index(sign) * 62**place for place, sign in enumerate(reversed(digits)))
 
 
@@ -118,7 +118,7 @@ def test_a_right_checksum_makes_no_token_of_another_form(more: str) -> None:
     assert pat.token_id(body + pat._checksum(body)) is None
 
 
-# -- who knows the form --------------------------------------------------------------------------------------------------
+# -- other places with the format ----------------------------------------------------------------------------------------
 
 
 def test_the_profile_of_such_tokens_names_the_same_prefix() -> None:
@@ -136,7 +136,7 @@ def test_the_pattern_is_published_as_it_is(page: str) -> None:
         TOKEN,
         f"curl -H 'X-Api: {TOKEN}' https://example.org",
         f"inspect eval gsm8k -T x={TOKEN},y=1",
-        f"run {TOKEN[:-6]}",  # the whole secret is there without its checksum, too
+        f"run {TOKEN[:-6]}",  # without the checksum, the text still has the whole secret
         f"run '{TOKEN[:-1]}",
     ],
 )

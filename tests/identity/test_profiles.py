@@ -1,7 +1,6 @@
-"""Per profile: the tokens that pass, the tokens that fail for each reason, and the provider entries that do not load.
-
-A token goes the way that it goes in the service, but for its bytes and its key: header, times, audience, derived
-claims, registration, decision.
+"""Provider profiles: tokens that pass, tokens that fail for each reason, and entries that do not load. Tokens take the
+way that they take in the service, without their bytes and key: header, times, audience, derived claims, registration,
+decision.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def token(sample: Sample, *absent: str, **times: Any) -> dict[str, Any]:
 
 
 def changed(sample: Sample, path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return a good token in which one claim, wherever it is nested, has another value; `...` takes it away."""
+    """Return a good token with another value for one claim, at any depth. `...` removes the claim."""
     claims: dict[str, Any] = json.loads(json.dumps(token(sample)))
     inner = claims
     for member in path[:-1]:
@@ -110,7 +109,7 @@ def caller_of(policies: PolicySet, claims: Mapping[str, Any], header: Mapping[st
 
 
 def place(sample: Sample, name: str) -> tuple[str, ...]:
-    """Return where a token has what a policy calls by this name."""
+    """Return the place in a token of the claim that policies know by this name."""
     how = PROFILES[sample.profile].derived.get(name)
     return how.path if how else (name,)
 
@@ -220,7 +219,7 @@ def test_a_token_that_lives_too_long_is_refused(policies: PolicySet, sample: Sam
 
 @each
 def test_a_token_that_is_too_old_is_refused(policies: PolicySet, sample: Sample) -> None:
-    """Where a token may age as long as it lives, it has expired by then."""
+    """If the allowed age is the lifetime, a token that is too old has already expired."""
     provider = provider_of(policies, sample)
     born = NOW - provider.max_age_s - LEEWAY_S - 1
     code = "identity.expired" if provider.max_age_s == provider.max_lifetime_s else "identity.too_old"
@@ -260,7 +259,7 @@ REQUIREMENTS = [(sample, name) for sample in EVERY_SAMPLE for name in sample.req
 
 
 def near_misses(value: str) -> list[Any]:
-    """Return what differs by one character, by a look-alike, by an invisible one, or by its type alone."""
+    """Return values that differ by one character, a look-alike, an invisible character, or only by type."""
     lookalike = value.translate(str.maketrans("aeo07", "аео０７"))
     return [f"{value}x", f"x{value}", value[:-1], value[1:], f"{value}\n", f"\n{value}", f" {value}", f"{value} ",
             f"{value}\u200b", f"\ufeff{value}", value.swapcase() + "X", lookalike if lookalike != value else f"{value}і",
@@ -383,9 +382,9 @@ FILE = "org/evals/.github/workflows/evaluate.yml"
         (f"{FILE}@refs/tags/v1.0", FILE, "refs/tags/v1.0"),
         (f"{FILE}@{COMMIT}", FILE, COMMIT),
         ("org/evals/.github/workflows/two words.yml@refs/heads/main", "org/evals/.github/workflows/two words.yml", REF),
-        # A branch may hold an `@`: what follows the first one is the ref.
+        # A branch may contain an `@`. The text after the first one is the ref.
         (f"{FILE}@refs/heads/x@{REF}", FILE, f"refs/heads/x@{REF}"),
-        # A file may, too: it must not pass for the one before it.
+        # A file name may also contain an `@`, and must not be read as the name before it.
         (f"{FILE}@x.yml@{REF}", None, None),
         (f"{FILE}@{COMMIT}.yml@{REF}", None, None),
         (f"{FILE}@", None, None),

@@ -1,4 +1,4 @@
-"""Both homes of an issuer's history and revocations keep one contract; and what moves from one to the other moves once."""
+"""Both homes of an issuer's history and revocations: their common contract, and the move from one to the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from issuer.io import keyfile
 from issuer.io.common_documents import HISTORY, KEYS, LIST, MOVED, RECORD, FolderHome
 from issuer.service.log.database.engines import home_of, settle_home
 from issuer.service.log.database.postgres import PostgresHome
-from issuer.service.log.database.store import Store
+from issuer.service.log.database.store import LogStore
 from issuer.service.revocation.bounds import LIST_GOOD_S
 from issuer.service.revocation.ledger import NOTHING, Ledger, Signing
 from issuer.service.signing.history import KeyHistory, LiveHistory
@@ -247,7 +247,7 @@ def test_a_row_that_is_gone_is_no_empty_history(database: Open, tmp_path: Path) 
     settle(database, folder)
     with database().turn(HISTORY) as turn:
         turn.replace(HISTORY, b"")
-    with pytest.raises(SetupError, match="does not know the key"):
+    with pytest.raises(SetupError, match="no longer has the key"):
         live.follow()
     assert len(live.lives) == 1
     with pytest.raises(SetupError) as refused:
@@ -306,7 +306,7 @@ def test_what_has_moved_is_not_found_in_the_folder_any_more(tmp_path: Path, plac
     settle_home(folder.folder, ORIGIN, place.setting)
     assert Ledger(folder, ISSUER).look() != looked
     for act_on in (live.follow, lambda: KeyHistory(folder).record(lambda _: [event(2)])):
-        with pytest.raises(OSError, match=f"moved into the log's database, as {MOVED} beside it says"):
+        with pytest.raises(OSError, match=f"moved to the log's database, which the file {MOVED} names"):
             act_on()
     with pytest.raises(SetupError, match="has moved"):
         LiveHistory(home_of(folder.folder, "", ""))
@@ -338,7 +338,7 @@ def test_two_histories_are_not_made_one(tmp_path: Path, place: Place, name: str)
     if name == RECORD:
         raw = (other.folder / RECORD).read_bytes()
         (other.folder / RECORD).write_bytes(raw.splitlines(keepends=True)[-1])
-    with pytest.raises(SetupError, match="is another one than that in PostgreSQL") as refused:
+    with pytest.raises(SetupError, match="differs from the one in PostgreSQL") as refused:
         settle_home(other.folder, ORIGIN, place.setting)
     assert refused.value.code is Code.KEY_HISTORY
     assert not other.has_moved
@@ -348,7 +348,7 @@ def test_a_log_with_leaves_whose_history_is_lost_is_not_that_of_a_new_issuer(tmp
     """A new issuer's first key signs at once."""
     settle_home(tmp_path / "new", ORIGIN, place.setting)
     assert not (tmp_path / "new" / MOVED).exists(), "there is nothing yet"
-    store = Store(place.connect())
+    store = LogStore(place.connect())
     store.database.open()
     append(store, [token(1)])
     store.database.close()

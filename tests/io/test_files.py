@@ -1,4 +1,4 @@
-"""One reader that is bounded, one writer that replaces in one step: tried with what goes wrong with files."""
+"""The bounded reader and the writer that replaces in one step, with all that can go wrong with files."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_that_says_that_it_is_empty_is_read_as_far_as_it_goes() -> None:
-    """Files of the kernel have no size; who believed it would read nothing."""
+    """The kernel's files have size 0; a reader that trusted the size would get no bytes."""
     assert Path("/proc/version").stat().st_size == 0
     assert files.read(Path("/proc/version"), 4096).startswith(b"Linux")
     assert refusal(Path("/proc/version"), 5)[0] is Code.FILE_TOO_LARGE
@@ -227,7 +227,7 @@ def test_what_others_may_open_is_not_private(tmp_path: Path) -> None:
         (0o664, (7, 7), True, True),  # umask 002: the group has no other member
         (0o664, (7, 8), True, False), (0o775, (7, 8), True, False),
         (0o646, (7, 7), False, False), (0o666, (7, 7), False, False), (0o777, (7, 7), False, False),
-        (0o1777, (7, 7), False, False),  # others may not rename what is there, and may add what is not
+        (0o1777, (7, 7), False, False),  # others may add files, but may not rename existing ones
     ],
 )  # fmt: skip
 def test_who_else_may_write_is_told_by_the_mode(
@@ -258,7 +258,7 @@ def test_what_is_not_there_is_not_guarded(tmp_path: Path) -> None:
 
 
 def test_on_a_read_only_file_system_modes_say_nothing(tmp_path: Path) -> None:
-    """As a ConfigMap is mounted: mode 0777, and nobody can write."""
+    """A ConfigMap is mounted like this: mode 0777 and read-only."""
     look = f"from pathlib import Path; from issuer.io import files; files.demand_guarded(Path({str(tmp_path)!r}), group=True)"
     mount = (
         f"mount -t tmpfs -o $0,mode=0777 none {tmp_path} && exec {sys.executable} -c '{look.replace(chr(39), chr(34))}'"
@@ -275,7 +275,7 @@ def test_on_a_read_only_file_system_modes_say_nothing(tmp_path: Path) -> None:
 
 
 def test_only_for_a_private_file_an_error_that_is_not_about_it_stays_one(tmp_path: Path) -> None:
-    """A credential is not unknown because this process is out of descriptors."""
+    """If this process has no free descriptor, that must not look like an unknown credential."""
     path, (soft, hard) = put(tmp_path / "file"), resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
@@ -322,7 +322,7 @@ def test_and_is_bounded_there_too(tmp_path: Path) -> None:
 
 
 def test_a_standard_input_that_fails_is_an_error_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("/proc/self/mem").open() as failing:  # no memory is mapped at its beginning
+    with Path("/proc/self/mem").open() as failing:  # no memory is mapped at address 0
         monkeypatch.setattr("sys.stdin", failing)
         with pytest.raises(InputError, match="Input/output error") as error:
             files.read_argument(Path("-"), 10)
@@ -437,7 +437,7 @@ def test_a_name_may_be_as_long_as_the_file_system_has_it(tmp_path: Path) -> None
     assert (tmp_path / ("x" * 255)).read_bytes() == NEW
 
 
-# In another process: as another user where we are root, with a full disk, or killed on the way.
+# In another process: as another user if we are root, with a full disk, or killed in between.
 ELSEWHERE = """
 import os, pathlib, resource, sys
 from issuer.io import files
@@ -510,7 +510,7 @@ def test_a_folder_that_cannot_be_written_is_known_before_also_where_one_is_missi
 
 
 def test_a_rename_that_fails_leaves_no_draft(tmp_path: Path) -> None:
-    """Interrupted, too: what a person gives up leaves nothing behind."""
+    """An interrupted write also leaves no file behind."""
     program = ELSEWHERE.replace("os._exit(9)", "int('x')").replace("except OSError", "except (OSError, ValueError)")
     path = put(tmp_path / "file")
     done = subprocess.run([sys.executable, "-c", program, str(path), "a crash", "replace"], check=False, cwd=ROOT,
@@ -646,7 +646,7 @@ def test_without_links_it_is_as_elsewhere(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_elsewhere_a_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
-    """An operator's own folders are laid as the operator likes."""
+    """Operators may lay out their own folders with links."""
     (tmp_path / "real").mkdir()
     link = tmp_path / "link"
     link.symlink_to("real")
@@ -659,7 +659,7 @@ def test_elsewhere_a_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mode", "followed"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, False)])
 def test_a_link_that_only_root_can_have_made_is_followed(mode: int, followed: bool) -> None:
-    """Where /tmp or /home are links, who works there has made none of them."""
+    """If /tmp or /home are links, root made them, not a user."""
     if os.geteuid():
         pytest.skip("only root can lay such a link")
     with tempfile.TemporaryDirectory() as name:  # below folders that everybody may go through
@@ -727,7 +727,7 @@ OPENING = {
     "makedirs", "mkfifo", "mknod", "touch", "truncate", "link", "symlink", "symlink_to", "hardlink_to", "copy", "copy2",
     "copyfile", "copytree", "move", "NamedTemporaryFile", "FileHandler",
 }  # fmt: skip
-# Who opens files by other means, and why.
+# The modules that open files in other ways, and why.
 ON_THEIR_OWN = {
     "relying/table.py": "an unnamed copy of a table while its rows are corrected",
     "io/files.py": "the home",
@@ -737,7 +737,7 @@ ON_THEIR_OWN = {
     "service/admission/script.py": "reads a file of this package",
     "service/admission/quarantine_admin.py": "reads a file of this package",
     "service/signing/active_keys.py": "reads a file of this package",
-    "service/process/policy_process.py": "opens what has no name: memory that processes share",
+    "service/process/helper.py": "opens what has no name: memory that processes share",
     "service/metrics/state.py": "asks the kernel, in /proc",
     "service/log/sequencer/records.py": "writes half of a file in place",
     "service/log/database/sqlite.py": "makes the file of a database, whose bytes are SQLite's",
@@ -749,7 +749,7 @@ ON_THEIR_OWN = {
     "cli/version.py": "asks importlib what pip has noted",
     "cli/demo.py": "reads the file that it has just written, and one of this package",
 }
-# What opens a key, a session or a database, and no file of ours.
+# These calls open a key, a session or a database, not a file.
 OPENERS = {"opener", "token", "database"}
 
 

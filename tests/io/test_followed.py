@@ -1,4 +1,4 @@
-"""What is followed on the disk: for all its users, whatever happens to the file and to the clock."""
+"""Followed files, for all users of `Followed`, whatever happens to the file and to the clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Words = frozenset[str]
 
 
 class Source:
-    """A file of words, complete where it ends with a full stop, and what follows it."""
+    """A file of words, which is complete if it ends with a full stop, and its follower."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "words"
@@ -131,7 +131,7 @@ def test_what_cannot_be_read_is_tried_at_each_look_though_it_looks_the_same(sour
     followed = source.follow()
     look, good = source.look(), True
     source.in_reading = lambda: None if good else _raise(OSError(5, "Input/output error"))
-    followed._look = lambda: look  # a disk that is back looks as it did before
+    followed._look = lambda: look  # the fingerprint is the same when the disk is back
     good = False
     followed.turn(asked=True)
     followed.turn()

@@ -1,4 +1,4 @@
-"""What a request is repeated for, when, how often, and for how long, against a real server that misbehaves."""
+"""Repeated requests: for which answers, when, how often and for how long, against a real server that misbehaves."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_lost_connections_are_bounded_in_number() -> None:
 def time_that_was_left(server: Scripted, patience_s: float) -> float:
     with server, pytest.raises(NoAnswer) as caught:
         ask(server, patience_s=patience_s)
-    (within,) = re.findall(r"no whole answer from .* within (\S+) s", str(caught.value))
+    (within,) = re.findall(r"no complete answer from .* within (\S+) s", str(caught.value))
     return float(within)
 
 
@@ -197,7 +197,7 @@ def test_what_is_no_retry_after_counts_as_none(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["61", "3600", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_it_gives_up_at_once_where_retry_after_is_later_than_it_may_wait(text: str) -> None:
-    """To come back earlier than Retry-After says would ignore it."""
+    """A retry before the end of Retry-After would ignore it."""
     began = time.monotonic()
     with Scripted([reply(503, Retry_After=text), GOOD]) as server:
         assert ask(server, patience_s=60).status == 503
@@ -223,7 +223,7 @@ def test_no_retry_after_raises_or_is_negative(text: str) -> None:
 
 
 class Keeping(BaseHTTPRequestHandler):
-    """Keeps its connections open, and answers with the client's port: a connection's name."""
+    """A server that keeps connections open, and answers with the client's port, which identifies a connection."""
 
     protocol_version = "HTTP/1.1"
 
@@ -239,7 +239,7 @@ class Keeping(BaseHTTPRequestHandler):
 
 
 def test_a_forked_process_has_connections_of_its_own() -> None:
-    """Two that read from one connection would read each other's answers."""
+    """Two processes on one connection would read each other's answers."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Keeping) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

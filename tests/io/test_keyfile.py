@@ -1,4 +1,4 @@
-"""Key files: closed to others, never replaced, and one good Ed25519 key or nothing."""
+"""Key files: closed to others, never replaced, and with exactly one good Ed25519 key."""
 
 import os
 import stat
@@ -105,7 +105,7 @@ def test_an_encrypted_key_needs_its_own_passphrase(tmp_path: Path) -> None:
     keyfile.write(path, make.KEY, b"a long passphrase")
     assert b"ENCRYPTED PRIVATE KEY" in path.read_bytes()
     assert keyfile.read(path, b"a long passphrase").private_bytes_raw() == make.KEY.private_bytes_raw()
-    for passphrase, what in ((None, "give its passphrase"), (b"", "encrypted"), (b"wrong", "does not open it")):
+    for passphrase, what in ((None, "give its passphrase"), (b"", "encrypted"), (b"wrong", "the passphrase is wrong")):
         error = refusal(path, passphrase)
         assert error.code is Code.KEY_UNUSABLE
         assert what in error.detail

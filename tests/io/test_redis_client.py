@@ -1,4 +1,4 @@
-"""What becomes of the store's URL: which servers are asked, with what patience, and what of it may be shown."""
+"""The store's URL: the servers that the client connects to, its deadlines, and the text that it may show."""
 
 from __future__ import annotations
 

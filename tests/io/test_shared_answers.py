@@ -1,4 +1,5 @@
-"""One task for all who ask the same: shared, bounded, kept for a while, and not ended when one of them hangs up."""
+"""One task for all callers with one question: shared, bounded, kept for a while, and not ended when a caller hangs
+up."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ async def test_the_next_one_after_the_end_begins_anew() -> None:
     shared, gate = answers(), asyncio.Event()
     gate.set()
     first = shared.start("a", partial(echo, "first", gate))
-    while not first.done():  # its end is noted at the loop's next turn: a newcomer may be there before
+    while not first.done():  # the loop notes its end at the next turn, and a new caller may come before
         await asyncio.sleep(0)
         assert shared.load() <= 1
     assert not shared.under_way("a")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from issuer.audit.events import COUNTED, MAX_EVENT_BYTES, Counts, Decision, Named
+from issuer.audit.events import COUNTED, MAX_EVENT_BYTES, Decision, Named, RequestCounts
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
@@ -79,7 +79,7 @@ def test_results_that_have_no_room_are_counted_and_digested(policies: PolicySet)
     event = refused(policies, *runs)
     assert size(event) <= MAX_EVENT_BYTES
     assert event.results is UNSET
-    assert event.counts == Counts(results=60, metrics=240, subjects=30)
+    assert event.counts == RequestCounts(results=60, metrics=240, subjects=30)
     assert event.results_digest == jcs.digest([[run.claims_digest, run.content_digest] for run in runs])
     assert refused(policies, *runs[:5]).counts is UNSET
 

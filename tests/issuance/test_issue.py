@@ -28,7 +28,7 @@ from issuer.formats import jcs, jose
 from issuer.formats.times import LEEWAY_S
 from issuer.io.common_documents import FolderHome
 from issuer.issuance.explain import NO_JTI, explain, read_to_explain
-from issuer.issuance.identify import check_standing, refuse, tell_recycled
+from issuer.issuance.identify import check_standing, refuse, report_recycled
 from issuer.issuance.issue import RECORD_MARGIN_S, issue, recall, use_of
 from issuer.issuance.judge import judge, read_and_judge, read_in_steps
 from issuer.issuance.ports import AdmissionRequest, Admitted, Authority, Counted, NoLog, Presented
@@ -58,7 +58,7 @@ from issuer.service.admission.script import names_of, record_of
 from issuer.service.audit.sink import FileAudit
 from issuer.service.authn.authenticator import ProviderAuthenticator, RecycledNames, SignedTokens
 from issuer.service.authn.keysets import KeySets, ProviderFetcher
-from issuer.service.process.fair_queue import Turns
+from issuer.service.process.fair_queue import FairQueue
 from issuer.service.revocation.active_list import LiveRevocations
 from issuer.service.revocation.ledger import Act, Ledger
 from issuer.service.signing.bounds import PUBLISHED_S
@@ -176,7 +176,7 @@ class House:
             policies=policies,
             authenticator=authenticator,
             standing=KnownStanding(self.clock),
-            turns=Turns(),
+            turns=FairQueue(),
             admission=admission,
             log=self.log,
             signer=signer,
@@ -995,7 +995,7 @@ async def test_a_stranger_with_a_registered_name_is_told_to_the_operator(house: 
     who = caller(house.policies, repository_id="8", repository="Org/Evals")
     with capture_logs() as lines:
         for name in ("r1", "r2"):
-            await tell_recycled(house.authority, Stranger(Arrival(name, "/tokens", "192.0.2.1", NOW), who))
+            await report_recycled(house.authority, Stranger(Arrival(name, "/tokens", "192.0.2.1", NOW), who))
     (event,) = house.events()
     assert {name: event[name] for name in ("event", "signal", "then", "request_id", "integration", "identity")} == {
         "event": "abuse_signal", "signal": "recycled", "then": "observe", "request_id": "r1",
@@ -1014,14 +1014,14 @@ async def test_a_stranger_with_names_of_its_own_is_nobody_s_signal(house: House)
     for claims in ({"repository": "other/evals"}, {}):
         ids = {"repository_id": "8"} if claims else {}
         who = caller(house.policies, **ids, **claims)
-        await tell_recycled(house.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), who))
+        await report_recycled(house.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), who))
     assert house.events() == []
 
 
 async def test_no_caller_makes_a_signal_larger_than_an_event(house: House) -> None:
     long = dict.fromkeys(("ref", "sha", "run_id", "job_workflow_ref", "workflow_sha", "workflow_ref"), "\x01" * 512)
     who = caller(house.policies, repository_id="8", repository_owner_id="\x01" * 512, **long)
-    await tell_recycled(house.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), who))
+    await report_recycled(house.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), who))
     (line,) = (house.path / "audit.jsonl").read_bytes().splitlines()
     assert len(line) < MAX_EVENT_BYTES
     assert json.loads(line)["caller"]["claims"]["repository_id"] == "8"

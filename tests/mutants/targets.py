@@ -10,7 +10,7 @@ LINE = (
 )
 
 TARGETS: dict[str, tuple[str, ...]] = {
-    "issuer/issuance/identify.py": LINE,
+    "issuer/issuance/identify.py": (*LINE, "tests/service/http/test_disclosure.py"),
     "issuer/issuance/judge.py": ("tests/issuance/test_body.py", *LINE),
     "issuer/issuance/issue.py": LINE,
     "issuer/issuance/steps.py": (*LINE, "tests/service/admission/test_secret_file.py"),

@@ -23,6 +23,7 @@ from issuer.verify.check_log import AtHand, CheckedNotes, Search, sidecar_name
 from issuer.verify.trust import TrustedLog
 from tests.support import make
 from tests.support.javascript import Calls, Failed, big, mapping
+from tests.support.received import roots
 from tests.support.tlog import ORIGIN, WITNESSES, Tree, policy_text
 from tests.support.tlog import token_leaf as other_leaf
 
@@ -50,7 +51,7 @@ def proofs_of(sizes: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
     """Every inclusion and consistency proof of trees of these sizes, as the arguments of Python's functions."""
     tree = Tree([other_leaf(number) for number in range(max(sizes))])
     hashes = [merkle.leaf_hash(leaf) for leaf in tree.leaves]
-    heads = [merkle.EMPTY_ROOT, *merkle.roots(hashes)]
+    heads = [merkle.EMPTY_ROOT, *roots(hashes)]
     kept: dict[tuple[int, int], bytes] = {}
 
     def node(level: int, index: int) -> bytes:
@@ -433,4 +434,4 @@ def test_a_tile_of_another_width_is_refused() -> None:
     calls = Calls()
     node = calls.add("log/tiles.js", "nodeOfTiles", {"$answers": [["tile/0/000.p/2", as_bytes(bytes(32))]]}, big(2))
     calls.add("log/prove.js", "inclusionProof", big(0), big(2), node)
-    assert calls.run()[1].message == "tile/0/000.p/2 has 32 bytes, where 2 hashes are"
+    assert calls.run()[1].message == "tile/0/000.p/2 has 32 bytes: it must have 2 hashes"

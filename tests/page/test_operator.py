@@ -78,10 +78,10 @@ def test_who_is_held_back_and_what_is_used_is_said_with_ends_and_numbers() -> No
     text = Text(written(held=StandingsView("", stands, [Used("inspect-ai/ci: rate", 1500, 2000)]))).text
     assert "inspect-ai/ciquarantined by refusals2026-09-21 14:13:20 UTC\ninspect-ai/oddbrokenit is mended" in text
     assert "inspect-ai/ci: rate1,5002,00075 %" in text
-    assert "Nobody." in Text(written()).text
+    assert "No identity." in Text(written()).text
     unknown = Text(written(held=StandingsView("the store at valkey:6379 does not work: no answer"))).text
-    assert "is not known: the store at valkey:6379 does not work: no answer." in unknown
-    assert "Nobody." not in unknown, "nobody knows whether anybody is"
+    assert "are unknown: the store at valkey:6379 does not work: no answer." in unknown
+    assert "No identity." not in unknown, "nobody knows whether anybody is"
 
 
 def test_of_many_who_are_held_back_the_rest_is_counted() -> None:
@@ -101,7 +101,7 @@ def test_entries_that_never_matched_are_named_and_silent_policies_counted() -> N
     places = "identities.old, grants.models[0, 3–5, 9], grants.tasks[1], identities.old-0, "
     assert f"inspect-ai{places}" in text
     assert "identities.old-16 and 13 others3740" in text
-    assert "By 1,000 policies nothing was decided: i0, i1, " in text
+    assert "1,000 policies made no decision: i0, i1, " in text
     assert "2 large batches" in text
 
 
@@ -122,7 +122,7 @@ def test_one_script_shows_times_nothing_is_sent_and_nothing_comes_from_elsewhere
 
 def test_what_comes_next_for_a_key_is_said_with_its_time() -> None:
     def says(state: str, moves_from: int | None) -> str:
-        return Text(written(keys=[KeyView("k1", state, NOW, moves_from)])).text.partition("What comes next")[2]
+        return Text(written(keys=[KeyView("k1", state, NOW, moves_from)])).text.partition("Next step")[2]
 
     at = "from 2026-09-21 14:13:20 UTC on"
     assert f"may sign, {at}" in says("next", NOW)

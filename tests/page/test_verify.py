@@ -127,7 +127,7 @@ def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: 
     assert not [part for part in token.split(".") if part in copied]
     again = [*asking(live, text, page=copied), ["text", "linked", "#linked"], ["value", "repo", "#repo"], *FOUND]
     other, _ = signed(live, numbered(2))
-    for sent, wanted in ((text, "is the one that the link speaks of"), (other, "it speaks of another result")):
+    for sent, wanted in ((text, "is the one that the link names"), (other, "so the link is about another result")):
         again[1] = ["drop", "#what", "gsm8k.yaml", sent]
         (visit,) = drive(again, folder, themes=["light"], widths=[1280])
         assert "speaks of the entry" in visit["look"]["linked"]
@@ -302,7 +302,7 @@ def test_a_page_whose_version_is_no_longer_there_says_that_it_is_to_be_loaded_ag
             asked = asking(live, text, page=f"{host}/index.html")
             asked += [["text", "plan", "#plan"], ["workers", "left", 0]]
             (look,) = looks(without_404(drive(asked, folder, **ONCE)), live.url, host)
-        assert "Load it again; nothing is known" in look["plan"]
+        assert "so there is no verdict" in look["plan"]
         assert look["left"] == 0
     with answering(EXPORTED) as host:
         steps = [["goto", f"{host}/index.html"], ["count", "late", "#late"]]

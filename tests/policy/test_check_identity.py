@@ -9,6 +9,7 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import Finding
+from issuer.identity.profiles import PROFILES
 from issuer.identity.token import ClaimNames
 from issuer.policy.authoring.load import check_policies
 from issuer.policy.decide import Denial, decide
@@ -59,15 +60,15 @@ MATCHERS = [
     ({"glob": "a", "absent": True}, "", "give exactly one of"),
     ({"regex": "a", "glob": "a", "reason": "r"}, "", "give exactly one of"),
     ({"contains_all": ["a"], "any_of": ["a"]}, "", "give exactly one of"),
-    ({"regex": "a"}, "", "`regex` needs a `reason`"),
-    ({"glob": "a", "reason": "r"}, "", "`regex` needs a `reason`"),
+    ({"regex": "a"}, "", "`regex` and `reason` go together"),
+    ({"glob": "a", "reason": "r"}, "", "`regex` and `reason` go together"),
     ({"regex": "(a", "reason": "r"}, "/regex", "not a regular expression of RE2: missing )"),
     ({"regex": r"(a)\1", "reason": "r"}, "/regex", "invalid escape sequence"),
     ({"regex": "(?i)main", "reason": "r"}, "/regex", "no flags"),
     ({"regex": "mаin", "reason": "r"}, "/regex", "printable ASCII only"),
     ({"regex": "a" * 257, "reason": "r"}, "/regex", "longer than 256 characters"),
-    ({"contains_all": ["read", "read write"]}, "/contains_all/1", "one word each"),
-    ({"contains_all": [" "]}, "/contains_all/0", "one word each"),
+    ({"contains_all": ["read", "read write"]}, "/contains_all/1", "must be one word"),
+    ({"contains_all": [" "]}, "/contains_all/0", "must be one word"),
 ]
 
 
@@ -118,7 +119,7 @@ def test_github_s_subject_is_never_matched_and_the_error_says_why(tmp_path: Path
                                   {"contains_all": ["push"]}])  # fmt: skip
 def test_events_are_named_one_by_one(tmp_path: Path, rule: dict[str, Any]) -> None:
     ((pointer, said),) = errors(tmp_path, anywhere(require={"event_name": rule}))
-    assert (pointer, said) == ("/identities/0/require/event_name", "name each event_name: an exact value or `any_of`")
+    assert (pointer, said) == ("/identities/0/require/event_name", "list each event_name: an exact value or `any_of`")
 
 
 def test_a_circleci_identity_must_say_whose_code_it_runs(tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_j17_an_identity_that_any_branch_could_be_does_not_load_unless_it_says_s
     assert pointer == "/identities/0/require"
     assert said.startswith(f"{profile} identities must say which ref, environment or workflow may ask")
     assert "require one of `" in said
-    assert "where any may, `any_ref: true` with a `reason`" in said
+    assert "or write `any_ref: true` with a `reason`" in said
     stated = BY_NAME[profile].identity(require=require, any_ref=True, reason="only maintainers may push")
     (tmp_path / "stated").mkdir()
     assert not errors(tmp_path / "stated", stated, profile)
@@ -190,30 +191,24 @@ def test_j17_an_identity_that_any_branch_could_be_does_not_load_unless_it_says_s
 def test_any_ref_has_a_reason_and_a_profile_that_it_is_about(tmp_path: Path) -> None:
     at = "/identities/0"
     ((pointer, said),) = errors(tmp_path, GITHUB.identity(any_ref=True))
-    assert (pointer, said) == (f"{at}/any_ref", "`any_ref` needs a `reason` why any ref may ask, and it alone")
+    assert (pointer, said) == (f"{at}/any_ref", "`any_ref` and `reason` go together: say why any ref may ask")
     assert (f"{at}/reason", said) in errors(tmp_path, GITHUB.identity(reason="r"))
     sample = BY_NAME["oidc"]
     ((pointer, said),) = errors(tmp_path, sample.identity(any_ref=True, reason="r"), "oidc")
-    assert (pointer, said) == (f"{at}/any_ref", "oidc identities need no `any_ref`: leave it out")
+    assert (pointer, said) == (f"{at}/any_ref", "oidc identities do not need `any_ref`: remove it")
 
 
 @pytest.mark.parametrize(
-    ("profile", "claim", "why"),
-    [
-        ("oauth", "sub", "a client that also signs people in"),
-        ("oauth-introspection", "sub", "a client that also signs people in"),
-        ("huggingface", "token_role", "a token that may only read"),
-    ],
+    ("profile", "claim"), [("oauth", "sub"), ("oauth-introspection", "sub"), ("huggingface", "token_role")]
 )
-def test_what_keeps_other_holders_of_the_ids_out_must_be_required(
-    tmp_path: Path, profile: str, claim: str, why: str
-) -> None:
+def test_what_keeps_other_holders_of_the_ids_out_must_be_required(tmp_path: Path, profile: str, claim: str) -> None:
+    why = PROFILES[profile].must_require[claim]
     sample = BY_NAME[profile]
     ((pointer, said),) = errors(tmp_path, sample.identity(require={}), profile)
     assert pointer == "/identities/0"
-    assert said.startswith(f"{profile} identities must require {claim}, for {why}")
+    assert said.startswith(f"{profile} identities must require {claim}, because {why}")
     ((pointer, said),) = errors(tmp_path, sample.identity(require={claim: {"glob": "*"}}), profile)
-    assert "no pattern" in said
+    assert "a pattern is refused" in said
     assert not errors(tmp_path, sample.identity(require={}, pins={**sample.pins, claim: "x"}), profile)
 
 
@@ -239,7 +234,7 @@ def test_code_that_may_be_another_repository_s_needs_its_commit(
     found = errors(tmp_path, anywhere(require=require, names=names))
     assert found
     assert all(pointer == f"/identities/0/require/{next(iter(require))}" for pointer, _ in found)
-    assert all("require an exact job_workflow_sha, too" in said for _, said in found)
+    assert all("also require an exact job_workflow_sha" in said for _, said in found)
 
 
 @pytest.mark.parametrize(
@@ -428,4 +423,4 @@ def test_what_a_profile_asks_for_is_not_replaced_by_a_pattern(
     sample = BY_NAME[profile]
     ((pointer, said),) = errors(tmp_path, sample.identity(require={**sample.require, name: rule}), profile)
     assert pointer.startswith("/identities/0/require/")
-    assert said == f"no pattern for {name}: it keeps strangers out; name what it may be"
+    assert said == f"{name} keeps strangers out, so a pattern is refused: list its exact values"

@@ -28,13 +28,13 @@ from issuer.policy.model import (
     FrameworkGrant,
     Grants,
     Identity,
+    Matcher,
     MetricGrant,
     Policy,
     RegisteredBenchmarks,
     TokenRules,
 )
 from issuer.policy.registration import Registration
-from issuer.policy.requirement import Matcher
 from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task
 from issuer.results.entry import Submission
 from tests.support.policies import (
@@ -105,7 +105,7 @@ def test_a_name_that_differs_only_warns(tmp_path: Path) -> None:
     verdict = judged(tmp_path, repository="evil/evals")
     assert isinstance(verdict, Grant)
     assert verdict.warnings == (
-        "the identity token's repository is evil/evals, registered as org/evals: ids decide; tell the operator",
+        "the identity token's repository is evil/evals, registered as org/evals: only ids decide; tell the operator",
     )
     gone = judged(tmp_path, repository=None)
     assert isinstance(gone, Grant)
@@ -126,7 +126,7 @@ def test_another_integration_than_one_s_own_is_unknown_whether_it_exists_or_not(
     verdict = judged(tmp_path, integration=name)
     assert only_fault(verdict) == (
         Code.INTEGRATION_UNKNOWN, "/integration",
-        f"the request's integration is {name}; expected absent, or the one of this identity; rule: integration",
+        f"the request's integration is {name}; expected none, or the integration of this identity; rule: integration",
     )  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def test_a_claim_that_differs_is_shown_with_what_was_expected(tmp_path: Path, re
     ("rule", "said"),
     [
         ('{any_of: ["a", 1, true]}', "one of a, the number 1, the boolean true"),
-        ('{glob: "refs/tags/*"}', "the form refs/tags/*"),
+        ('{glob: "refs/tags/*"}', "text of the form refs/tags/*"),
         ("1", "the number 1"),
     ],
 )
@@ -252,7 +252,7 @@ def test_another_audience_than_the_integration_s_is_refused_without_naming_it(tm
     for audience in ("https://other.example", "https://hub.example/", "HTTPS://hub.example", "https://hub.example\n"):
         assert only_fault(judged(tmp_path, audience=audience)) == (
             Code.POLICY_AUDIENCE, "/audience",
-            f"the request's audience is {audience}; expected absent, or one of the integration's; rule: token.audiences",
+            f"the request's audience is {audience}; expected none, or one of the integration's audiences; rule: token.audiences",
         )  # fmt: skip
 
 
@@ -615,4 +615,7 @@ def test_the_end_of_a_registration_and_registered_names_are_told_only_where_they
     renamed = judged(tmp_path, text=POLICY + "disclose: [benchmarks]\n", repository="evil/evals")
     assert isinstance(renamed, Grant)
     (warning,) = renamed.warnings
-    assert warning == "the identity token's repository is evil/evals, not as registered: ids decide; tell the operator"
+    assert (
+        warning
+        == "the identity token's repository is evil/evals, not as registered: only ids decide; tell the operator"
+    )

@@ -18,9 +18,8 @@ from issuer.identity.profiles import PROFILES
 from issuer.policy import patterns
 from issuer.policy.decide import Denial, decide
 from issuer.policy.match import are_disjoint, pins_match, resolve
-from issuer.policy.model import Identity
+from issuer.policy.model import Identity, Matcher, Requirement, describe, equals, is_met, meets
 from issuer.policy.patterns import denies, glob_matches, matches_one
-from issuer.policy.requirement import Matcher, Requirement, describe, equals, is_met, meets
 from tests.support.policies import GITHUB, NOW, POLICY, caller, changed, load, registration
 from tests.support.shared import ROOT
 
@@ -297,8 +296,8 @@ def test_a_sound_regex_means_what_re_means() -> None:
         ("a", "a"),
         (1, "the number 1"),
         (Matcher(any_of=("a", True)), "one of a, the boolean true"),
-        (Matcher(glob="a*"), "the form a*"),
-        (Matcher(regex="a|b", reason="because"), "the expression a|b"),
+        (Matcher(glob="a*"), "text of the form a*"),
+        (Matcher(regex="a|b", reason="because"), "text that matches the expression a|b"),
         (Matcher(contains_all=("a", "b")), "the words a, b"),
         (Matcher(absent=True), "no such claim"),
     ],
@@ -410,7 +409,7 @@ def test_an_unknown_caller_sees_its_own_allow_listed_claims_and_nothing_else(tmp
     (fault,) = refusal.faults
     assert fault.pointer == ""
     assert fault.detail == refusal.detail == (
-        "The token is genuine, but no integration is registered for this identity. The token says: repository_id=8, "
+        "The token is genuine, but this identity is not registered for any integration. The token says: repository_id=8, "
         "repository_owner_id=6, repository=org/evals, repository_owner=org."
     )  # fmt: skip
 
@@ -427,7 +426,7 @@ def test_an_unknown_caller_s_odd_claims_are_not_shown(tmp_path: Path) -> None:
     refusal = unresolved(tmp_path, repository_id=["7"], repository="r" * 600, repository_owner_id={"a": 1})
     assert refusal.detail.endswith("The token says: repository_owner=org.")
     nothing: dict[str, JSON] = dict.fromkeys(("repository_id", "repository_owner_id", *PROFILE.names))
-    assert unresolved(tmp_path, **nothing).detail.endswith("none of the ids that are matched.")
+    assert unresolved(tmp_path, **nothing).detail.endswith("none of the ids that policies pin.")
 
 
 SECOND = """\

@@ -24,7 +24,7 @@ from issuer.relying.bulk import (
     walk,
 )
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
-from issuer.relying.verifier import Verifier, Writer, path_in_repo
+from issuer.relying.verifier import FileVerifier, Writer, path_in_repo
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report
@@ -35,12 +35,12 @@ from tests.support.tree import entry_text, write_result, write_tree
 TRUST = trust(receipt_keys=key_set(RECEIPT_KEY), require=frozenset())
 
 
-def judge(**context: Any) -> Verifier:
-    return Verifier(TRUST, NOW, Context(NOW, witnessed=True, **context))
+def judge(**context: Any) -> FileVerifier:
+    return FileVerifier(TRUST, NOW, Context(NOW, witnessed=True, **context))
 
 
 def lines(
-    root: Path, by: Verifier, writer: Writer = JSON_LINES, *, jobs: int = 0, **listener: Any
+    root: Path, by: FileVerifier, writer: Writer = JSON_LINES, *, jobs: int = 0, **listener: Any
 ) -> tuple[list[Any], Summary]:
     written: list[str] = []
     summary = judge_folder(root, by, writer, Listener(written.append, **listener), engine=processes(jobs))
@@ -74,7 +74,7 @@ def mixed(tmp_path: Path) -> Path:
     return root
 
 
-def one_by_one(root: Path, by: Verifier) -> list[Any]:
+def one_by_one(root: Path, by: FileVerifier) -> list[Any]:
     """Read and judge file by file, without the code that judges many."""
     expected: list[Any] = []
     for file in sorted(root.glob("*/*/.eval_results/*.yaml"), key=lambda path: path.parts):
@@ -207,10 +207,10 @@ def test_a_token_that_does_not_verify_spoils_no_other(tmp_path: Path) -> None:
 # -- receipts ---------------------------------------------------------------------------------------------------------
 
 
-def with_receipts(folder: Path, now: int = NOW, *, witnessed: bool = True, write: bool = True) -> Verifier:
+def with_receipts(folder: Path, now: int = NOW, *, witnessed: bool = True, write: bool = True) -> FileVerifier:
     receipts = ReceiptFolder(folder)
     context = Context(now, witnessed=witnessed, receipts=receipts)
-    return Verifier(TRUST, now, context, receipts, RECEIPT_KEY if write else None)
+    return FileVerifier(TRUST, now, context, receipts, RECEIPT_KEY if write else None)
 
 
 @pytest.fixture
@@ -234,8 +234,8 @@ def test_receipts_are_written_by_one_run_and_serve_one_a_year_later(tmp_path: Pa
     assert without.verdicts == {"failed": 70}
 
 
-def judge_at(now: int) -> Verifier:
-    return Verifier(TRUST, now, Context(now, witnessed=True))
+def judge_at(now: int) -> FileVerifier:
+    return FileVerifier(TRUST, now, Context(now, witnessed=True))
 
 
 @pytest.mark.parametrize("by", [{"witnessed": False}, {"write": False}])
@@ -261,7 +261,7 @@ def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> 
     lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert file.read_bytes() == before
     file.write_bytes(b"of a key that is listed again tomorrow")
-    with pytest.raises(SetupError, match="is no receipt that this trust believes"):
+    with pytest.raises(SetupError, match="is not a receipt that this trust accepts"):
         lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert file.read_bytes() == b"of a key that is listed again tomorrow"
     file.write_bytes(b"")  # what a crash leaves is not a receipt
@@ -298,7 +298,7 @@ def test_a_folder_of_receipts_that_cannot_be_used_ends_the_run(tmp_path: Path, r
         file.mkdir()
     with pytest.raises(SetupError, match="folder of receipts"):
         lines(tmp_path / "tree", with_receipts(receipts))
-    with pytest.raises(SetupError, match="no folder"):
+    with pytest.raises(SetupError, match="is not a folder"):
         ReceiptFolder(tmp_path / "none")
 
 
@@ -307,9 +307,9 @@ def test_a_folder_of_receipts_that_cannot_be_used_ends_the_run(tmp_path: Path, r
 REVISION = claims()["benchmark_revision"]
 
 
-def required(folder: Path) -> Verifier:
+def required(folder: Path) -> FileVerifier:
     demanding = trust(require=frozenset({"benchmark"}))
-    return Verifier(demanding, NOW, Context(NOW, witnessed=True, benchmarks=BenchmarkFolder(folder)))
+    return FileVerifier(demanding, NOW, Context(NOW, witnessed=True, benchmarks=BenchmarkFolder(folder)))
 
 
 def test_definitions_are_found_by_repository_and_commit(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_no_more_definitions_are_held_than_a_bound(tmp_path: Path) -> None:
     folder = BenchmarkFolder(tmp_path)
     for number in range(MAX_BENCHMARKS + 50):
         assert (f"a/b{number}", REVISION) not in folder
-    assert len(folder._held) == MAX_BENCHMARKS
+    assert len(folder._cache) == MAX_BENCHMARKS
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def test_a_process_that_dies_is_a_finding_for_its_files_and_the_rest_is_judged(t
     found, summary = lines(tmp_path, judge(), Writer(deadly, JSON_LINES.finding), jobs=2)
     assert summary.by_reason == {"internal": CHUNK_FILES}
     assert summary.verdicts == {"verified": 200 - CHUNK_FILES}
-    assert sum("the process that had it ended" in str(line) for line in found) == CHUNK_FILES
+    assert sum("its worker process ended" in str(line) for line in found) == CHUNK_FILES
 
 
 def test_a_file_is_named_by_its_place_in_the_repository() -> None:

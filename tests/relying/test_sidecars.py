@@ -10,7 +10,7 @@ import pytest
 
 from issuer.formats import jcs
 from issuer.relying.folders import MAX_SIDECAR_BYTES, Sidecars
-from issuer.relying.verifier import Verifier
+from issuer.relying.verifier import FileVerifier
 from issuer.results.entry import read_entries
 from issuer.tlog.leaf import TokenLeaf
 from issuer.verify import Context, verify_entries
@@ -39,7 +39,7 @@ def beside(file: Path, leaf: TokenLeaf = LEAF) -> Path:
 
 
 def judge(file: Path) -> Report:
-    (report,) = Verifier(TRUST, None, Context(make.NOW + 9)).verify(file.read_bytes(), str(file), make.REPO)
+    (report,) = FileVerifier(TRUST, None, Context(make.NOW + 9)).verify(file.read_bytes(), str(file), make.REPO)
     return report
 
 
@@ -53,7 +53,7 @@ def test_a_proof_is_named_for_its_file_and_the_token_s_digest(file: Path) -> Non
 def test_without_a_proof_beside_it_nothing_is_at_hand(file: Path) -> None:
     write_result(file.parents[2], make.REPO, f"other.yaml.{LEAF.token.hex()[:16]}.tlog-proof", GOOD)
     assert LEAF not in Sidecars(str(file))
-    assert judge(file).checks[10].evidence == "no proof is at hand"
+    assert judge(file).checks[10].evidence == "no proof was found"
 
 
 def test_each_token_of_a_file_has_its_own(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_each_token_of_a_file_has_its_own(tmp_path: Path) -> None:
     file = write_result(tmp_path, make.REPO, "gsm8k.yaml", text)
     for each in (TOKEN, token):
         beside(file, leaf_of(each)).write_bytes(log.proof(each, make.NOW, make.NOW))
-    reports = Verifier(TRUST, None, Context(make.NOW + 9)).verify(file.read_bytes(), str(file), make.REPO)
+    reports = FileVerifier(TRUST, None, Context(make.NOW + 9)).verify(file.read_bytes(), str(file), make.REPO)
     assert [report.checks[10].status for report in reports] == [Status.PASS, Status.PASS]
     assert [report.verdict for report in reports] == ["verified", "verified"]
 
@@ -93,7 +93,7 @@ def test_whatever_lies_there_is_as_good_as_no_proof(kind: str, file: Path) -> No
     HOSTILE[kind](beside(file))
     report = judge(file)
     assert (report.verdict, report.checks[10].status) == ("undecided", Status.UNKNOWN)
-    assert "the proof at hand does not serve" in report.checks[10].evidence
+    assert "the proof at hand is not usable" in report.checks[10].evidence
     assert [check.status for check in report.checks[:9]] == [Status.PASS] * 9
 
 

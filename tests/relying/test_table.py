@@ -15,10 +15,9 @@ from issuer.cli.verify.formats import JSON_LINES
 from issuer.io import files
 from issuer.relying.bulk import CHUNK_FILES, Listener, judge_folder, processes
 from issuer.relying.table_columns import COLUMNS, METRIC, ColumnKind, rows_of
-from issuer.relying.verifier import TABLE_VERSION, JudgedFile, Verifier
+from issuer.relying.verifier import TABLE_VERSION, Basis, FileVerifier, JudgedFile, TableHead
 from issuer.verify import Context
 from issuer.verify.report import Report
-from issuer.verify.summary import Summary
 from tests.support.boards import write_bad
 from tests.support.cluster import cluster
 from tests.support.command import issuer
@@ -32,8 +31,8 @@ PAGE = (ROOT / "issuer/relying/TABLE.md").read_text("utf-8")
 TRUST = trust(require=frozenset())
 
 
-def judge() -> Verifier:
-    return Verifier(TRUST, NOW, Context(NOW, witnessed=True))
+def judge() -> FileVerifier:
+    return FileVerifier(TRUST, NOW, Context(NOW, witnessed=True))
 
 
 # -- the schema, without the library ------------------------------------------------------------------------------------
@@ -207,7 +206,7 @@ def test_two_tokens_with_one_jti_fail_both_in_rows_that_were_written_already(mix
 
 @pytest.mark.long
 def test_a_large_table_is_written_and_corrected_in_row_groups(tmp_path: Path) -> None:
-    from issuer.relying.table import GROUP_ROWS, Table, head_of, rows_as_bytes
+    from issuer.relying.table import GROUP_ROWS, Table, rows_as_bytes
 
     good = reports(tmp_path, file_for(submission()))
     false = reports(tmp_path, file_for(submission()).replace("20.9", "29.9"))
@@ -218,7 +217,7 @@ def test_a_large_table_is_written_and_corrected_in_row_groups(tmp_path: Path) ->
             made.add(rows_as_bytes([JudgedFile(str(number), good) for number in range(start, start + 64)]))
         written = file.tell()
         made.correct(rows_as_bytes([JudgedFile("7", false)]))
-        made.finish(head_of(judge(), Summary()))
+        made.finish(TableHead(Basis.of(judge().trust, 0)))
     assert written > 1000, "row groups are written as they come"
     import duckdb
 
@@ -369,7 +368,7 @@ def test_a_worker_that_does_not_see_the_folder_ends_the_run(tmp_path: Path) -> N
         assert path.exists()
     with cluster(tmp_path, 1) as found:
         engine = dask_engine(found.url, None, tmp_path / "elsewhere")
-        with pytest.raises(SetupError, match="sees no folder"):
+        with pytest.raises(SetupError, match="does not see the folder"):
             judge_folder(root, judge(), JSON_LINES, Listener(lambda _: None), engine=engine)
 
 
@@ -377,6 +376,6 @@ def test_a_worker_that_does_not_see_the_folder_ends_the_run(tmp_path: Path) -> N
 def test_no_private_key_goes_to_a_worker(tmp_path: Path) -> None:
     from issuer.relying.dask_engine import DaskPool
 
-    keeping = Verifier(TRUST, NOW, Context(NOW, witnessed=True), receipt_key=RECEIPT_KEY)
-    with pytest.raises(ValueError, match="leaves no machine"):
+    keeping = FileVerifier(TRUST, NOW, Context(NOW, witnessed=True), receipt_key=RECEIPT_KEY)
+    with pytest.raises(ValueError, match="must not leave this machine"):
         DaskPool("tcp://127.0.0.1:1", None, tmp_path, keeping, JSON_LINES)

@@ -18,7 +18,7 @@ from issuer.formats import jose
 from issuer.relying.bulk import CHUNK_FILES, Listener, judge_folder, processes
 from issuer.relying.documents import PAUSE_S, Documents
 from issuer.relying.trusted import SeenLists, Trusted, default_state
-from issuer.relying.verifier import Verifier
+from issuer.relying.verifier import FileVerifier
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify import Context
 from issuer.verify.revocations import Revocations
@@ -84,7 +84,7 @@ def trusted(site: Site, folder: Path, now: int = NOW, *, state: bool = True, **o
 
 def verify(site: Site, folder: Path, text: str | None = None, now: int = NOW, **options: Any) -> Any:
     known = trusted(site, folder, now, **options)
-    verifier = Verifier(known.trust, now, Context(now, witnessed=True), renew=known.renew)
+    verifier = FileVerifier(known.trust, now, Context(now, witnessed=True), renew=known.renew)
     return verifier.verify((text or token(site)).encode(), PATH, REPO)
 
 
@@ -129,7 +129,7 @@ def test_a_hostile_folder_of_unknown_kids_makes_one_fetch_however_many_processes
     known = trusted(site, tmp_path)
     if not cache:
         known._documents._folder = None  # each process is on its own
-    verifier = Verifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
+    verifier = FileVerifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
     lines: list[str] = []
     summary = judge_folder(tmp_path / "hub", verifier, JSON_LINES, Listener(lines.append), engine=processes(3))
     assert summary.verdicts["failed"] == 100
@@ -149,7 +149,7 @@ def test_a_cluster_judges_by_keys_that_are_newer_than_its_workers_have_in_one_fe
         header = {**make.HEADER, "kid": make.KID if number % 2 else f"nobody's-{number}"}
         write_result(tmp_path / "hub", f"a/m{number:03}", "gsm8k.yaml", token(site, header=header))
     known = trusted(site, tmp_path)
-    verifier = Verifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
+    verifier = FileVerifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
     lines: list[str] = []
     with cluster(tmp_path, 1) as found:
         engine = dask_engine(found.url, None, tmp_path / "hub")
@@ -163,7 +163,7 @@ def test_a_cluster_judges_by_keys_that_are_newer_than_its_workers_have_in_one_fe
 def test_no_answer_leaves_it_unknown_and_is_asked_for_once(tmp_path: Path, site: Site) -> None:
     cached(site, tmp_path)
     known = trusted(site, tmp_path)
-    verifier = Verifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
+    verifier = FileVerifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
     site.says(JWKS_PATH, status=500)
     counts = []
     for _ in range(3):
@@ -216,7 +216,7 @@ def test_keys_from_a_file_are_confirmed_by_nobody(tmp_path: Path) -> None:
         f"version: 1\naudience: {AUDIENCE}\nissuers:\n- issuer: {make.ISSUER}\n  keys: {{file: keys.json}}\n"
     )
     known = Trusted.by_file(tmp_path / "trust.yaml", Documents(None, NOW))
-    (report,) = Verifier(known.trust, NOW, Context(NOW), renew=known.renew).verify(
+    (report,) = FileVerifier(known.trust, NOW, Context(NOW), renew=known.renew).verify(
         make.file_for(SAID).encode(), PATH, REPO
     )
     assert (report.verdict, report.checks[1].status.value) == ("undecided", "unknown")
@@ -365,7 +365,7 @@ def test_where_nothing_can_be_remembered_no_list_counts(tmp_path: Path, site: Si
     outcome(site, tmp_path)
     (kept,) = (tmp_path / "state").glob("*.jwt")
     kept.write_bytes(kept.read_bytes()[:-4])
-    with pytest.raises(SetupError, match="seen before"):
+    with pytest.raises(SetupError, match="a stored revocation list"):
         outcome(site, tmp_path)
     (tmp_path / "state").chmod(0o777)
     with pytest.raises(SetupError) as caught:

@@ -1,4 +1,4 @@
-"""Reading a benchmark's eval.yaml."""
+"""The reader, writer and linter of a benchmark's eval.yaml."""
 
 from __future__ import annotations
 
@@ -139,12 +139,12 @@ def test_a_definition_of_many_tasks_is_linted_in_a_time_that_grows_with_its_size
 
 @pytest.mark.parametrize("path", hub_files("benchmark", "eval_yaml"), ids=lambda path: path.stem)
 def test_real_files_break_no_rule_and_are_warned_of_what_they_leave_open(path: Path) -> None:
-    """Live files define no metric; those of the target specification lack the dataset that one of its texts requires."""
+    """Live files define no metric. The target specification's examples lack the dataset that its text requires."""
     live = not path.name.startswith("target001")
     found = lint_benchmark(path.read_bytes(), path.name, "hub" if live else "target")
     assert {each.severity for each in found} == {"warning"}
     for other in ("target", "both") if live else ("hub", "both"):
         assert "error" in {each.severity for each in lint_benchmark(path.read_bytes(), path.name, other)}
     assert any(("lacks `metrics`" if live else "lacks `dataset`") in each.detail for each in found)
-    unknown = {each.pointer for each in found if "no reader knows" in each.detail}
+    unknown = {each.pointer for each in found if "unknown member" in each.detail}
     assert unknown == ({"/metrics/2/value_type"} if path.stem == "target001__matharena" else set())

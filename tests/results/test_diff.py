@@ -1,4 +1,5 @@
-"""How entries differ: what the content digest binds is material, spelling is nothing, the token is neither."""
+"""Differences of entries: material if the content digest binds the member, none for spelling, not material for the
+token."""
 
 from __future__ import annotations
 

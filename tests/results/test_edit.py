@@ -1,4 +1,4 @@
-"""Files edited in place: the entry that was asked for changes, and not a byte of anything else."""
+"""Files edited in place: only the requested entry changes, and every other byte remains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Entries = list[tuple[object, str | None]]
 
 
 def lines_kept(before: str, after: str) -> bool:
-    """Say whether every line of the one is in the other, in order."""
+    """Say whether every line of one text is in the other, in the same order."""
     rest = iter(after.splitlines())
     return all(line in rest for line in before.splitlines())
 
@@ -165,7 +165,7 @@ def test_line_ends_stay() -> None:
 @pytest.mark.parametrize("index", [-1, 3, 99])
 def test_an_entry_that_is_not_there_is_said(index: int) -> None:
     for change in (edit.replace, edit.put_token):
-        with pytest.raises(InputError, match="there are 3"):
+        with pytest.raises(InputError, match="it has 3"):
             change(FILE, index, NEW, "f")
 
 
@@ -238,7 +238,7 @@ def test_of_two_entries_that_say_the_same_the_one_of_the_form_is_renewed() -> No
 
 
 def test_a_file_lacks_what_no_entry_of_it_says_signed_or_not() -> None:
-    """Where there are no metrics, what an entry says is its `value`."""
+    """Without metrics, `value` is the content of an entry."""
     bare = write_entry(SAID.form)
     other = FORMS["hub"].replace("value: 20.9", "value: 20.8")
     assert other != FORMS["hub"]
@@ -318,4 +318,4 @@ def test_a_token_is_put_into_no_entry_that_has_neither_braces_nor_lines_of_its_o
     """A pair in a flow list is a map, and a line below it is not a member of it."""
     with pytest.raises(InputError) as caught:
         edit.put_token(text, 0, "x", "f.yaml")
-    assert str(caught.value).startswith("f.yaml: file.rule: cannot be edited in place")
+    assert str(caught.value).startswith("f.yaml: file.rule: has a layout that cannot be edited in place")

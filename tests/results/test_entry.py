@@ -1,4 +1,4 @@
-"""Entries: the target form and its digest, what is written is read back alike by every reader, details and files."""
+"""Entries: the target form and its digest, written text that every reader reads alike, details and files."""
 
 import json
 from typing import Any

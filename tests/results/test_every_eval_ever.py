@@ -1,4 +1,4 @@
-"""Entries as records of Every Eval Ever: what the format demands, and the same claims when they are read again."""
+"""Entries as records of Every Eval Ever: the format's rules, and the same claims after reading them again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAID = make.submission(
     DETAILS,
     metrics=[{"metric_id": "accuracy", "value": 20.9, "sample_size": 1318}, {"metric_id": "wer", "value": 1e-7}],
 )
-# The schema's required members, restated: what is not listed may be left out.
+# A copy of the schema's list of required members. Other members are optional.
 REQUIRED = {
     "": {"schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata", "model_info", "eval_library", "evaluation_results"},
     "source_metadata": {"source_type", "source_organization_name", "evaluator_relationship"},
@@ -115,7 +115,7 @@ def test_a_direction_is_never_guessed(metric: str) -> None:
     ],
 )
 def test_a_record_read_again_gives_the_same_claims(said: Submission) -> None:
-    """The command alone is supplied where the entry has none: a run's claims must have one."""
+    """Only the command is supplied if the entry has none: a run's claims need one."""
     (run,) = every_eval_ever.read(json.dumps(record(said)).encode(), "record.json")
     supplied = not said.claims.framework.command
     built = run.claims(Supplied(command="x") if supplied else Supplied(), allow_partial=True)

@@ -1,4 +1,4 @@
-"""The lint of result files: every rule of the contract, each at its place, all of them at once."""
+"""The linter of result files: every broken rule of the contract at its place, all in one run."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_token_stands_where_the_profile_s_readers_look(spelling: str, told: di
         assert lint(text, profile=profile) == ([("result.profile", line, severity)] if severity else [])
 
 
-# What today's Hub takes: (old, new) in a file of the profile both, and the code.
+# Changes that today's Hub accepts: (old, new) in a file of the profile `both`, and the code.
 SPARED = {
     "any name": ('id: "openai/gsm8k"', 'id: "openai/mmlu"', None),
     "a short commit": ('"5503434ddd753f426f4b38109466949a1217c2bb"', '"5503434d"', "claims.revision"),
@@ -258,7 +258,7 @@ def test_any_bytes_are_linted(raw: bytes) -> None:
 BENCHMARKS = {
     "aime_2026": "matharena", "coco": "coco", "datasets": "open_asr", "hle_full": "hle", "hle_minimal": "hle", "swe_bench_pro": "swe_bench_pro",
 }  # fmt: skip
-# Which of the target specification's six examples break rules, and which ones.
+# The rules that the target specification's six examples break.
 BROKEN = {
     "coco": {"claims.invalid": "`dataset.id` must be `owner/name`", "result.undefined": "no task 'bbox_testdev_2017'"},
     "hle_full": {"claims.revision": "a full commit", "result.token": "three base64url parts", "result.undefined": "no task 'default'"},

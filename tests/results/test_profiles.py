@@ -1,4 +1,4 @@
-"""What each profile writes, read back by this reader and by today's huggingface_hub, with one digest."""
+"""Entries of each profile, read back by our reader and by today's huggingface_hub, with the same digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in commands and other texts: the shapes that are known, and none of what people really write."""
+"""Secrets in commands and other texts: every known shape is found, and ordinary text is not."""
 
 import json
 import time
@@ -92,7 +92,7 @@ TOKEN = "hf_" + "a1B2" * 8
     [
         ({"notes": f"run with {TOKEN}"}, ["/notes"]),
         ({"run": {"env": [{"a~/b": f"x={TOKEN}"}]}}, ["/run/env/0/a~0~1b"]),
-        ({"run": {TOKEN: 1, "b": 2}}, ["/run"]),  # a name: its place does not repeat it
+        ({"run": {TOKEN: 1, "b": 2}}, ["/run"]),  # the pointer must not repeat a name with a secret
         ({"run": {TOKEN: {"c": TOKEN}}}, ["/run"]),
         ({"run": {"hf_token": VALUE}}, ["/run/hf_token"]),
         ({"run": {"OPENAI_API_KEY": VALUE, "x": [TOKEN]}}, ["/run/OPENAI_API_KEY", "/run/x/0"]),
@@ -140,7 +140,7 @@ def test_what_is_left_out_at_a_glance_holds_no_secret(value: Any) -> None:
 def test_nearly_every_result_is_left_out_at_a_glance() -> None:
     command = "inspect eval gsm8k --model hf/acme/model --max-tokens 512 -T tokenizer=a --limit 'high'"
     said = make.claims(framework={"name": "inspect-ai", "version": "0.3.285", "command": command})
-    assert not secret._may_hold(json.dumps(said))
+    assert not secret._may_contain(json.dumps(said))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_nearly_every_result_is_left_out_at_a_glance() -> None:
              "-----BEGIN A"]
 )  # fmt: skip
 def test_the_longest_text_is_judged_in_time_proportional_to_it(part: str) -> None:
-    """Half a megabyte takes a tenth of a second; where the time grows with its square, minutes."""
+    """Half a megabyte takes a tenth of a second. With quadratic time it would take minutes."""
     start = time.process_time()
     secret_in((part * 2**19)[: 2**19])
     secret_in("token" + " " * 2**19)

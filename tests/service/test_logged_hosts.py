@@ -73,7 +73,7 @@ def test_a_server_that_may_lose_what_it_has_committed_is_refused(
     server.set(**{name: "off"})
     server.reload()
     eventually(lambda: server.execute(f"SHOW {name}") == [("off",)])
-    refusal = rf"settings\.invalid: PostgreSQL at .* has {name} off, and may lose what it has committed\. Set it to on"
+    refusal = rf"settings\.invalid: PostgreSQL at .* has {name} off, and may lose commits\. Set {name} to on"
     with pytest.raises(AssertionError, match=refusal), log.served(provider):
         pass
     server.set(**{name: "on"})
@@ -89,7 +89,7 @@ def test_a_database_of_several_hosts_needs_a_store_that_they_share(
     """A host's own file does not know what another one has published, and after a failover would let it go on."""
     log = Begun(tmp_path / "service", server.url(), store)
     with (
-        pytest.raises(AssertionError, match=r"settings\.invalid.*Name the store that all of them share"),
+        pytest.raises(AssertionError, match=r"settings\.invalid.*Name the store that all hosts share"),
         log.served(provider, store_url="embedded"),
     ):
         pass
@@ -113,7 +113,7 @@ def test_a_host_whose_own_record_knows_less_is_refused_by_what_the_hosts_share(
         replica.promote()
         moved = replica.url()
         with (
-            pytest.raises(AssertionError, match=r"log\.rollback.*less than the store at"),
+            pytest.raises(AssertionError, match=r"log\.rollback.*fewer than the store at"),
             second_host(one, log_records=two.settings.log.records, log_database=moved),
         ):
             pass

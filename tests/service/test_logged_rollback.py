@@ -121,7 +121,7 @@ def test_each_record_alone_refuses_the_start_and_the_named_command_brings_all_ba
 ) -> None:
     put_back.forget(*RECORDS.keys() - {record})
     witnessed = record == "witness"
-    refusal = put_back.refused(rf"log\.rollback.*less than.*{RECORDS[record]}", witnessed=witnessed)
+    refusal = put_back.refused(rf"log\.rollback.*fewer than.*{RECORDS[record]}", witnessed=witnessed)
     put_back.run(named_in(refusal), witnessed=witnessed)
     with put_back.served(witnessed=witnessed) as service:
         put_back.tokens.append(issued(service))
@@ -137,7 +137,7 @@ def test_a_witness_that_takes_checkpoints_and_shows_them_at_two_places_is_asked_
         put_back.log.trust(replace(put_back.witness, port=int(away.url.rpartition(":")[2])), quorum=1)
         put_back.refused(r"log\.unrecorded", witnessed=True)
         put_back.more = {"log_witness_monitors": f"w1={put_back.witness.url}"}
-        put_back.refused(r"log\.rollback.*less than witness w1 shows", witnessed=True)
+        put_back.refused(r"log\.rollback.*fewer than witness w1 shows", witnessed=True)
 
 
 def test_without_any_record_the_operator_has_to_say_that_nobody_has_seen_more(put_back: PutBack) -> None:

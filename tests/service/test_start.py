@@ -13,8 +13,9 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.errors import IssuerError
 from issuer.io import keyfile
+from issuer.policy.authoring.load import PolicySource
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.policies.watcher import follow_folder
+from issuer.service.policies.watcher import Follower
 from issuer.service.process.server import server
 from issuer.service.settings.model import Settings, changed
 from tests.support.command import issuer
@@ -116,7 +117,7 @@ def test_a_store_whose_password_is_wrong_is_named_without_it(settings: Settings)
         with redis.Redis.from_url(store) as client:
             client.config_set("requirepass", "right")
         refused = refused_start(settings, ISSUER_STORE_URL=store.replace("unix://", "unix://:wrong@"))
-    assert "it refuses the name or password that its URL has, or lacks" in refused
+    assert "it refuses the user name or password in its URL, or demands one" in refused
     assert "wrong" not in refused
 
 
@@ -185,7 +186,7 @@ def test_folders_as_a_checkout_leaves_them_are_taken(tmp_path: Path, provider: L
         write_folder(tmp_path, provider)
     finally:
         os.umask(before)
-    follower = follow_folder(tmp_path / "policies", tmp_path / "kept", ISSUER_URL, development=True)
+    follower = Follower(PolicySource(tmp_path / "policies", ISSUER_URL, True), tmp_path / "kept")
     assert follower.state.policies.policies
     if (tmp_path / "keys").stat().st_gid == os.geteuid():
         assert load_keyring(tmp_path / "keys").active_kid

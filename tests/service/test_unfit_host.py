@@ -117,9 +117,17 @@ STARTS: dict[str, tuple[Fault, str, str]] = {
     "a full disk": (full_disk, "machine.failed", "Make room"),
     "a store that is a replica": (replica, "state.unsafe", "name its master as `store.url`"),
     "a store that is full": (full_store, "state.unreachable", "give it more `maxmemory`"),
-    "a store whose disk is full": (full_disk_of_the_store, "state.unreachable", "make room there"),
-    "a store whose clock is ahead": (clock(61), "state.unsafe", "s ahead of this machine's: set both, by NTP"),
-    "a store whose clock is behind": (clock(-61), "state.unsafe", "s behind this machine's: set both, by NTP"),
+    "a store whose disk is full": (full_disk_of_the_store, "state.unreachable", "free some space there"),
+    "a store whose clock is ahead": (
+        clock(61),
+        "state.unsafe",
+        "s ahead of this machine's: synchronize both clocks with NTP",
+    ),
+    "a store whose clock is behind": (
+        clock(-61),
+        "state.unsafe",
+        "s behind this machine's: synchronize both clocks with NTP",
+    ),
 }
 
 
@@ -165,7 +173,7 @@ def test_readiness_says_why_the_store_cannot_be_used_until_it_can(tmp_path: Path
         green(live)
         with store.client as client:
             client.replicaof("127.0.0.1", "1")
-            red(live, "dependency.state", "it is a replica, and takes no write: name its master as `store.url`")
+            red(live, "dependency.state", "it is a read-only replica: set `store.url` to its master")
             client.replicaof("NO", "ONE")
             green(live)
             client.config_set("maxmemory", 1)
@@ -177,11 +185,11 @@ def test_readiness_says_why_the_store_cannot_be_used_until_it_can(tmp_path: Path
             store.env = clock_ahead(tmp_path, seconds)
             store.start()
             if way:
-                red(live, "dependency.state", f"{way} this machine's: set both, by NTP")
+                red(live, "dependency.state", f"{way} this machine's: synchronize both clocks with NTP")
             else:
                 green(live)
         lost = [line for line in live.log_text().splitlines() if '"store lost"' in line]
-        assert any("set both, by NTP" in line for line in lost), "the log stream says it, too"
+        assert any("synchronize both clocks with NTP" in line for line in lost), "the log stream says it, too"
 
 
 def test_readiness_says_that_the_disk_is_full_until_it_is_not(tmp_path: Path, provider: LocalProvider) -> None:

@@ -237,10 +237,10 @@ def demand_logged_alone(service: Running) -> bool:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"log_witnesses_excluded": "w9"}, "names no witness 'w9'"),
+        ({"log_witnesses_excluded": "w9"}, "not name a witness 'w9'"),
         ({"log_witness_monitors": "w1"}, "NAME=URL"),
         ({"log_witness_monitors": "w1=http://elsewhere.example"}, "the URL of a witness"),
-        ({"log_witness_policy": "", "log_witnesses": "sync"}, "mean nothing without a policy"),
+        ({"log_witness_policy": "", "log_witnesses": "sync"}, "need a policy that names them"),
         ({"log_witness_policy": "/nowhere/policy"}, "/nowhere/policy"),
     ],
 )

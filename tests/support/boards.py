@@ -10,11 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from issuer.relying.leaderboard.ranking import (
-    Board,
     BoardEntry,
     BoardRow,
     BoardScore,
     BoardTable,
+    Leaderboard,
     RankOptions,
     Unread,
     rank,
@@ -51,12 +51,14 @@ def entry(repo: str = "acme/open-model", value: float = 1.0, **members: Any) -> 
     return BoardEntry(**{**good, **members})
 
 
-def board(*entries: BoardEntry, definitions: Any = DEFINITIONS, unread: Iterable[Unread] = (), **asked: Any) -> Board:
+def board(
+    *entries: BoardEntry, definitions: Any = DEFINITIONS, unread: Iterable[Unread] = (), **asked: Any
+) -> Leaderboard:
     """Rank entries."""
-    return rank(entries, list(unread), definitions, BASIS, RankOptions(**asked))
+    return replace(rank(entries, definitions, BASIS, RankOptions(**asked)), unread=tuple(unread))
 
 
-def only(made: Board) -> BoardTable:
+def only(made: Leaderboard) -> BoardTable:
     """Return the only table."""
     (table,) = made.tables
     return table
@@ -126,7 +128,7 @@ def write_bad(root: Path, tens: int) -> dict[str, int]:
     return {f"file.{code}": tens * count for code, count in each.items()}
 
 
-def hostile(payload: str) -> Board:
+def hostile(payload: str) -> Leaderboard:
     """Return a leaderboard in which every text of a stranger is this one."""
     texts: dict[str, Any] = dict.fromkeys(
         ("file", "repo", "model_revision", "benchmark", "benchmark_revision", "task", "framework", "framework_version",
@@ -141,7 +143,7 @@ def hostile(payload: str) -> Board:
     other = entry(**{**texts, "framework": "x"}, scores=scores, when=make.NOW - 9)
     fault = Unread(payload, 1, 1, "file.syntax", payload)
     basis = Basis(BASIS.trust, payload, make.NOW, (IssuerKeys(payload, None),), (payload,), payload)
-    made = rank([*each, other], [fault], {}, basis, RankOptions(stated={payload: "higher"}))
+    made = replace(rank([*each, other], {}, basis, RankOptions(stated={payload: "higher"})), unread=(fault,))
     # As a definition of the benchmark may have them.
     return replace(made, tables=tuple(replace(table, title=payload, unit=payload) for table in made.tables))
 

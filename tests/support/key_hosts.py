@@ -98,8 +98,8 @@ class KeyHost:
         """Look, and wait until all that follows from it is done."""
         for _ in range(times):
             await self.signer.turn(asked)
-            if self.signer._keeping is not None:
-                await asyncio.wait({self.signer._keeping})
+            if self.signer._history_task is not None:
+                await asyncio.wait({self.signer._history_task})
 
     def move(self, path: Path, state: KeyState) -> Path:
         """Move a key, as `mv` does."""
@@ -148,5 +148,5 @@ class KeyHost:
 def write_event(data: Path, what: What, path: Path, at: int) -> None:
     """Write an event of a key, whose file is named by its kid and lies in a folder of keys, into the history."""
     key = next(key for key in find_keys(path.parents[1], lambda: None).keys if key.kid == path.stem)
-    x = str(jose.public_jwk(key.private.public_key())["x"])
+    x = str(jose.public_jwk(key.private.public)["x"])
     KeyHistory(FolderHome(data)).record(lambda _: [KeyEvent(at, what, path.stem, x, "a test")])

@@ -14,13 +14,13 @@ from pathlib import Path
 from issuer.service.log.database.engines import database_at, reading_at
 from issuer.service.log.database.postgres import PostgresReading
 from issuer.service.log.database.sqlite import SqliteReading
-from issuer.service.log.database.store import Database, Entry, Head, Key, Reading, Store
+from issuer.service.log.database.store import Database, LeafKey, LogStore, ReadConnection, StoredLeaf, TreeHead
 from issuer.tlog import tiles
 from issuer.tlog.merkle import EMPTY_ROOT, Peaks, leaf_hash
 from tests.support.postgresql import shared, version
 
 ORIGIN = "issuer.example/log/2026-11-22-7f3a"
-EMPTY = Head(ORIGIN, EMPTY_ROOT, Peaks())
+EMPTY = TreeHead(ORIGIN, EMPTY_ROOT, Peaks())
 
 
 class Place:
@@ -33,7 +33,7 @@ class Place:
     def connect(self) -> Database:
         return database_at(self.setting)
 
-    def read(self) -> Reading:
+    def read(self) -> ReadConnection:
         """Connect for reading, until the test ends."""
         reading = reading_at(self.setting)
         assert isinstance(reading, SqliteReading | PostgresReading)
@@ -71,35 +71,35 @@ ENGINES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
 }
 
 
-def created(database: Database) -> Store:
+def created(database: Database) -> LogStore:
     """Begin a log of the empty tree, and return it, open."""
     database.open(create=True)
-    store = Store(database)
+    store = LogStore(database)
     database.begin()
     store.create(EMPTY)
     database.commit()
     return store
 
 
-def token(number: int, iat: int = 1_792_000_000) -> Entry:
+def token(number: int, iat: int = 1_792_000_000) -> StoredLeaf:
     """Make an entry of a token that never was."""
     leaf = f"leaf {number}\n".encode()
-    key = Key("token", iat=iat, token=hashlib.sha256(b"%d" % number).digest())
-    return Entry(key, leaf, leaf_hash(leaf))
+    key = LeafKey("token", iat=iat, token=hashlib.sha256(b"%d" % number).digest())
+    return StoredLeaf(key, leaf, leaf_hash(leaf))
 
 
-def announcement(number: int) -> Entry:
+def announcement(number: int) -> StoredLeaf:
     """Make an entry of a key that never was."""
     leaf = f"key {number}\n".encode()
-    return Entry(Key("key", name=hashlib.sha256(leaf).digest()), leaf, leaf_hash(leaf))
+    return StoredLeaf(LeafKey("key", name=hashlib.sha256(leaf).digest()), leaf, leaf_hash(leaf))
 
 
-def append(store: Store, entries: Sequence[Entry]) -> Head:
+def append(store: LogStore, entries: Sequence[StoredLeaf]) -> TreeHead:
     """Append as the sequencer does, to a head that nobody doubts; commit, and return the new one."""
     before = store.begin()
     assert before is not None
     peaks, gained = tiles.extend(before.peaks, [entry.hash for entry in entries])
-    after = Head(before.origin, peaks.root, peaks)
+    after = TreeHead(before.origin, peaks.root, peaks)
     store.append(before, after, entries, gained)
     store.database.commit()
     return after

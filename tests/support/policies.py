@@ -10,7 +10,7 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.profiles import derive
 from issuer.identity.token import Caller
 from issuer.policy.authoring.load import load_policies, try_policies
-from issuer.policy.authoring.suite import Outcome
+from issuer.policy.authoring.suite import PolicyTestOutcome
 from issuer.policy.decide import Run
 from issuer.policy.match import PolicySet, resolve
 from issuer.policy.registration import Registration
@@ -120,7 +120,7 @@ def load(folder: Path, providers: str = PROVIDERS, *, development: bool = False,
     return load_policies(write(folder, providers, **policies), ISSUER_URL, development=development)
 
 
-def outcomes(folder: Path, tests: str, text: str = POLICY) -> tuple[list[Outcome], list[Finding]]:
+def outcomes(folder: Path, tests: str, text: str = POLICY) -> tuple[list[PolicyTestOutcome], list[Finding]]:
     """Run the tests of a policy: how each went, and the errors."""
     write(folder, inspect_ai=text + tests)
     done, findings = try_policies(folder, ISSUER_URL, NOW)

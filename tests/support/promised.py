@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from issuer.io import keyfile
-from issuer.relying.logs.reader import Head, export, parse_head
+from issuer.relying.logs.reader import TimedCheckpoint, export, parse_head
 from issuer.service.log.database.engines import reading_at
 from issuer.service.log.database.public import StoredFiles
 from issuer.service.log.database.store import Reader
@@ -142,7 +142,7 @@ def demand_no_alarm(reader: Reader) -> None:
     assert not [line for line in told if isinstance(line, Alarm)]
 
 
-def export_of(service: Running, folder: Path, note: bytes | None = None) -> Head:
+def export_of(service: Running, folder: Path, note: bytes | None = None) -> TimedCheckpoint:
     """Write the tree of a checkpoint, or of the newest one that the service's record has, as files into a folder."""
     head = record_of(service) if note is None else parse_head(note)
     with closing(StoredFiles(log_settings(service.settings, "").database)) as stored:
@@ -150,7 +150,7 @@ def export_of(service: Running, folder: Path, note: bytes | None = None) -> Head
     return head
 
 
-def record_of(service: Running) -> Head:
+def record_of(service: Running) -> TimedCheckpoint:
     """Return the newest checkpoint that the service's record has."""
     log = log_settings(service.settings, "")
     raw = FileRecord(Path(log.records), log.origin).read()

@@ -29,8 +29,8 @@ from issuer.service.http.request_limits import Tarpit
 from issuer.service.http.routes import exception_handlers
 from issuer.service.log.database.engines import reading_at
 from issuer.service.log.database.public import PublicLog
-from issuer.service.log.database.store import Entry, Store
-from issuer.service.metrics.counts import Board, Counts
+from issuer.service.log.database.store import LogStore, StoredLeaf
+from issuer.service.metrics.counts import Board, Counters
 from issuer.service.process.server import server, store
 from issuer.service.settings.log_stream import configure_logging
 from issuer.service.settings.model import changed
@@ -54,9 +54,9 @@ INFO = LogInfo(URL, ORIGIN, (VKEY,), "quorum none\n")
 class Writer:
     """Who writes one log: leaf n is that of `token(n)`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LogStore) -> None:
         self.store = store
-        self.entries: list[Entry] = []
+        self.entries: list[StoredLeaf] = []
 
     def grow(self, count: int) -> None:
         """Append tokens."""
@@ -151,9 +151,9 @@ def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
     """Serve the log of this setting, until the block ends."""
     sequencer, log = Sequencer(), PublicLog(info.origin, partial(reading_at, setting))
     app = Litestar(
-        log_routes(log, info, sequencer.check, Tarpit(URL), Counts(Board().rows[0])),
+        log_routes(log, info, sequencer.check, Tarpit(URL), Counters(Board().rows[0])),
         on_shutdown=[log.aclose],
-        exception_handlers=exception_handlers(URL, Counts(Board().rows[0])),
+        exception_handlers=exception_handlers(URL, Counters(Board().rows[0])),
         openapi_config=None,
         logging_config=None,
     )
@@ -176,7 +176,7 @@ def _serve(setting: str) -> None:
         running, sequencer = server(changed(settings, store_url=store_url)), Sequencer()
         log, info = PublicLog(ORIGIN, partial(reading_at, setting)), LogInfo(settings.url, ORIGIN, ())
         assert isinstance(running.config.app, Litestar)
-        for handler in log_routes(log, info, sequencer.check, Tarpit(settings.url), Counts(Board().rows[0])):
+        for handler in log_routes(log, info, sequencer.check, Tarpit(settings.url), Counters(Board().rows[0])):
             running.config.app.register(handler)
         running.run()
 

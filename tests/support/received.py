@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from issuer.service.log.database.store import Reader
 from issuer.service.log.sequencer.sequencer import is_whole
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
-from issuer.tlog.merkle import EMPTY_ROOT, leaf_hash, root, roots, verify_inclusion
+from issuer.tlog.merkle import EMPTY_ROOT, Peaks, leaf_hash, root, verify_inclusion
 from issuer.tlog.note import Verifier, parse_note, verify_note
 from issuer.tlog.proof import parse_proof
 
@@ -47,3 +47,11 @@ class Received:
         assert {leaf: leaves[index] for leaf, index in self.indexes.items()} == {leaf: leaf for leaf in self.indexes}
         after = [EMPTY_ROOT, *roots(leaf_hash(leaf) for leaf in leaves)]
         assert all(after[checkpoint.size] == checkpoint.root for checkpoint in self.checkpoints)
+
+
+def roots(leaves: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the tree head after each leaf hash: of the first leaf, of the first two, and so on."""
+    peaks = Peaks()
+    for leaf in leaves:
+        peaks = peaks.extend((leaf,))
+        yield peaks.root

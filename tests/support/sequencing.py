@@ -15,8 +15,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from issuer.io import keyfile
-from issuer.service.log.database.store import Entry, Reader, Store
-from issuer.service.log.sequencer.records import FileRecord, Record, Records, Seal
+from issuer.service.log.database.store import LogStore, Reader, StoredLeaf
+from issuer.service.log.sequencer.records import FileRecord, HeadRecord, Records, Seal
 from issuer.service.log.sequencer.sequencer import Placed, Sequencer, entry_of
 from issuer.service.log.sequencer.server import serve
 from issuer.service.log.sequencer.setup import LogSettings, init
@@ -48,7 +48,7 @@ def policy_leaf() -> bytes:
     return PolicyLeaf("https://issuer.example", "inspect-ai", POLICY).to_bytes()
 
 
-def tokens(*numbers: int) -> list[Entry]:
+def tokens(*numbers: int) -> list[StoredLeaf]:
     """Make entries of such tokens."""
     return [entry_of(token_leaf(number)) for number in numbers]
 
@@ -121,9 +121,9 @@ class Log:
         return FileRecord(self.folder, ORIGIN)
 
     @contextmanager
-    def open(self, *more: Record, start: bool = True, database: Store | None = None) -> Iterator[Sequencer]:
+    def open(self, *more: HeadRecord, start: bool = True, database: LogStore | None = None) -> Iterator[Sequencer]:
         """Run a sequencer on this log, with the record in a file and others."""
-        store = Store(self.place.connect()) if database is None else database
+        store = LogStore(self.place.connect()) if database is None else database
         sequencer = Sequencer(store, self.seal, Records(self.seal, (self.file_record, *more)))
         try:
             if start:
@@ -138,7 +138,7 @@ class Log:
         assert verify_note(parsed, (self.signer.verifier,))
         return parse_checkpoint(parsed.text)
 
-    def demand_placed(self, entries: Sequence[Entry], places: Sequence[Placed | None]) -> Checkpoint:
+    def demand_placed(self, entries: Sequence[StoredLeaf], places: Sequence[Placed | None]) -> Checkpoint:
         """Demand that each leaf is where its place says, by its proof; return the checkpoint that all are under."""
         assert len(entries) == len(places)
         seen = set()

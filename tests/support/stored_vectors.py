@@ -29,7 +29,7 @@ from issuer.service.audit.sink import FileAudit
 from issuer.service.authn.pat_records import DAY_S, Order, create, read_records, revoke
 from issuer.service.log.database.engines import database_at, reading_at
 from issuer.service.log.database.store import Reader
-from issuer.service.policies.archive import KeptPolicies
+from issuer.service.policies.archive import PolicyArchive
 from issuer.service.policies.watcher import keep_policies
 from issuer.service.revocation.ledger import Ledger, Signing
 from issuer.service.settings.model import values_of
@@ -180,7 +180,7 @@ def _write_policies(folder: Path) -> None:
 
 
 def _read_policies(folder: Path) -> object:
-    kept = KeptPolicies(folder)
+    kept = PolicyArchive(folder)
     return [kept.integration_of(f"sha256:{path.stem}") for path in folder.glob("*.json")]
 
 
@@ -224,13 +224,13 @@ def _read_log(folder: Path) -> object:
 
 def _write_witness(folder: Path) -> None:
     witness.create(folder / "witness.sqlite", "witness.example/w")
-    with closing(witness.State(folder / "witness.sqlite")) as state, state.turn():
+    with closing(witness.WitnessState(folder / "witness.sqlite")) as state, state.turn():
         state.keep("log.example/1", witness.Latest(3, bytes(32), b"a note\n"))
         state.keep_fork("log.example/1", witness.Latest(3, b"f" * 32, b"a fork\n"))
 
 
 def _read_witness(folder: Path) -> object:
-    with closing(witness.State(folder / "witness.sqlite")) as state:
+    with closing(witness.WitnessState(folder / "witness.sqlite")) as state:
         return state.name, state.latest("log.example/1"), state.forks("log.example/1")
 
 

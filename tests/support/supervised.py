@@ -59,4 +59,4 @@ def work(beat: Beat) -> None:
 
 if __name__ == "__main__":
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    supervise(int(sys.argv[1]), lambda _place, beat, _line: work(beat), grace_s=1.0, silent_s=3)
+    supervise(int(sys.argv[1]), lambda _place, beat, _channel: work(beat), grace_s=1.0, silent_s=3)

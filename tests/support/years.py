@@ -24,14 +24,14 @@ from issuer.relying.bulk import Listener, judge_folder, processes
 from issuer.relying.documents import Documents
 from issuer.relying.folders import ReceiptFolder
 from issuer.relying.trusted import SeenLists, Trusted
-from issuer.relying.verifier import Verifier
+from issuer.relying.verifier import FileVerifier
 from issuer.results.entry import write_entry
 from issuer.service.http.public_documents import KEY_SET_CACHE
 from issuer.service.revocation.ledger import NOTHING, Act, Ledger, Signing
 from issuer.service.signing.commands import Custody
 from issuer.service.signing.history import KeyHistory, LiveHistory
 from issuer.service.signing.keyring import KeyringSigner, find_keys
-from issuer.service.signing.lifecycle import KeyObservation, archive, may_sign_from, unpublished
+from issuer.service.signing.lifecycle import KeyObservation, archive, may_sign_from, missing_publications
 from issuer.token.verify_token import Template, Terms, compose
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify import Context
@@ -91,10 +91,10 @@ class Years:
     def publish(self) -> None:
         """Write down that every host has the keys to come, as the service does."""
         seen = tuple(
-            KeyObservation(key.kid, str(jose.public_jwk(key.private.public_key())["x"]), key.state, 0)
+            KeyObservation(key.kid, str(jose.public_jwk(key.private.public)["x"]), key.state, 0)
             for key in find_keys(self.keys, lambda: None).keys
         )
-        LiveHistory(FolderHome(self.data)).tell(lambda lives: unpublished(seen, lives), self.now)
+        LiveHistory(FolderHome(self.data)).add(lambda lives: missing_publications(seen, lives), self.now)
 
     def revoke_interval(self, sub: str, since: int, until: int) -> None:
         """Take back what an integration had signed from one time to another."""
@@ -168,11 +168,11 @@ class RelyingParty:
         judge_folder(self.hub, self._verifier(None), JSON_LINES, Listener(lines.append), engine=processes(1))
         return outcomes("".join(lines))
 
-    def _verifier(self, at: int | None, *, receipt: bool = False) -> Verifier:
+    def _verifier(self, at: int | None, *, receipt: bool = False) -> FileVerifier:
         known, receipts = self.trusted(), ReceiptFolder(self.folder / "receipts")
         context = Context(self.issuer.now, witnessed=at is not None, receipts=receipts)
         key = make.RECEIPT_KEY if receipt else None
-        return Verifier(known.trust, at, context, receipts, key, known.renew)
+        return FileVerifier(known.trust, at, context, receipts, key, known.renew)
 
 
 def repo_of(name: str) -> str:

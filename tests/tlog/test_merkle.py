@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.tlog import merkle
+from tests.support.received import roots
 from tests.support.shared import PUBLISHED, needs_shared
 
 TESTDATA = PUBLISHED / "merkle" / "testdata"
@@ -71,7 +72,7 @@ def test_consistency_vectors(path: Path) -> None:
 
 def test_heads_are_those_of_certificate_transparency() -> None:
     hashed = [merkle.leaf_hash(leaf) for leaf in LEAVES]
-    assert [head.hex() for head in merkle.roots(hashed)] == HEADS
+    assert [head.hex() for head in roots(hashed)] == HEADS
     assert [merkle.root(hashed[: size + 1]).hex() for size in range(8)] == HEADS
     assert merkle.root([]) == merkle.EMPTY_ROOT
 
@@ -117,7 +118,7 @@ def proof_of(size: int, leaves: list[bytes], *, whole: bool = True) -> list[byte
 def test_every_proof_of_every_small_tree() -> None:
     for size in range(1, 20):
         leaves = [merkle.leaf_hash(bytes([number])) for number in range(size)]
-        heads = list(merkle.roots(leaves))
+        heads = list(roots(leaves))
         assert heads[-1] == head_of(leaves)
         for index in range(size):
             path = path_of(index, leaves)
@@ -149,7 +150,7 @@ def node_over(leaves: list[bytes]) -> merkle.Node:
 def test_proofs_are_those_of_the_definition_and_verify() -> None:
     for size in [*range(1, 40), 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 299, 300]:
         leaves = [merkle.leaf_hash(b"%d" % number) for number in range(size)]
-        node, heads = node_over(leaves), list(merkle.roots(leaves))
+        node, heads = node_over(leaves), list(roots(leaves))
         for index in range(size):
             proof = merkle.inclusion_proof(index, size, node)
             assert list(proof) == path_of(index, leaves)
@@ -166,7 +167,7 @@ def test_peaks_know_the_head_of_every_size_and_grow_by_any_number() -> None:
     peaks = merkle.Peaks()
     assert peaks.root == merkle.EMPTY_ROOT == merkle.peaks_of(0, node).root
     for size in range(1, 301):
-        peaks = peaks.append(leaves[size - 1])
+        peaks = peaks.extend([leaves[size - 1]])
         assert peaks == merkle.peaks_of(size, node)
         assert (peaks.size, len(peaks.hashes)) == (size, size.bit_count())
         assert peaks.root == head_of(leaves[:size])
@@ -219,7 +220,7 @@ def spoilt(proof: list[bytes], *heads: bytes) -> dict[str, list[bytes]]:
 def test_a_proof_near_a_good_one_proves_nothing(size: int) -> None:
     """In the ways that the published vectors of transparency-dev/merkle spoil theirs."""
     leaves = [merkle.leaf_hash(bytes([number])) for number in range(size)]
-    heads = list(merkle.roots(leaves))
+    heads = list(roots(leaves))
     empty = merkle.EMPTY_ROOT
     for index, leaf in enumerate(leaves):
         path = path_of(index, leaves)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import FormatError
 from issuer.tlog import merkle, tiles
-from issuer.tlog.tiles import TilePath, entries_path, parse_tile_path, tile_path
+from issuer.tlog.tiles import TilePath, parse_tile_path, tile_path
 
 LEAVES = [merkle.leaf_hash(b"leaf %d" % number) for number in range(70_000)]
 
@@ -39,7 +39,7 @@ def test_a_path_has_one_spelling(path: TilePath, text: str) -> None:
 def test_paths_of_tiles_and_entries_are_those_of_the_specification() -> None:
     assert tile_path(2, 1234067) == "tile/2/x001/x234/067"
     assert tile_path(0, 273, 112) == "tile/0/273.p/112"
-    assert entries_path(1234067, 5) == "tile/entries/x001/x234/067.p/5"
+    assert tile_path("entries", 1234067, 5) == "tile/entries/x001/x234/067.p/5"
 
 
 @pytest.mark.parametrize(

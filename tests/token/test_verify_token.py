@@ -1,4 +1,4 @@
-"""The verify token: composed from a template alone, and read back only as what this issuer signs."""
+"""The verify token: composed from a template, and read back only if an issuer would sign the same bytes."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ from issuer.token.verify_token import (
 from tests.support import make
 
 SAID = make.submission({"notes": "no tools"})
-# By which the size of a token is judged before its attempt is known.
+# The size check uses this attempt, because the real one is not known yet.
 WIDEST = Attempt(64, make.NOW)
 
 
@@ -47,7 +47,7 @@ def attempt(**members: Any) -> dict[str, Any]:
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """Make an object in objects."""
+    """Return nested objects."""
     return {"a": nested(depth - 1)} if depth > 1 else {}
 
 
@@ -327,7 +327,7 @@ SPELLED = st.sampled_from([
 @example('"iat":1795000000', '"iat":{},"iat":1795000000', "1795000000")
 def test_a_payload_is_read_quickly_as_it_is_at_length(old: str, new: str, text: str) -> None:
     raw = payload().replace(old.encode(), new.format(text, text).encode())
-    at_length = raw.replace(b'"sub":"inspect-ai"', '"sub":"inspéct-ai"'.encode())  # none but ASCII is read quickly
+    at_length = raw.replace(b'"sub":"inspect-ai"', '"sub":"inspéct-ai"'.encode())  # the quick reader reads only ASCII
     try:
         value = read_unverified(raw)
     except IssuerError:

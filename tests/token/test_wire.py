@@ -1,4 +1,4 @@
-"""The wire, of which both ends have one declaration: answers may grow, requests may not."""
+"""The types of the HTTP API: clients ignore new members of answers, and the service refuses those of requests."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_8_an_entry_without_the_primary_pair_fails_with_a_value(metrics: list[di
     """An easy slice, or pass_at_100, must not pose as the score."""
     report = judge(both("2", metrics), trust=make.trust())
     assert report.failed == (8,)
-    assert "no metric here is" in report.checks[7].evidence
+    assert "which is missing here" in report.checks[7].evidence
 
 
 @pytest.mark.parametrize(

@@ -83,22 +83,22 @@ def test_11_is_no_more_than_information_where_it_is_not_required() -> None:
         report = judge(free, found)
         assert (report.verdict, of(report, 11)[0]) == ("verified", Status.SKIP)
     assert of(judge(free), 11)[1].startswith("not required: leaf 6")
-    assert of(judge(make.trust()), 11) == (Status.SKIP, "not required: the trust names no log of this issuer")
+    assert of(judge(make.trust()), 11) == (Status.SKIP, "not required: the trust file names no log of this issuer")
 
 
 def test_11_is_unknown_without_a_proof() -> None:
-    assert of_11({}) == (Status.UNKNOWN, "no proof is at hand")
+    assert of_11({}) == (Status.UNKNOWN, "no proof was found")
     assert judge(found={}).verdict == "undecided"
-    assert of_11(by=make.trust(require=REQUIRED)) == (Status.UNKNOWN, "the trust names no log of this issuer")
+    assert of_11(by=make.trust(require=REQUIRED)) == (Status.UNKNOWN, "the trust file names no log of this issuer")
 
 
 @pytest.mark.parametrize(
     ("text", "found", "evidence"),
     [
         (make.file_for(SAID), {}, "names no log"),
-        (make.file_for(SAID, log="elsewhere.example/log"), {}, "of another log"),
-        (FILE, {leaf_of(TOKEN): AtHand(denied=True)}, "was asked, and has no such leaf"),
-        (make.file_for(SAID, log=ORIGIN, sub="two words"), {}, "no leaf can say"),
+        (make.file_for(SAID, log="elsewhere.example/log"), {}, "names another log"),
+        (FILE, {leaf_of(TOKEN): AtHand(denied=True)}, "answered that it has no such leaf"),
+        (make.file_for(SAID, log=ORIGIN, sub="two words"), {}, "does not fit into a leaf"),
     ],
     ids=["no log", "another origin", "denied", "claims that no leaf has"],
 )
@@ -161,7 +161,7 @@ def test_11_a_proof_that_does_not_serve_is_as_good_as_none_and_says_what_fails(
     report = judge(trust(require=require), at_hand(TOKEN, raw))
     assert report.verdict == ("undecided" if require else "verified")
     assert of(report, 11)[0] is (Status.UNKNOWN if require else Status.SKIP)
-    assert "the proof at hand does not serve: " in of(report, 11)[1]
+    assert "the proof at hand is not usable: " in of(report, 11)[1]
     assert evidence in of(report, 11)[1]
 
 
@@ -173,7 +173,7 @@ def test_5_a_proof_that_does_not_serve_shows_no_time(case: str) -> None:
 
 def test_11_a_proof_that_cannot_be_read_is_as_good_as_none() -> None:
     found = {leaf_of(TOKEN): AtHand(fault="a symbolic link: not followed")}
-    assert of_11(found) == (Status.UNKNOWN, "the proof at hand does not serve: a symbolic link: not followed")
+    assert of_11(found) == (Status.UNKNOWN, "the proof at hand is not usable: a symbolic link: not followed")
 
 
 def test_11_a_checkpoint_of_the_issuer_s_other_log_does_not_serve() -> None:
@@ -202,7 +202,7 @@ def test_11_serves_during_the_rotation_of_the_log_s_key_under_either_key() -> No
 
 def test_11_without_a_quorum_an_inclusion_passes_and_proves_no_time() -> None:
     by = trust(quorum=0)
-    assert of(judge(by, proofs()), 11)[1].endswith("no witness is asked for, so this proves no time")
+    assert of(judge(by, proofs()), 11)[1].endswith("the policy requires no witness, so this proves no time")
     late = judge(by, proofs(make.NOW, make.NOW), now=LATER)
     assert (of(late, 11)[0], of(late, 5)[0], late.verdict) == (Status.PASS, Status.UNKNOWN, "good_when_issued")
 
@@ -229,7 +229,7 @@ def test_11_a_log_that_is_another_issuer_s_says_nothing_of_this_one() -> None:
     ("times", "shown"),
     [
         ((5, 9), 9), ((9, 5), 9), ((1, 9, 5), 5), ((9, 9, 9), 9), ((7,), None), ((0, 3600), 3600),
-        ((-60, -60), -60), ((-61, 3), 3), ((-61, -61), "an alarm: witnessed 1 min 1 s before"),
+        ((-60, -60), -60), ((-61, 3), 3), ((-61, -61), "alarm: witnessed 1 min 1 s before"),
         ((0, 3601), "logged late: witnessed 1 s after"), ((9000, 9000, 3600), "logged late: witnessed 1 h 30 min after"),
     ],
     ids=str,
@@ -322,7 +322,7 @@ RECEIPT = receipt()
 def test_who_receives_a_file_late_is_told_that_its_token_existed_in_time() -> None:
     report = judge(at=LATER, now=LATER, witnessed=True)
     assert (report.failed, report.at_from) == ((5,), "clock")
-    assert f"; it existed at {show_time(make.NOW + 2)}, which does not say that this file had come" in of(report, 5)[1]
+    assert f"; the token existed at {show_time(make.NOW + 2)}, but this file may have come later" in of(report, 5)[1]
 
 
 def test_the_witnessed_time_opens_the_key_s_window_for_everyone() -> None:

@@ -131,5 +131,5 @@ def test_two_workloads_are_two_owners_where_their_ids_say_so_or_their_providers_
 def test_two_subgroups_or_workloads_at_one_provider_may_be_one_owner_s(name: str) -> None:
     first = PUBLIC[name]
     second = {member: value if member in {"provider", "issuer"} else f"{value}2" for member, value in first.items()}
-    assert doubt(first, second) == "both were asked for at one provider, and whether by two owners cannot be told"
+    assert doubt(first, second) == "both callers have one provider, and their owners are unknown"
     assert doubt(first, {**second, "issuer": "https://b.example"}) == ""

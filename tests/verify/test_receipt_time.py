@@ -115,7 +115,7 @@ def test_a_revoked_key_that_is_gone_is_a_no_whenever_the_file_came(ended: int) -
     assert unsure.verdict == "undecided"
 
 
-@pytest.mark.parametrize("archive", [None, UNSET], ids=["not to be had", "not asked for"])
+@pytest.mark.parametrize("archive", [None, UNSET], ids=["unavailable", "not asked for"])
 @pytest.mark.parametrize("receipt_keys", [RECEIPT_KEYS, None], ids=["", "nor are the receipt keys"])
 def test_a_receipt_without_an_archive_is_undecided_and_no_accusation(archive: Any, receipt_keys: Any) -> None:
     then = make.trust(receipt_keys=RECEIPT_KEYS)

@@ -177,7 +177,7 @@ def test_the_trust_file_s_digest_in_a_receipt_is_information() -> None:
         ("repo", "acme/other", "another repository"), ("path", ".eval_results/hle.yaml", "another file"),
         ("token", "sha256:" + "0" * 64, "another token"), ("jti", jose.base64url_encode(b"j" * 16), "another jti"),
         ("content_digest", "sha256:" + "0" * 64, "another entry"), ("kid", "x", "another key"),
-        ("at", make.NOW + 100, "a time after it was written"), ("iat", LATER + 61, "in the future"),
+        ("at", make.NOW + 100, "later than its time of writing"), ("iat", LATER + 61, "in the future"),
         ("checks", {**SAYS["checks"], "9": "fail"}, "not verified"), ("checks", {**SAYS["checks"], "5": "unknown"}, "not verified"),
         ("checks", {**SAYS["checks"], "1": "skip"}, "not verified"), ("checks", {"1": "pass"}, "every check"),
         ("checks", {**SAYS["checks"], "12": "pass"}, "every check"), ("checks", {**SAYS["checks"], "1": "good"}, "invalid enum"),
@@ -190,7 +190,7 @@ def test_a_receipt_for_something_else_does_not_serve_and_the_report_says_why(
 ) -> None:
     report = judge(altered(**{member: value}), trust=TRUST)
     assert report.failed == (5,)
-    assert "does not serve" in evidence(report)
+    assert "is not usable" in evidence(report)
     assert words in evidence(report)
     assert judge(altered(), trust=TRUST).verdict == "verified"
 
@@ -221,7 +221,7 @@ def test_another_entry_s_genuine_receipt_does_not_serve() -> None:
 def test_what_no_receipt_key_signed_as_a_receipt_does_not_serve(bad: str) -> None:
     report = judge(bad, trust=TRUST)
     assert report.failed == (5,)
-    assert "the receipt at hand does not serve" in evidence(report)
+    assert "the receipt at hand is not usable" in evidence(report)
 
 
 def test_no_single_bit_of_a_receipt_can_change() -> None:
@@ -278,7 +278,7 @@ def test_a_receipt_from_the_revocation_on_does_not_even_for_an_earlier_time() ->
     for moment in (make.NOW + 5, make.NOW + 4, 0):
         report = judge(RECEIPT, trust=revoked_from(moment))
         assert report.failed == (5,)
-        assert "no receipt is from before that" in evidence(report)
+        assert "neither a receipt nor a witness" in evidence(report)
     late = altered(iat=make.NOW + 1000)
     assert judge(late, trust=TRUST).verdict == "verified"
     assert judge(late, trust=revoked_from(make.NOW + 500)).failed == (5,)

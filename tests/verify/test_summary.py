@@ -8,7 +8,7 @@ import pytest
 
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entry
-from issuer.verify.summary import MAX_NAMES, NOT_SIGNED, OTHERS, Summary, Tally, tally
+from issuer.verify.summary import MAX_NAMES, NOT_SIGNED, OTHERS, Summary, SummaryKey, tally
 from issuer.verify.trust import Trust
 from tests.support.make import ISSUER, NOW, PATH, REPO, file_for, submission, trust
 
@@ -16,7 +16,7 @@ GOOD = file_for(submission())
 BARE = "\n".join(line for line in GOOD.splitlines() if "verify_token" not in line) + "\n"
 
 
-def of(text: str, by: Trust | None = None, at: int = NOW) -> Tally:
+def of(text: str, by: Trust | None = None, at: int = NOW) -> SummaryKey:
     (entry,) = read_entries(text.encode(), "r.yaml")
     return tally(verify_entry(entry, REPO, PATH, by or trust(), at, Context(NOW)))
 
@@ -24,14 +24,14 @@ def of(text: str, by: Trust | None = None, at: int = NOW) -> Tally:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (GOOD, Tally(ISSUER, "inspect-ai", "verified", "", "verified")),
-        (GOOD.replace("20.9", "21.9"), Tally(ISSUER, "inspect-ai", "failed", "check 8, metrics", "refuted")),
-        (GOOD + "  value: 20.9\n", Tally(ISSUER, "inspect-ai", "undecided", "check 8, metrics", "undecided")),
-        (BARE, Tally(NOT_SIGNED, NOT_SIGNED, "unverified", "no token", "self-reported")),
-        (GOOD.replace('verify_token: "e', 'verify_token: "f'), Tally(NOT_SIGNED, NOT_SIGNED, "failed", "check 1, well-formed token", "undecided")),
+        (GOOD, SummaryKey(ISSUER, "inspect-ai", "verified", "", "verified")),
+        (GOOD.replace("20.9", "21.9"), SummaryKey(ISSUER, "inspect-ai", "failed", "check 8, metrics", "refuted")),
+        (GOOD + "  value: 20.9\n", SummaryKey(ISSUER, "inspect-ai", "undecided", "check 8, metrics", "undecided")),
+        (BARE, SummaryKey(NOT_SIGNED, NOT_SIGNED, "unverified", "no token", "self-reported")),
+        (GOOD.replace('verify_token: "e', 'verify_token: "f'), SummaryKey(NOT_SIGNED, NOT_SIGNED, "failed", "check 1, well-formed token", "undecided")),
     ],
 )  # fmt: skip
-def test_a_report_counts_by_issuer_framework_verdict_and_first_reason(text: str, expected: Tally) -> None:
+def test_a_report_counts_by_issuer_framework_verdict_and_first_reason(text: str, expected: SummaryKey) -> None:
     assert of(text) == expected
 
 
@@ -62,7 +62,9 @@ def test_counts_add_up_and_can_be_corrected() -> None:
 def test_names_that_anybody_may_choose_do_not_make_it_grow() -> None:
     summary = Summary()
     summary.add(
-        1, [(Tally(f"i{number}", f"f{number}", "failed", "x", "undecided"), 1) for number in range(3 * MAX_NAMES)], []
+        1,
+        [(SummaryKey(f"i{number}", f"f{number}", "failed", "x", "undecided"), 1) for number in range(3 * MAX_NAMES)],
+        [],
     )
     assert len(summary.by_issuer) == len(summary.by_framework) == MAX_NAMES + 1
     assert summary.by_issuer[OTHERS] == summary.by_framework[OTHERS] == {"failed": 2 * MAX_NAMES}

@@ -13,7 +13,7 @@ from issuer.verify import Context, fail_shared_jti, verify_entries
 from issuer.verify.receipts import token_digest, write_receipt
 from issuer.verify.report import NAMES, TIERS, Check, Report, Said, Status, verdict_of
 from issuer.verify.reproduction import Tolerance, setting_differences
-from issuer.verify.tiers import RANKS, ranked, standing, with_reproductions
+from issuer.verify.tiers import RANKS, ranked, with_reproductions
 from issuer.verify.trust import Trust
 from tests.support import make
 from tests.support.witnessed import ORIGIN, TestLog, at_hand, trusted_log
@@ -32,7 +32,7 @@ def judge(text: str = FILE, by: Trust | None = None, *, at: int | None = None, *
 
 
 def tier(*given: Any, **known: Any) -> str:
-    return standing(judge(*given, **known)).tier
+    return ranked(judge(*given, **known)).tier
 
 
 # -- by an entry's own report ---------------------------------------------------------------------------------------------
@@ -44,14 +44,14 @@ def test_an_entry_without_a_token_is_self_reported_whatever_it_says_of_itself() 
 
 def test_what_passes_all_checks_is_verified_and_says_by_which_evidence_of_the_time() -> None:
     trust = make.trust(receipt_keys=make.key_set(make.RECEIPT_KEY))
-    assert (standing(judge()).tier, standing(judge()).reason) == ("verified", "in time")
-    assert standing(judge(at=make.NOW + 5)).reason == "received in time, as stated"
+    assert (ranked(judge()).tier, ranked(judge()).tier_reason) == ("verified", "in time")
+    assert ranked(judge(at=make.NOW + 5)).tier_reason == "received in time, as stated"
     received = judge(FILE, trust, at=make.NOW + 5, witnessed=True)
-    assert standing(received).reason == "received in time, by this party's own clock"
+    assert ranked(received).tier_reason == "received in time, by this party's own clock"
     receipt = write_receipt(received, trust, make.RECEIPT_KEY, make.NOW + 5)
     assert receipt is not None
     later = judge(FILE, trust, now=LATER, receipts={token_digest(make.token_for(SAID)): receipt.decode()})
-    assert (standing(later).tier, standing(later).reason) == ("verified", "received in time, by a receipt")
+    assert (ranked(later).tier, ranked(later).tier_reason) == ("verified", "received in time, by a receipt")
 
 
 def test_a_log_raises_only_what_this_party_itself_received_in_time() -> None:
@@ -59,14 +59,14 @@ def test_a_log_raises_only_what_this_party_itself_received_in_time() -> None:
     proof = at_hand(LOGGED, TestLog(LOGGED).proof(LOGGED, make.NOW + 1, make.NOW + 2))
     for required in (frozenset(), frozenset({"log"})):
         by = replace(trust, require=required)
-        own = standing(judge(LOGGED_FILE, by, at=make.NOW + 5, witnessed=True, proofs=proof))
+        own = ranked(judge(LOGGED_FILE, by, at=make.NOW + 5, witnessed=True, proofs=proof))
         assert own.tier == "logged"
-        assert "in the issuer's log, witnessed at" in own.reason
+        assert "in the issuer's log, witnessed at" in own.tier_reason
         assert tier(LOGGED_FILE, by, at=make.NOW + 5, proofs=proof) == "verified", "the time is only stated"
         assert tier(LOGGED_FILE, by, proofs=proof) == "verified", "a reader received nothing"
-        old = standing(judge(LOGGED_FILE, by, now=LATER, proofs=proof))
-        assert (old.tier, old.reason[:45]) == ("verified", "it existed in time, by the log's witnesses, a")
-    assert tier(LOGGED_FILE, trust, at=make.NOW + 5, witnessed=True) == "verified", "no proof is at hand"
+        old = ranked(judge(LOGGED_FILE, by, now=LATER, proofs=proof))
+        assert (old.tier, old.tier_reason[:45]) == ("verified", "it existed in time, by the log's witnesses, a")
+    assert tier(LOGGED_FILE, trust, at=make.NOW + 5, witnessed=True) == "verified", "no proof was found"
 
 
 @pytest.mark.parametrize("seen", [make.NOW - 61, make.NOW + 3601], ids=["before its issue", "after its end"])
@@ -77,9 +77,9 @@ def test_a_log_that_saw_the_token_at_another_time_raises_nothing(seen: int) -> N
 
 
 def test_a_good_token_of_which_nobody_knows_when_it_came_is_signed() -> None:
-    found = standing(judge(now=LATER))
+    found = ranked(judge(now=LATER))
     assert found.tier == "signed"
-    assert found.reason.startswith("check 5, fresh: good when it was issued")
+    assert found.tier_reason.startswith("check 5, fresh: good when it was issued")
     assert tier(FILE, make.trust(revocations=None)) == "signed"
     assert tier(LOGGED_FILE, make.trust(log=trusted_log(2), require=frozenset({"log"}))) == "signed"
 
@@ -96,9 +96,9 @@ def test_a_good_token_of_which_nobody_knows_when_it_came_is_signed() -> None:
     ids=["another audience", "another issuer", "no keys", "too late", "a revoked key"],
 )
 def test_what_this_reader_cannot_decide_is_undecided_with_the_reason(by: Trust, known: Any, reason: str) -> None:
-    found = standing(judge(FILE, by, **known))
+    found = ranked(judge(FILE, by, **known))
     assert found.tier == "undecided"
-    assert found.reason.startswith(reason)
+    assert found.tier_reason.startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_what_this_reader_cannot_decide_is_undecided_with_the_reason(by: Trust, 
     ids=["a metric", "a field", "a note", "a signature", "a revoked token", "a revoked interval"],
 )
 def test_what_the_token_contradicts_or_its_issuer_took_back_is_refuted(text: str, by: Trust, reason: str) -> None:
-    found = standing(judge(text, by))
-    assert (found.tier, found.rank) == ("refuted", 0)
-    assert found.reason.startswith(reason)
+    found = ranked(judge(text, by))
+    assert (found.tier, RANKS[found.tier]) == ("refuted", 0)
+    assert found.tier_reason.startswith(reason)
 
 
 def test_in_a_file_of_another_name_it_is_undecided_and_in_another_repository_refuted() -> None:
@@ -133,9 +133,9 @@ def test_in_a_file_of_another_name_it_is_undecided_and_in_another_repository_ref
 
 
 def test_two_tokens_with_one_jti_are_both_refuted() -> None:
-    found = standing(fail_shared_jti(judge(), "entry /1 of this file"))
+    found = ranked(fail_shared_jti(judge(), "entry /1 of this file"))
     assert found.tier == "refuted"
-    assert "neither counts" in found.reason
+    assert "neither counts" in found.tier_reason
 
 
 def test_every_outcome_of_the_checks_has_a_tier_and_more_evidence_never_lowers_it() -> None:
@@ -145,9 +145,9 @@ def test_every_outcome_of_the_checks_has_a_tier_and_more_evidence_never_lowers_i
     seen: dict[tuple[Status, ...], int] = {}
     for statuses in product(order, repeat=9):
         checks = tuple(Check(number, NAMES[number], status, "", "", "") for number, status in enumerate(statuses, 1))
-        found = standing(replace(blank, checks=checks, verdict=verdict_of(checks)))
+        found = ranked(replace(blank, checks=checks, verdict=verdict_of(checks)))
         assert found.tier in TIERS
-        seen[statuses] = found.rank
+        seen[statuses] = RANKS[found.tier]
     for statuses, rank in seen.items():
         for place, status in enumerate(statuses):
             if status is not Status.PASS:
@@ -201,7 +201,7 @@ def test_a_result_that_another_party_had_signed_again_is_reproduced() -> None:
 def test_a_reproduction_by_the_numbers_counts_within_the_reader_s_tolerance_alone() -> None:
     near = again(metrics=[{"metric_id": "accuracy", "value": 21.4}])
     assert first_beside(near)[0] == "verified"
-    assert "they part at /metrics/0/value: accuracy 20.9 and accuracy 21.4" in first_beside(near)[1]
+    assert "they differ at /metrics/0/value: accuracy 20.9 and accuracy 21.4" in first_beside(near)[1]
     assert first_beside(near, Tolerance({"accuracy": 0.5}))[0] == "reproduced"
     assert first_beside(near, Tolerance({"accuracy": 0.4}))[0] == "verified"
     assert first_beside(near, Tolerance({"f1": 9.0}))[0] == "verified"
@@ -213,24 +213,24 @@ OWNER = OTHERS["caller"]
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (again(model_revision="0" * 40), "they part at /model_revision"),
-        (again(benchmark_revision="0" * 40), "they part at /benchmark_revision"),
-        (again(task_id="other"), "they part at /task_id"),
-        (again(metrics=[{"metric_id": "accuracy", "value": 20.9, "slice": "easy"}]), "they part at /metrics/0:"),
+        (again(model_revision="0" * 40), "they differ at /model_revision"),
+        (again(benchmark_revision="0" * 40), "they differ at /benchmark_revision"),
+        (again(task_id="other"), "they differ at /task_id"),
+        (again(metrics=[{"metric_id": "accuracy", "value": 20.9, "slice": "easy"}]), "they differ at /metrics/0:"),
         (
             again(metrics=[{"metric_id": "accuracy", "value": 20.9}, {"metric_id": "f1", "value": 1}]),
-            "they part at /metrics: - and f1 1",
+            "they differ at /metrics: - and f1 1",
         ),
-        (again({"benchmark_subset": "easy"}), "they part at benchmark_subset: - and easy"),
-        (again({"normalization": {"lowercase": True}}), "they part at normalization"),
+        (again({"benchmark_subset": "easy"}), "they differ at benchmark_subset: - and easy"),
+        (again({"normalization": {"lowercase": True}}), "they differ at normalization"),
         (
             again({"run": {"reproduces": FIRST.content_digest, "selection": {"accuracy": "strict"}}}),
-            "they part at run.selection",
+            "they differ at run.selection",
         ),
-        (again(terms={"iat": make.NOW, "nbf": make.NOW}), "it was not signed after the one that it names"),
+        (again(terms={"iat": make.NOW, "nbf": make.NOW}), "it was not signed later than the result that it names"),
         (again(terms={"sub": "inspect-ai"}), "both were signed for inspect-ai"),
         (again(terms={"caller": {**OWNER, "repository_owner_id": "1"}}), "workloads of one owner"),
-        (again(terms={"caller": {"issuer": "https://a.example", "namespace_id": "2"}}), "two owners cannot be told"),
+        (again(terms={"caller": {"issuer": "https://a.example", "namespace_id": "2"}}), "their owners are unknown"),
     ],
 )  # fmt: skip
 def test_what_is_no_second_party_s_same_run_raises_nothing_and_says_why(second: Report, reason: str) -> None:
@@ -258,7 +258,7 @@ def test_a_copy_of_a_reproduction_is_no_other_one_and_what_it_says_is_cut() -> N
     near = again({"benchmark_subset": "x" * 5000})
     found = with_reproductions([FIRST, near, replace(near, pointer="/2"), FIRST])
     assert found[0].tier_reason == found[3].tier_reason
-    assert "a reproduction does not count: they part at benchmark_subset: - and xxx" in found[0].tier_reason
+    assert "a reproduction does not count: they differ at benchmark_subset: - and xxx" in found[0].tier_reason
     assert len(found[0].tier_reason) < 400
 
 

@@ -300,14 +300,14 @@ def test_what_is_not_to_be_had_is_absent_and_everything_else_is_there(pointer: s
         }  # fmt: skip
         missing = {name for name, value in there.items() if value is None}
         assert missing == {"/issuers/0/revocations" if pointer == "/revocation_keys" else pointer}
-        assert trust.absent == (Absence(pointer, "not to be had"),)
+        assert trust.absent == (Absence(pointer, "unavailable"),)
 
 
 @pytest.mark.parametrize("pointer", [name for name, source in sources(FILE).items() if source.url is not UNSET])
 def test_what_a_url_gives_and_is_malformed_was_not_to_be_had(pointer: str) -> None:
     trust = resolve(FILE, {**FOUND, pointer: b"<html>"})
     assert [absence.pointer for absence in trust.absent] == [pointer]
-    assert trust.absent[0].reason != "not to be had"
+    assert trust.absent[0].reason != "unavailable"
 
 
 @pytest.mark.parametrize("pointer", [name for name, source in sources(FILE).items() if source.file is not UNSET])

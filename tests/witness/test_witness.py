@@ -17,7 +17,7 @@ import pytest
 from issuer.tlog.checkpoint import MAX_SUBMISSION_BYTES, SIZE_TYPE, Checkpoint, WitnessSubmission
 from issuer.tlog.note import Note, NoteSigner, parse_note
 from issuer.witness.server import KEY_FILE, SOURCE_MS, STATE_FILE
-from issuer.witness.state import State
+from issuer.witness.state import WitnessState
 from tests.support.command import issuer
 from tests.support.witnessing import RunningWitness, TestLog, Tree, both_verify, witnessing
 
@@ -160,7 +160,7 @@ def test_two_trees_of_one_size_are_never_both_cosigned_and_the_other_is_kept_as_
         answer = witness.submit(other)
         assert (answer.status_code, answer.headers["content-type"]) == (409, "text/plain; charset=utf-8")
     assert both_verify(witness.shown(log.origin), log, witness).text == log.text(5)
-    state = State(witness.folder / STATE_FILE)
+    state = WitnessState(witness.folder / STATE_FILE)
     (fork,) = state.forks(log.origin)
     state.close()
     assert (fork.size, fork.root, fork.note) == (5, log.forked().tree.root(5), log.forked().checkpoint(5))

@@ -1,8 +1,9 @@
-"""`issuer log init`, `accept` and `restore`: commands that begin a transparency log, and mend it.
+"""`issuer log init`, `accept` and `restore`, by which an operator starts and repairs a transparency log.
 
-Exit codes (contract section 6): 0 done, and the service can start; 1 the source of `restore` is not what it says; 3 the
-settings are malformed, or the source is not a log; 4 the audit cannot be written, the source cannot be read now, or no
-record confirms the size; 6 the log, its origin or a record refuses, or a file cannot be written.
+Exit codes (contract section 6): 0 done, and the service can start; 1 the source of `restore` contradicts its
+checkpoint; 3 the settings are malformed, or the source is not a log; 4 the audit file cannot be written, the source
+cannot be read now, or no record confirms the size; 6 the log, its origin or a record contradicts the command, or a
+file cannot be written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 from issuer.cli.exits import Exit
-from issuer.cli.operate.operator import tell, who
+from issuer.cli.operate.operator import record_in_audit, who
 from issuer.cli.options import audit_reason_option, config_option
 from issuer.cli.terminal import printable, say
 from issuer.codes import Code
@@ -32,7 +33,7 @@ from issuer.tlog.note import MAX_NOTE_BYTES
 
 if TYPE_CHECKING:
     from issuer.service.log.database.public import StoredFiles
-    from issuer.service.log.sequencer.restore import Restored, Source
+    from issuer.service.log.sequencer.restore import LeafSource, Restored
     from issuer.service.log.sequencer.setup import LogSettings
     from issuer.service.settings.model import Settings
 
@@ -42,29 +43,28 @@ def _is_database(source: str) -> bool:
 
 
 def open_files(source: str) -> LogFiles:
-    """Return the files of a log: at a URL, in a folder, or in the database that a sequencer writes."""
+    """Return the files of a log: at a URL, in a folder, or in a sequencer's database."""
     return _database(source) if _is_database(source) else open_log(source)
 
 
 def _database(place: str) -> StoredFiles:
-    from issuer.service.log.database.public import StoredFiles  # an operator's; nobody else has what it needs
+    from issuer.service.log.database.public import StoredFiles  # needs the server's packages
 
     return StoredFiles(place)
 
 
-# -- init -------------------------------------------------------------------------------------------------------------
-
-
 def log_of(settings: Settings) -> LogSettings:
-    """Return the log that the settings name. Raises SetupError where they name none.
+    """Return the log that the settings name. Raises SetupError if they name no log.
 
-    A child Valkey forgets when the service stops: only a store that is named is asked what it knows of the log.
+    An embedded store loses its data when the service stops. Only a store with a URL may have a record of the log.
     """
     from issuer.service.log.sequencer.setup import log_settings
     from issuer.service.settings.model import EMBEDDED
 
     if not settings.log.origin:
-        detail = "log.origin is not set: there is no log. `issuer log init` begins one, and prints what to set"
+        detail = (
+            "the settings name no log: log.origin is missing. `issuer log init` starts a log and prints its settings"
+        )
         raise SetupError(Code.SETTINGS_INVALID, detail)
     return log_settings(settings, "" if settings.store.url == EMBEDDED else settings.store.url)
 
@@ -72,10 +72,10 @@ def log_of(settings: Settings) -> LogSettings:
 @click.command("init")
 @config_option
 def init_log(config: Path | None) -> None:
-    """Begin the log that the settings name: its key, the empty tree, and its records. Once.
+    """Start the log that the settings name: make its key, the empty tree, and its records. Run this once.
 
-    Without `log.origin` it makes one up that was never used, after the issuer's URL. It prints what to put into the
-    settings, and the line by which witness policies name the log. Nothing is replaced: a key that is there is used.
+    Without `log.origin` the command generates a new origin from the issuer's URL. It prints the lines for the settings
+    and for witness policies. It replaces nothing, and uses an existing key.
     """
     from issuer.service.log.database.engines import database_at
     from issuer.service.log.sequencer.restore import shown_now
@@ -88,8 +88,8 @@ def init_log(config: Path | None) -> None:
     log = log_of(changed(settings, log_origin=origin))
     made = _make_key(log)
     try:
-        init(log, () if made else shown_now(log, read_seal(log)))  # nobody knows what a new key has signed
-    except BaseException:  # without a log the key is nobody's, and the next one finds no key in its way
+        init(log, () if made else shown_now(log, read_seal(log)))  # no witness knows a new key
+    except BaseException:  # remove the unused key, so that the next run can make one
         if made:
             Path(log.key_file).unlink()
         raise
@@ -99,13 +99,13 @@ def init_log(config: Path | None) -> None:
 
 
 def _origin_for(url: str, now: int) -> str:
-    """Return an origin line that was never used: the issuer's URL without its scheme, the day, and a random number."""
+    """Return a new origin: the issuer's URL without its scheme, the day, and a random number."""
     day = datetime.fromtimestamp(now, UTC).date()
     return f"{url.partition('://')[2]}/log/{day}-{secrets.token_hex(2)}"
 
 
 def _make_key(log: LogSettings) -> bool:
-    """Make the log's key, unless there is one; say whether it was made. Raises SetupError and OSError."""
+    """Make the log's key unless it exists, and return whether it was made. Raises SetupError and OSError."""
     path = Path(log.key_file)
     files.make_folder(path.parent, follow=False, shared=True)
     try:
@@ -121,32 +121,30 @@ For the settings file:
 log:
   origin: "{origin}"
 
-For witness policies: those of relying parties, of monitors and of witnesses:
+For the witness policies of relying parties, monitors and witnesses:
 
 log {vkey}"""
-
-
-# -- accept -----------------------------------------------------------------------------------------------------------
 
 _ROOT = re.compile(r"[0-9a-f]{64}")
 
 
 def _root(_: click.Context, __: click.Parameter, text: str) -> bytes:
     if not _ROOT.fullmatch(text):
-        raise click.BadParameter("64 lowercase hex digits, as the refused start says them")
+        raise click.BadParameter("give 64 lowercase hex digits, from the error of the refused start")
     return bytes.fromhex(text)
 
 
 @click.command("accept")
-@click.option("--size", required=True, type=click.IntRange(0, 2**63 - 1), metavar="N", help="How many leaves it has.")
-@click.option("--root", required=True, callback=_root, metavar="HEX", help="Its root, as the refused start says it.")
+@click.option("--size", required=True, type=click.IntRange(0, 2**63 - 1), metavar="N", help="The number of leaves.")
+@click.option("--root", required=True, callback=_root, metavar="HEX", help="The root in the error at the start.")
 @audit_reason_option
 @config_option
 def accept_log(size: int, root: bytes, reason: str, config: Path | None) -> None:
-    """Say that nobody has seen a later checkpoint of the log than this one, where no record is left to say it.
+    """Declare that this is the last checkpoint that the log has published, if no record is left to confirm it.
 
-    If somebody has, the next leaf is a fork, which witnesses and monitors will show, for ever: ask them first. A record
-    that knows more cannot be overruled. The audit has who did it and why, before any record says so.
+    If the log has published a later checkpoint, its next leaf creates a fork, and witnesses and monitors can prove that
+    for ever. Ask them first. The command cannot overrule a record of a larger tree. It writes your name and reason to
+    the audit file before it writes a record.
     """
     from issuer.audit.events import LogAccepted
     from issuer.service.log.sequencer.restore import accept
@@ -154,20 +152,17 @@ def accept_log(size: int, root: bytes, reason: str, config: Path | None) -> None
     settings = _logged_settings(config)
     log = log_of(settings)
     event = LogAccepted(int(time.time()), log.origin, size, root.hex(), who(), reason)
-    accept(log, size, root, lambda: tell(settings, event))
+    accept(log, size, root, lambda: record_in_audit(settings, event))
     say(f"accepted {printable(log.origin)}: {size} leaves, root {root.hex()}. The service can start.")
 
 
 def _logged_settings(config: Path | None) -> Settings:
-    """Read the settings, for a command that writes to the log stream."""
+    """Configure the log stream, and read the settings."""
     from issuer.service.settings.log_stream import configure_logging
     from issuer.service.settings.reader import read_settings
 
     configure_logging()
     return read_settings(config)
-
-
-# -- restore ----------------------------------------------------------------------------------------------------------
 
 
 @click.command("restore")
@@ -176,9 +171,9 @@ def _logged_settings(config: Path | None) -> Settings:
 def restore_log(source: str, config: Path | None) -> None:
     """Append the leaves that the log's database lacks, from SOURCE: a URL, a folder of files, or a database.
 
-    A mirror, an export, the database of before: nobody has to believe it. What is appended is exactly what was
-    published, by the largest checkpoint that this log signed and that a record or SOURCE shows, and each part is
-    compared with that before it is written. Run it again after an interruption: it goes on. Stop the service first.
+    SOURCE may be a mirror, an export or an old database, and need not be trusted. The command takes the largest
+    checkpoint that this log signed and that a record or SOURCE shows. It checks each part against that checkpoint
+    before it appends it. Stop the service first. After an interruption, run the command again to continue.
     """
     from issuer.service.log.sequencer.restore import restore
 
@@ -190,12 +185,12 @@ def restore_log(source: str, config: Path | None) -> None:
         sys.exit(Exit.UNDECIDED)
 
 
-def _source_of(text: str) -> Source:
+def _source_of(text: str) -> LeafSource:
     return DatabaseSource(_database(text)) if _is_database(text) else FilesSource(open_log(text))
 
 
 class FilesSource:
-    """Implements `restore.Source` by public files, whose checkpoint says how far they go."""
+    """A `restore.Source` of public files. Their checkpoint gives the size."""
 
     def __init__(self, log: LogFiles) -> None:
         self.name = log.name
@@ -204,31 +199,31 @@ class FilesSource:
         self.size, self.note = head.checkpoint.size, head.note.to_bytes()
 
     def tree(self, checkpoint: Checkpoint) -> Tree:
-        """Show the tree of a checkpoint. Raises VerificationError where the files are not of that tree."""
+        """Return the tree of a checkpoint. Its readers raise VerificationError if the files are of another tree."""
         return Tree(self._log, checkpoint)
 
     def cosigned(self) -> Iterable[tuple[int, bytes]]:
-        """Return nothing: whether its checkpoint has the quorum, only a policy says."""
+        """Return no checkpoints: only a witness policy could say whether the one here has a quorum."""
         return ()
 
 
 class DatabaseSource:
-    """Implements `restore.Source` by a log's database that nobody writes meanwhile."""
+    """A `restore.Source` of a log's database, to which no process may write meanwhile."""
 
     def __init__(self, log: StoredFiles) -> None:
         self._log = log
         self.name, self.note = log.name, log.read(CHECKPOINT_PATH, MAX_NOTE_BYTES)
         head = log.reader.head()
         if head is None:
-            raise InputError(Code.FILE_UNREADABLE, "no log was begun there", Place(self.name))
+            raise InputError(Code.FILE_UNREADABLE, "the database contains no log", Place(self.name))
         self.size = head.size
 
     def tree(self, checkpoint: Checkpoint) -> Tree:
-        """Show the tree of a checkpoint. Raises VerificationError where the database has another one."""
+        """Return the tree of a checkpoint. Its readers raise VerificationError if the database has another tree."""
         return Tree(self._log, checkpoint)
 
     def cosigned(self) -> Iterator[tuple[int, bytes]]:
-        """Return the checkpoints that have reached the quorum."""
+        """Yield the checkpoints that have reached the quorum."""
         size = 0
         while (kept := self._log.reader.cosigned_over(size)) is not None:
             yield kept
@@ -237,12 +232,11 @@ class DatabaseSource:
 
 def _describe(done: Restored) -> str:
     head = done.head
-    added = f"{head.size - done.before} leaves were missing" if head.size > done.before else "nothing was missing"
-    by = f"as {done.by} shows"
-    return printable(f"{head.origin}: {added}, {by}. Now it has {head.size}, root {head.root.hex()}")
+    added = f"appended {head.size - done.before} leaves" if head.size > done.before else "no leaves were missing"
+    return printable(f"{head.origin}: {added}, as {done.by} shows. Now it has {head.size}, root {head.root.hex()}")
 
 
 _UNRECORDED = (
-    "No record says that this was all. Make sure that nobody has seen a later checkpoint (ask witnesses and monitors), "
-    "and run `issuer log accept --size {size} --root {root} --reason WHY`"
+    "No record confirms that this is the whole log. Ask witnesses and monitors for a later checkpoint. If there is "
+    "none, run `issuer log accept --size {size} --root {root} --reason WHY`"
 )

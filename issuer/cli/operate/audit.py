@@ -1,7 +1,7 @@
-"""`issuer audit verify|tail|find`: what an operator asks the audit.
+"""`issuer audit verify|tail|find`: check, follow and search the service's audit files.
 
-Exit codes: 0 good, 1 the lines are not those that were written, or nothing was found, 2 usage, 3 a file is missing or
-malformed, 4 lines or heads are needed that were not given (contract section 6).
+Exit codes (contract section 6): 0 good; 1 the lines differ from those that the service wrote, or no event matches; 2
+usage; 3 a file is missing or malformed; 4 more files or heads are needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import get_args
 
 import click
 
-from issuer.audit.chain import BROKEN, UNDECIDED, ChainFinding, Chains, Head, Kind, TooMany, read_heads
+from issuer.audit.chain import BROKEN, UNDECIDED, ChainFinding, ChainHead, Chains, Kind, TooMany, read_heads
 from issuer.audit.events import Event, SignalName, Verdict
 from issuer.audit.reader import Wanted, describe, follow, read_in_order, read_lines
 from issuer.cli.exits import Exit
@@ -22,29 +22,26 @@ from issuer.cli.terminal import say, to_json
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 
-# Of each kind; the counts are of all.
-_MAX_SHOWN = 100
+_MAX_SHOWN = 100  # findings of each kind; the counts include all
 _files = click.argument("files", nargs=-1, required=True, type=A_FILE, metavar="FILE...")
 
 
 @click.group()
 def audit() -> None:
-    """Verify, follow and search the audit."""
-
-
-# -- verify -----------------------------------------------------------------------------------------------------------
+    """Verify, follow and search audit files."""
 
 
 @audit.command()
 @_files
 @click.option("--heads", type=A_FILE, metavar="FILE",
-              help="The log stream, or what --json printed before: heads of chains to compare with.")  # fmt: skip
+              help="The log stream, or earlier output of --json: heads of chains to compare with.")  # fmt: skip
 @json_lines_option
 def verify(files: tuple[Path, ...], heads: Path | None, as_json: bool) -> None:
-    """Check that no line of the audit FILEs, rotated ones too, was changed, removed, added or moved.
+    """Check that no line of the audit FILEs, with the rotated ones, was changed, removed, added or moved.
 
-    Without the heads that the service told to its log stream nobody can see that the last lines were removed, or all of
-    them written anew. A chain that begins in a file that was not given is checked from there on, and exit 4.
+    Without the heads in the service's log stream, the command cannot detect that the last lines were removed, or that
+    all lines were replaced. If a chain begins in a file that you did not give, the command checks the rest of the chain
+    and ends with exit code 4.
     """
     counts: dict[Kind, int] = dict.fromkeys(get_args(Kind), 0)
     try:
@@ -54,12 +51,12 @@ def verify(files: tuple[Path, ...], heads: Path | None, as_json: bool) -> None:
             if counts[finding.kind] <= _MAX_SHOWN:
                 say(to_json(finding) if as_json else _describe(finding))
     except TooMany:
-        rule = "there are more chains or heads than one reading takes: give fewer files"
+        rule = "the files have more chains or heads than one run can check: give fewer files"
         raise InputError(Code.FILE_TOO_LARGE, rule, Place(str(files[0]))) from None
     if not chains.linked:
-        raise InputError(Code.FILE_RULE, "no line of it is an event of a chain", Place(str(files[0])))
+        raise InputError(Code.FILE_RULE, "no line is an event of a chain", Place(str(files[0])))
     for worker, chain in chains.chains.items():
-        head = Head(worker, chain.seq, chain.head)
+        head = ChainHead(worker, chain.seq, chain.head)
         if as_json:
             say(to_json(head))
         else:
@@ -77,19 +74,19 @@ def _findings(chains: Chains, files: Iterable[Path]) -> Iterator[ChainFinding]:
 
 def _describe(finding: ChainFinding) -> str:
     where = f"line {finding.line}" if finding.line else "the end"
-    whose = f" (worker {finding.worker})" if finding.worker else ""
-    return f"{where}: {finding.kind}: {finding.detail}{whose}"
+    worker = f" (worker {finding.worker})" if finding.worker else ""
+    return f"{where}: {finding.kind}: {finding.detail}{worker}"
 
 
 def _conclude(chains: Chains, counts: dict[Kind, int], has_heads: bool) -> str:
-    found = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    read = f"{chains.linked} events of {len(chains.chains)} workers"
+    findings = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    events = f"{chains.linked} events of {len(chains.chains)} workers"
     if _exit_for(counts) is Exit.NO:
-        return f"not as it was written: {read}; {found}"
+        return f"not as it was written: {events}; {findings}"
     if _exit_for(counts) is Exit.UNDECIDED:
-        return f"undecided: {read}; {found}. Give the files before these, or the heads"
-    ends = "" if has_heads else ". Without --heads nobody can see what was removed at the end"
-    return f"good: {read}{'; ' + found if found else ''}{ends}"
+        return f"undecided: {events}; {findings}. Give the earlier files, or the heads"
+    limit = "" if has_heads else ". Without --heads, removed lines at the end cannot be detected"
+    return f"good: {events}{'; ' + findings if findings else ''}{limit}"
 
 
 def _exit_for(counts: dict[Kind, int]) -> Exit:
@@ -98,13 +95,10 @@ def _exit_for(counts: dict[Kind, int]) -> Exit:
     return Exit.UNDECIDED if any(counts[kind] for kind in UNDECIDED) else Exit.GOOD
 
 
-# -- tail and find ----------------------------------------------------------------------------------------------------
-
-
 _filters = all_of(
-    click.option("--integration", default="", metavar="ID", help="Of this integration."),
-    click.option("--identity", default="", metavar="[INTEGRATION/]ID", help="Of this identity."),
-    click.option("--code", default="", metavar="CODE", help="Refusals of this code."),
+    click.option("--integration", default="", metavar="ID", help="Events of this integration."),
+    click.option("--identity", default="", metavar="[INTEGRATION/]ID", help="Events of this identity."),
+    click.option("--code", default="", metavar="CODE", help="Refusals with this code."),
     click.option("--verdict", type=click.Choice(get_args(Verdict)), default=None),
     click.option("--signal", type=click.Choice(get_args(SignalName)), default=None, help="Signals of abuse."),
 )
@@ -114,10 +108,10 @@ _filters = all_of(
 @click.argument("file", type=A_FILE)
 @_filters
 @click.option("--lines", "-n", default=10, show_default=True, type=click.IntRange(0, 10_000),
-              help="How many lines to begin with, before any filter.")  # fmt: skip
+              help="How many old lines to read first; the filters apply to them.")  # fmt: skip
 @json_lines_option
 def tail(file: Path, lines: int, as_json: bool, **filters: str | None) -> None:
-    """Follow the audit FILE, over its rotation, until interrupted."""
+    """Follow the audit FILE, also across rotations, until interrupted."""
     wanted = _wanted(filters)
     for line in follow(file, lines):
         if (event := wanted.search(line)) is not None:
@@ -127,13 +121,13 @@ def tail(file: Path, lines: int, as_json: bool, **filters: str | None) -> None:
 @audit.command()
 @_files
 @click.option("--jti", default="", metavar="ID", help="The event of this token.")
-@click.option("--content", default="", metavar="DIGEST", help="Of the token with this content_digest.")
-@click.option("--claims", default="", metavar="DIGEST", help="Of tokens with this claims_digest.")
-@click.option("--request", default="", metavar="ID", help="Of the request with this request_id.")
+@click.option("--content", default="", metavar="DIGEST", help="Events of tokens with this content_digest.")
+@click.option("--claims", default="", metavar="DIGEST", help="Events of tokens with this claims_digest.")
+@click.option("--request", default="", metavar="ID", help="Events of the request with this request_id.")
 @_filters
 @json_lines_option
 def find(files: tuple[Path, ...], as_json: bool, **filters: str | None) -> None:
-    """Print the events of the audit FILEs that all the options name; exit 1 where there is none."""
+    """Print the events in the audit FILEs that match all options. Exit code 1 if no event matches."""
     wanted, found = _wanted(filters), False
     for line in read_in_order(files):
         if (event := wanted.search(line)) is not None:

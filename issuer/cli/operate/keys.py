@@ -1,5 +1,7 @@
-"""`issuer keys`: commands for the life of a signing key, from its making until its last token ends. They print no
-private key; service/signing/commands.py does the work."""
+"""`issuer keys`: make, list, publish, rotate and revoke signing keys, by the library service/signing/commands.py.
+
+The commands never print a private key.
+"""
 
 from __future__ import annotations
 
@@ -16,36 +18,32 @@ import msgspec
 from msgspec import Struct
 
 from issuer.cli.exits import Exit
-from issuer.cli.operate.operator import home_by, who
+from issuer.cli.operate.operator import home_of_data, read_passphrase, settings_or, who
 from issuer.cli.options import A_FILE, config_option, json_option, read_time
 from issuer.cli.render import render_table
 from issuer.cli.terminal import printable, say, say_document
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.formats.times import show_span, show_time
-from issuer.io.files import read
-from issuer.io.keyfile import MAX_PASSPHRASE_FILE
 from issuer.service.settings.model import Settings
-from issuer.service.settings.reader import read_settings
 from issuer.service.signing.bounds import FEW_KEYS_LEFT, HISTORY_TURN_S, MAX_SIGNED_KEYS, PUBLISHED_S
 from issuer.service.signing.commands import Custody, Made, Target
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.key_files import OTHERS, KeyFile, find_file, find_files
 from issuer.service.signing.keyring import Opener
-from issuer.service.signing.lifecycle import STATES, Lives, Plan, Step, Words, jwk_of, may_sign_from
+from issuer.service.signing.lifecycle import STATES, KeyPlan, KeyStep, Lives, Words, jwk_of, may_sign_from
 
 _DAY_S = 86_400
 _SUFFIX = re.compile(r"\.(pem|yaml)\Z")
 _SEEN_EARLY = (
-    f"For at most {show_span(PUBLISHED_S)} relying parties hold key sets without this key. They ask for the set once "
-    "more; one that cannot ask says undecided, not failed. The key before is believed until `issuer keys revoke`."
+    f"For up to {show_span(PUBLISHED_S)}, relying parties may have key sets without this key. They fetch the set once "
+    "more. A relying party that cannot fetch it answers undecided, not failed. Relying parties trust the old key until "
+    "`issuer keys revoke`."
 )
-
-
-_FEW = f"more keys may sign: relying parties read an archive of {MAX_SIGNED_KEYS}. Rotate less often."
+_FEW = f"more keys may sign: relying parties read an archive of at most {MAX_SIGNED_KEYS}. Rotate less often."
 _NO_KEY = (
-    "No key is active: no token is issued. `issuer keys rotate --compromised` has the next key sign at once, and makes "
-    "one where there is none."
+    "No key is active, so the service issues no tokens. `issuer keys rotate --compromised` activates the next key at "
+    "once, and makes one if necessary."
 )
 
 
@@ -54,27 +52,26 @@ def keys() -> None:
     """Make, rotate, list, publish and revoke signing keys."""
 
 
-# -- options ----------------------------------------------------------------------------------------------------------
-
-
-def _places(command: Callable[..., None]) -> Callable[..., None]:
-    """Add how a command finds keys, history and passphrase: as the service does, or each by its own option."""
+def _place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that locate keys, history and passphrase. The command gets them as its first argument."""
 
     @config_option
-    @click.option("--dir", "folder", type=A_FILE, envvar="ISSUER_KEYS_FOLDER", help="The keys, if not by the settings.")
-    @click.option("--data", type=A_FILE, envvar="ISSUER_DATA", help="Where their history is, if not by the settings.")
-    @click.option("--passphrase-file", type=A_FILE, envvar="ISSUER_KEYS_PASSPHRASE_FILE", help="It encrypts the keys.")
+    @click.option(
+        "--dir", "folder", type=A_FILE, envvar="ISSUER_KEYS_FOLDER", help="The keys, instead of the settings'."
+    )
+    @click.option("--data", type=A_FILE, envvar="ISSUER_DATA", help="Their history, instead of the settings'.")
+    @click.option("--passphrase-file", type=A_FILE, envvar="ISSUER_KEYS_PASSPHRASE_FILE", help="The keys' passphrase.")
     @wraps(command)
-    def found(
+    def run(
         config: Path | None, folder: Path | None, data: Path | None, passphrase_file: Path | None, **rest: Any
     ) -> None:
         command(Places(config, folder, data, passphrase_file), **rest)
 
-    return found
+    return run
 
 
 class Places(Struct, frozen=True):
-    """Where keys, history and passphrase are, as far as the options say."""
+    """The places of keys, history and passphrase that the options give. The settings give the others."""
 
     config: Path | None
     folder: Path | None
@@ -82,7 +79,7 @@ class Places(Struct, frozen=True):
     passphrase_file: Path | None
 
     def custody(self, why: str = "") -> Custody:
-        """Return what the commands work on. Raises SetupError and InputError."""
+        """Return the keys with their history, for a command with the reason `why`. Raises SetupError and InputError."""
         settings = self._settings()
         folder, data = self.folder, self.data
         passphrase = self.passphrase
@@ -91,23 +88,21 @@ class Places(Struct, frozen=True):
             passphrase = passphrase if self.passphrase_file else settings.passphrase
         assert folder is not None  # noqa: S101 (for the type checker)
         assert data is not None  # noqa: S101
-        history = KeyHistory(home_by(settings, data), HISTORY_TURN_S)
+        history = KeyHistory(home_of_data(settings, data), HISTORY_TURN_S)
         return Custody(folder, history, cache(passphrase), int(time.time()), who(), why)
 
     def _settings(self) -> Settings | None:
-        """Read the service's settings. Return None without settings: then the options name everything."""
+        """Return the service's settings, or None if they are missing and the options name every place."""
         try:
-            return read_settings(self.config)
-        except SetupError as error:
+            return settings_or("--dir, the keys, and --data, their history", self.config)
+        except SetupError:
             if self.config is None and self.folder is not None and self.data is not None:
                 return None
-            detail = f"{error.detail}; or give --dir, the keys, and --data, their history"
-            raise SetupError(error.code, detail) from None
+            raise
 
     def passphrase(self) -> bytes | None:
         """Read the passphrase, if there is one. Raises InputError."""
-        path = self.passphrase_file
-        return None if path is None else read(path, MAX_PASSPHRASE_FILE, pipe=True).rstrip(b"\r\n")
+        return None if self.passphrase_file is None else read_passphrase(self.passphrase_file)
 
 
 def _words(_: click.Context, __: click.Parameter, text: str) -> str:
@@ -119,50 +114,44 @@ def _words(_: click.Context, __: click.Parameter, text: str) -> str:
 
 
 def _kid(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """Take a kid, or the name of its file: a kid may begin with `-`, as an option does."""
+    """Return the kid of an argument that is a kid or a key's file name. A bare kid may begin with `-`, like options."""
     return text and _SUFFIX.sub("", Path(text).name).removeprefix("key-")
 
 
-_reason = click.option("--reason", default="", metavar="TEXT", callback=_words, help="Why; it is in the history.")
-
-
-# -- making -----------------------------------------------------------------------------------------------------------
+_reason = click.option("--reason", default="", metavar="TEXT", callback=_words, help="The reason, for the history.")
 
 
 @keys.command("generate")
-@_places
+@_place_options
 @_reason
 @click.option("--state", type=click.Choice(get_args(Made)), help="Default: active for the first key, else next.")
 def generate_key(places: Places, state: Made | None, reason: str) -> None:
-    """Make an Ed25519 key, readable by its owner alone, and print its file.
+    """Make an Ed25519 key, which only its owner can read, and print its file.
 
-    The first key of an issuer signs at once. Any other one is published first, and signs after `issuer keys rotate`.
+    The first key of an issuer signs at once. Every other key is published first, and signs after `issuer keys rotate`.
     """
     path = places.custody(reason).generate(state)
     say(printable(str(path)))
-    say(_of_new(path), err=True)
+    say(_describe_new(path), err=True)
 
 
-def _of_new(path: Path) -> str:
+def _describe_new(path: Path) -> str:
     if path.parent.name == "active":
-        return "It signs at once: no relying party can hold a key set without it."
-    return f"It may sign {show_span(PUBLISHED_S)} after every host has published it: `issuer keys rotate` then."
-
-
-# -- looking ----------------------------------------------------------------------------------------------------------
+        return "It signs at once, because no relying party has a key set yet."
+    return f"It may sign {show_span(PUBLISHED_S)} after every host has published it. Run `issuer keys rotate` then."
 
 
 @keys.command("list")
-@_places
+@_place_options
 @json_option
 def list_keys(places: Places, as_json: bool) -> None:
-    """List every key, also those that cannot be opened. Exit code 6 where there is one."""
+    """List every key, also keys that cannot be opened. Exit code 6 if there is such a key."""
     custody, lives, failures = places.custody(), None, list[str]()
     try:
         found, lives = custody.look()
-    except (SetupError, OSError) as error:  # without a history the files are all that is known
+    except (SetupError, OSError) as error:  # without a history, list the files
         found, failures = find_files(custody.folder, custody.passphrase, custody.opener, {}), [_why(error)]
-    rows = [*(_Row.of(file, lives) for file in found), *_gone(found, lives or {})]
+    rows = [*(_Row.of(file, lives) for file in found), *_rows_without_file(found, lives or {})]
     if as_json:
         say_document({"version": 1, "keys": rows})
     elif rows:
@@ -170,7 +159,7 @@ def list_keys(places: Places, as_json: bool) -> None:
         shown = len(_COLUMNS) if any(cells[-1] for cells in table) else len(_COLUMNS) - 1
         say(render_table([cells[:shown] for cells in (_COLUMNS, *table)]))
     else:
-        say(f"{custody.folder} holds no key; make one with `issuer keys generate`", err=True)
+        say(f"{custody.folder} contains no keys; make one with `issuer keys generate`", err=True)
     failures += [file.why for file in found if file.why]
     for failure in failures:
         say(f"issuer: {printable(failure)}", err=True)
@@ -182,7 +171,7 @@ def _why(error: SetupError | OSError) -> str:
 
 
 class _Row(Struct, frozen=True):
-    """A key as JSON describes it: times in Unix seconds, null where something is not known, or never will be."""
+    """A key's JSON members. Times are Unix seconds; null means unknown or never."""
 
     kid: str
     state: str
@@ -217,12 +206,11 @@ class _Row(Struct, frozen=True):
         return "now" if self.may_sign_from <= now else show_time(self.may_sign_from)
 
 
-# A file that is named after its key is not named once more.
-_COLUMNS = ["KID", "STATE", "AGE", "ENCRYPTED", "MAY SIGN FROM", "FILE"]
+_COLUMNS = ["KID", "STATE", "AGE", "ENCRYPTED", "MAY SIGN FROM", "FILE"]  # FILE: empty if the file's name has the kid
 
 
-def _gone(found: Iterable[KeyFile], lives: Lives) -> list[_Row]:
-    """Describe the keys of which only the history is left."""
+def _rows_without_file(found: Iterable[KeyFile], lives: Lives) -> list[_Row]:
+    """Return rows for the keys that only the history has."""
     here = {file.kid for file in found}
     return [_Row(life.kid, life.what, life.seen) for life in lives.values() if life.kid not in here]
 
@@ -235,45 +223,43 @@ def _age(seconds: int) -> str:
 
 
 @keys.command()
-@_places
-@click.option("--of", "whose", type=A_FILE, default=Path("signing"), show_default=True,
+@_place_options
+@click.option("--of", "kind", type=A_FILE, default=Path("signing"), show_default=True,
               metavar="WHOSE", help="signing, receipt, revocation, or the file of one key.")  # fmt: skip
-def public(places: Places, whose: Path) -> None:
-    """Print the public halves as a JWK set, for a trust file."""
+def public(places: Places, kind: Path) -> None:
+    """Print the public keys as a JWK set, for a trust file."""
     kinds = {"signing": STATES, **{name: (name,) for name in OTHERS}}
     found = (
-        [file for file in places.custody().look()[0] if file.state in kinds[str(whose)]]
-        if str(whose) in kinds
-        else [find_file(whose, "", places.passphrase, Opener(), {})]
+        [file for file in places.custody().look()[0] if file.state in kinds[str(kind)]]
+        if str(kind) in kinds
+        else [find_file(kind, "", places.passphrase, Opener(), {})]
     )
     if not found:
-        raise SetupError(Code.KEY_UNUSABLE, f"there is no {whose} key")
+        raise SetupError(Code.KEY_UNUSABLE, f"there is no {kind} key")
     for file in found:
         if not file.x:
             raise SetupError(Code.KEY_UNUSABLE, file.why or f"{file.path} is encrypted: give --passphrase-file")
     say_document({"keys": [jwk_of(file.x) for file in found]})
 
 
-# -- rotating ---------------------------------------------------------------------------------------------------------
-
-
 @keys.command()
-@_places
+@_place_options
 @_reason
 @click.argument("kid", required=False, callback=_kid)
 @click.option("--to", type=click.Choice(get_args(Target)), help="Bring KID into this state, if that is allowed.")
 @click.option("--plan", "as_plan", is_flag=True, help="Print when each step is due, and change nothing.")
-@click.option("--compromised", is_flag=True, help="Have a key sign at once: the active one may be stolen.")
+@click.option("--compromised", is_flag=True, help="Activate another key at once: the active key may be stolen.")
 def rotate(places: Places, kid: str | None, to: Target | None, as_plan: bool, compromised: bool, reason: str) -> None:
-    """Do the next step of a rotation that is due, and say when the one after it is. Safe to run at any time.
+    """Do the next step of a rotation if it is due, and say when the following step is due. Safe to run at any time.
 
-    Archive a key whose last token has expired; else have the next key sign, if every relying party can know it, while
-    the one before retires; else make the next key. KID is a kid, or the name of its file.
+    The command does the first of these steps that is due: archive a key whose last token has expired; activate the next
+    key and retire the old one, if every relying party can know the next key; make the next key. KID is a kid, or the
+    name of its file.
     """
     if bool(kid) != bool(to):
         raise click.UsageError("KID and --to go together: `issuer keys rotate KID --to STATE`")
     if as_plan and (kid or compromised):
-        raise click.UsageError("--plan is the plan of all keys: give it alone")
+        raise click.UsageError("--plan shows all keys: give it alone")
     custody = places.custody(reason)
     if as_plan:
         say(_render_plan(custody.plan()))
@@ -291,30 +277,30 @@ def rotate(places: Places, kid: str | None, to: Target | None, as_plan: bool, co
         say(_SEEN_EARLY)
 
 
-def _render_plan(plans: Iterable[Plan]) -> str:
+def _render_plan(plans: Iterable[KeyPlan]) -> str:
     head = ["KID", "STATE", "PUBLISHED", "SIGNS FROM", "RETIRES", "LAST TOKEN EXPIRES"]
     rows = [
         [one.kid or "-", one.state, *map(_time, (one.published, one.may_sign_from, one.retires, one.leaves))]
         for one in plans
     ]
-    return f"{render_table([head, *rows])}\nA key leaves the key set when its last token has expired."
+    return f"{render_table([head, *rows])}\nA key leaves the key set after its last token has expired."
 
 
 def _time(moment: int | None) -> str:
     return "-" if moment is None else "at once" if moment == 0 else show_time(moment)
 
 
-def _describe_done(step: Step | None, made: Path | None, *, compromised: bool) -> str:
+def _describe_done(step: KeyStep | None, made: Path | None, *, compromised: bool) -> str:
     if step is None:
-        return "Nothing is due."
+        return "No step is due."
     if made is not None:
-        return printable(str(made)) if compromised else f"{printable(str(made))}\n{_of_new(made)}"
+        return printable(str(made)) if compromised else f"{printable(str(made))}\n{_describe_new(made)}"
     return f"{step.kid} {'signs from now on' if step.do == 'activate' else 'is archived'}."
 
 
-def _describe_next(step: Step, now: int) -> str:
+def _describe_next(step: KeyStep, now: int) -> str:
     if step.due is None:
-        return f"{step.kid} waits until every host has published it, which no service has said yet: is it running?"
+        return f"{step.kid} waits until every host has published it. No service has confirmed that: is one running?"
     at = f"from {show_time(step.due)}" if step.due > now else "now"
     if step.do == "generate":
         return f"The next rotation may begin {at}, by `issuer keys rotate`."
@@ -322,23 +308,20 @@ def _describe_next(step: Step, now: int) -> str:
     return f"{step.kid} {what} {at}: run `issuer keys rotate` then."
 
 
-# -- taking back ------------------------------------------------------------------------------------------------------
-
-
 @keys.command()
-@_places
+@_place_options
 @click.argument("kid", callback=_kid)
-@click.option("--from", "since", required=True, metavar="TIME", help="Since when a thief may have used it.")
-@click.option("--reason", required=True, metavar="TEXT", callback=_words, help="Why; it is in the history.")
+@click.option("--from", "since", required=True, metavar="TIME", help="The earliest time at which a thief may have it.")
+@click.option("--reason", required=True, metavar="TEXT", callback=_words, help="The reason, for the history.")
 def revoke(places: Places, kid: str, since: str, reason: str) -> None:
-    """Take KID back for good: nothing signs with it, and no token of it is believed without a receipt from before TIME.
+    """Revoke KID for ever: it signs no more, and relying parties refuse its tokens without a receipt from before TIME.
 
-    Its file goes to keys/revoked/, and running services drop it within seconds.
+    The command moves its file to keys/revoked/, and running services drop the key within seconds.
     """
     custody = places.custody(reason)
     moment = read_time(since, "--from")
     if moment > custody.now:
-        raise click.BadParameter("it lies in the future", param_hint="--from")
+        raise click.BadParameter("the time is in the future", param_hint="--from")
     revoked = custody.revoke(kid, moment)
     for path in revoked.paths:
         say(printable(str(path)))

@@ -1,6 +1,6 @@
-"""`issuer init`, `issuer config` and `issuer serve`: a folder for a service, its settings, and the service itself.
+"""`issuer init`, `issuer config` and `issuer serve`: make the folder of a service, show its settings, and run it.
 
-Exit codes of `init` (contract section 6): 0 made, 2 usage, 6 something is in its place, or it cannot be written.
+Exit codes of `init` (contract section 6): 0 made, 2 usage, 6 the folder is not empty or cannot be written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from issuer.service.settings.model import EMBEDDED, MEMBERS, Settings, schema, v
 from issuer.service.settings.reader import fault_of_url, find_settings, read_settings
 
 _ORIGIN_COLUMN = 48
-# Everything before the last @ is name and password, and a query may have either.
+# A URL's user name and password are before the last @. Its query may contain them, too.
 _SECRETS = re.compile(r"(?<=://).*@|(?<=\?).*", re.DOTALL)
 
 
@@ -42,9 +42,6 @@ def serve(config: Path | None, workers: int) -> None:
     run(read_settings(config), workers=workers)
 
 
-# -- init -------------------------------------------------------------------------------------------------------------
-
-
 def _url(_: click.Context, __: click.Parameter, url: str) -> str:
     if fault := fault_of_url(url, development=url.startswith("http://")):
         raise click.BadParameter(fault)
@@ -53,16 +50,15 @@ def _url(_: click.Context, __: click.Parameter, url: str) -> str:
 
 @click.command()
 @click.argument("folder", type=A_FILE, metavar="DIR")
-@click.option("--url", required=True, callback=_url, help="The issuer's name and public address, https. For good.")
+@click.option("--url", required=True, callback=_url, help="The issuer's permanent public URL, https.")
 @click.option("--store", "store_url", default=EMBEDDED, show_default=True, metavar="URL",
-              help="A Redis or Valkey; the embedded one forgets when it stops.")  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Where it listens.")
+              help="A Redis or Valkey; the embedded store loses its data when it stops.")  # fmt: skip
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="The port to listen on.")
 def init(folder: Path, url: str, store_url: str, port: int) -> None:
-    """Make DIR with all that a service needs, and print how it is started.
+    """Make DIR with everything that a service needs, and print the commands that start it.
 
-    Settings that explain themselves, the first signing key, a sample policy with its tests, a systemd unit and a
-    compose file. DIR must not be there, or be empty: nothing is replaced. Run it as the service's user, or as root for
-    the owner of DIR.
+    DIR gets commented settings, the first signing key, a sample policy with its tests, a systemd unit and a compose
+    file. It must not exist, or be empty. Run the command as the service's user, or as root for the owner of DIR.
     """
     with extra_of("server,embedded", "`issuer init`"):
         from issuer.service.process.new_folder import SETTINGS, Wish, begin, demand_free
@@ -70,16 +66,13 @@ def init(folder: Path, url: str, store_url: str, port: int) -> None:
     begin(folder, Wish(url, store_url, port, who()), int(time.time()))
     say(printable(f"made {folder}"))
     config = shlex.quote(str(folder / SETTINGS))
-    say("\nNext: see that all is well, put your own ids into the sample policy, start.\n")
+    say("\nNext: check the settings, put your ids into the sample policy, and start the service.\n")
     for command in (
         f"issuer config check --config {config}",
         f"issuer policy check {shlex.quote(str(folder / 'policies'))} --url {shlex.quote(url)}",
         f"issuer serve --config {config}",
     ):
         say(printable(f"  {command}"))
-
-
-# -- config -----------------------------------------------------------------------------------------------------------
 
 
 @click.group()
@@ -89,12 +82,12 @@ def config() -> None:
 
 @config.command()
 @config_option
-@click.option("--origin", is_flag=True, help="Say of each where it comes from.")
+@click.option("--origin", is_flag=True, help="Show the origin of each setting.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with the origins.")
 def show(config: Path | None, origin: bool, as_json: bool) -> None:
-    """Print the settings in force, defaults too, as a settings file. Passwords in URLs are `***`.
+    """Print the settings in force, with the defaults, as a settings file. Passwords in URLs become `***`.
 
-    Settings that are wrong are refused as `issuer serve` refuses them: exit code 3 or 6.
+    For invalid settings the command ends with exit code 3 or 6, like `issuer serve`.
     """
     settings, origins = find_settings(config)
     values = shown_values(settings)
@@ -120,14 +113,13 @@ def _without_password(value: Any) -> Any:
 
 
 def _lines(values: Mapping[str, Any], origins: Mapping[str, str] | None) -> list[str]:
-    """Write a settings file, its version first; with `origins` a comment behind each."""
-    lines, rooms = list[str](), [""]
+    """Return the lines of a settings file, the version first. `origins` become comments."""
+    lines, section = list[str](), ""
     for name in sorted(values, key=lambda name: name != "version"):
-        room, _, last = name.rpartition(".")
-        if room != rooms[-1]:
-            rooms.append(room)
-            lines += [f"{room}:"] if room else []
-        text = f"{'  ' if room else ''}{last}: {json.dumps(values[name], ensure_ascii=False)}"
+        before, (section, _, last) = section, name.rpartition(".")
+        if section and section != before:
+            lines.append(f"{section}:")
+        text = f"{'  ' if section else ''}{last}: {json.dumps(values[name], ensure_ascii=False)}"
         lines.append(text if origins is None else f"{text:<{_ORIGIN_COLUMN}}  # {origins.get(name, 'default')}")
     return lines
 
@@ -136,14 +128,14 @@ def _lines(values: Mapping[str, Any], origins: Mapping[str, str] | None) -> list
 @config_option
 @json_option
 def check(config: Path | None, as_json: bool) -> None:
-    """Find everything that is wrong with the settings, and with the folders and secrets that they name.
+    """List every fault of the settings, and of the folders and secrets that they name.
 
-    Exit code 3 where a file is wrong, 6 where the environment or a folder is. `issuer doctor --server` looks further.
+    Exit code 3 if a file is at fault, 6 if the environment or a folder is. `issuer doctor --server` checks more.
     """
     from issuer.service.doctor.paths import look_at_places
 
     settings = read_settings(config)
-    lines = [Line("settings", "pass", f"{len(MEMBERS)} settings are understood"), *look_at_places(settings)]
+    lines = [Line("settings", "pass", f"{len(MEMBERS)} settings are valid"), *look_at_places(settings)]
     sys.exit(exit_for_lines(say_lines(lines, {} if as_json else None)))
 
 

@@ -1,7 +1,7 @@
-"""`issuer stop`, `issuer resume` and `issuer stops`: emergency stops, written into the policies' `stops.yaml`.
+"""`issuer stop`, `issuer resume` and `issuer stops`: emergency stops in the file `stops.yaml` of the policies.
 
-They need the folder of policies alone: no store, no key, no data, and no policy that loads. If that folder cannot be
-written, they say which way is left.
+The commands need only the folder of policies: no store, no key, no data, and no valid policy. If they cannot write the
+folder, they name the signal that stops everything.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import msgspec
 from msgspec import UNSET
 
 from issuer.cli.exits import Exit
+from issuer.cli.operate.operator import settings_or
 from issuer.cli.options import A_FILE, all_of, config_option, demand, json_option, read_time
 from issuer.cli.render import render_rows
 from issuer.cli.terminal import describe_error, printable, say, say_document, say_error
-from issuer.errors import Finding, InputError, IssuerError, SetupError
+from issuer.errors import Finding, InputError, IssuerError
 from issuer.formats.strict_yaml import MAX_BYTES, load
 from issuer.formats.times import show_time
 from issuer.io import files
@@ -29,40 +30,38 @@ from issuer.policy.authoring.load import PROVIDERS_FILE, read_each
 from issuer.policy.authoring.stops import STOPS_FILE, add_stop, read_stops, remove_stops
 from issuer.policy.model import Policy
 from issuer.policy.stops import EVERYTHING, WHAT_RULE, Stop, is_what
-from issuer.service.settings.model import Settings
-from issuer.service.settings.reader import read_settings
 from issuer.token.wire import STOPS_PATH, StopsStatus
 
 _ASK_S = 2.0
 _PAUSE_S = 0.2
-_OTHERWISE = (
-    "Without the file: `kill -USR1 PID` of the service (the parent, where there are workers) stops everything at once, "
-    "in memory; `kill -USR2 PID` lifts that."
+_INSTEAD_OF_SETTINGS = "--dir, the policies, and --url to wait"
+_BY_SIGNAL = (
+    "To stop everything without the file, send SIGUSR1 to the service (`kill -USR1 PID`, the supervisor if there are "
+    "workers). It stops at once, in memory. `kill -USR2 PID` lifts that."
 )
 
-_BY_SIGNAL = "Where a signal has stopped everything, `kill -USR2 PID` lifts it."
-
-
-_folder_option = click.option("--dir", "folder", type=A_FILE, help="The policies, if not by the settings.")
+_folder_option = click.option("--dir", "folder", type=A_FILE, help="The policies, instead of the settings' folder.")
 _options = all_of(
-    click.option("--url", "urls", multiple=True, metavar="URL", help="Ask this host; may be given again."),
+    click.option("--url", "urls", multiple=True, metavar="URL", help="Wait for this host; may be given again."),
     click.option(
-        "--patience", type=click.FloatRange(0), default=15, show_default=True, metavar="S", help="Wait no longer."
+        "--patience",
+        type=click.FloatRange(0),
+        default=15,
+        show_default=True,
+        metavar="S",
+        help="Wait at most S seconds.",
     ),
-    click.option("--wait", is_flag=True, help="Return when each worker has it."),
+    click.option("--wait", is_flag=True, help="Return when each worker applies it."),
     _folder_option,
     config_option,
 )
 _what = click.argument("what", callback=demand(is_what, WHAT_RULE))
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
-
-
 @click.command()
 @_what
-@click.option("--reason", required=True, metavar="TEXT", help="Why; for the operators. No caller sees it.")
-@click.option("--until", metavar="TIME", help="Its end, as 2026-11-21T09:00:00Z. Default: until it is lifted.")
+@click.option("--reason", required=True, metavar="TEXT", help="The reason, for operators. No caller sees it.")
+@click.option("--until", metavar="TIME", help="Its end, such as 2026-11-21T09:00:00Z. Default: until `issuer resume`.")
 @_options
 def stop(
     what: str, reason: str, until: str | None, config: Path | None, folder: Path | None, wait: bool, patience: float,
@@ -71,21 +70,20 @@ def stop(
     """Stop WHAT from getting tokens: everything, provider:ID, account:PROVIDER/ACCOUNT, integration:ID or
     identity:INTEGRATION/ID.
 
-    Every worker takes it within two seconds, also while policies, keys, audit or store are broken.
+    Every worker applies it within two seconds, even while policies, keys, audit file or store are broken.
     """
     now = int(time.time())
     end = read_time(until, "--until") if until else None
     if end is not None and end <= now:
-        raise click.BadParameter("it has passed", param_hint="--until")
-    asked = _places(config, folder, urls, wait=wait)
-    file = _folder(config, folder) / STOPS_FILE
-    one = msgspec.convert(
-        {"what": what, "reason": reason, "since": show_time(now)} | ({"until": show_time(end)} if end else {}), Stop
-    )
-    _edit(file, lambda raw: add_stop(raw, str(file), one))
+        raise click.BadParameter("the time has passed", param_hint="--until")
+    hosts = _hosts(config, folder, urls, wait=wait)
+    file = _stops_file(config, folder)
+    members = {"what": what, "reason": reason, "since": show_time(now)} | ({"until": show_time(end)} if end else {})
+    _edit(file, lambda raw: add_stop(raw, str(file), msgspec.convert(members, Stop)))
     say(f"{what} is stopped{f' until {show_time(end)}' if end else ''}: {file}")
-    _warn_of_strangers(file.parent, what)
-    _settle(file, asked, patience)
+    if (missing := _missing_name(file.parent, what)) is not None:
+        say(f"warning: {file.parent} has no {missing}, so this stops nobody. Is the name right?", err=True)
+    _wait_for(file, hosts, patience)
 
 
 @click.command()
@@ -94,16 +92,16 @@ def stop(
 def resume(
     what: str, config: Path | None, folder: Path | None, wait: bool, urls: tuple[str, ...], patience: float
 ) -> None:
-    """Lift every stop of WHAT. Exit code 1 where there is none."""
-    asked = _places(config, folder, urls, wait=wait)
-    file = _folder(config, folder) / STOPS_FILE
+    """Lift every stop of WHAT. Exit code 1 if WHAT is not stopped."""
+    hosts = _hosts(config, folder, urls, wait=wait)
+    file = _stops_file(config, folder)
     if not _edit(file, lambda raw: None if raw is None else remove_stops(raw, str(file), what)):
         say(f"{what} is not stopped in {file}")
         if what == EVERYTHING:
-            say(_BY_SIGNAL)
+            say("If a signal stopped everything, `kill -USR2 PID` lifts that.")
         sys.exit(Exit.NO)
     say(f"{what} is resumed: {file}")
-    _settle(file, asked, patience)
+    _wait_for(file, hosts, patience)
 
 
 def _read(file: Path) -> bytes | None:
@@ -111,43 +109,32 @@ def _read(file: Path) -> bytes | None:
 
 
 def _edit(file: Path, edit: Callable[[bytes | None], bytes | None]) -> bool:
-    """Edit the file and return whether there was anything to do. Where that is not possible, say what else is."""
+    """Edit the file and return whether it changed. If that fails, print the reason and the way by signal, and exit."""
     try:
         raw = edit(_read(file))
         if raw is not None:
             files.replace(file, raw, mode=_mode(file), durable=True, shared=True)
     except (OSError, IssuerError) as error:
         why = describe_error(error) if isinstance(error, IssuerError) else f"{file}: {error.strerror}"
-        say(f"issuer: {why}\nNothing has changed. {_OTHERWISE}", err=True)
+        say(f"issuer: {why}\nThe stops are unchanged. {_BY_SIGNAL}", err=True)
         sys.exit(Exit.LOCAL if isinstance(error, OSError) else Exit.INPUT)
     return raw is not None
 
 
 def _mode(file: Path) -> int | None:
-    """Let whoever may read the folder read a new file, whatever the umask: the service may be another user."""
+    """Return the mode of a new file: readable for the folder's readers, because the service may be another user."""
     return None if file.exists() else 0o600 | stat.S_IMODE(file.parent.stat().st_mode) & 0o644
 
 
-def _folder(config: Path | None, folder: Path | None) -> Path:
-    """Return the folder that the service reads. Raises SetupError and InputError."""
-    return folder or _settings(config).policies_folder
+def _stops_file(config: Path | None, folder: Path | None) -> Path:
+    return (folder or settings_or(_INSTEAD_OF_SETTINGS, config).policies_folder) / STOPS_FILE
 
 
-def _settings(config: Path | None) -> Settings:
-    try:
-        return read_settings(config)
-    except SetupError as error:
-        raise SetupError(error.code, f"{error.detail}; or give --dir, the policies, and --url to wait") from None
+def _missing_name(folder: Path, what: str) -> str | None:
+    """Return the name in `what` that the policies lack, or None. An unreadable file may have any name in it.
 
-
-def _warn_of_strangers(folder: Path, what: str) -> None:
-    """Warn of a name that the policies do not have: a stop of nobody is easily taken for one of somebody."""
-    if (why := _stranger(folder, what)) is not None:
-        say(f"warning: there is no {why} in {folder}: nobody is stopped by that name. Is it right?", err=True)
-
-
-def _stranger(folder: Path, what: str) -> str | None:
-    """Say what is not there, None where all is. Of a file that does not read, nothing is known but its name."""
+    An operator who misspells a name in an emergency must not believe that the caller is stopped.
+    """
     kind, _, name = what.partition(":")
     first, _, last = name.partition("/")
     try:
@@ -173,7 +160,7 @@ def _is_pinned(policies: Mapping[str, Policy | None], provider: str, account: st
 
 
 def _providers(folder: Path) -> Collection[str] | None:
-    """Return the ids of the providers, None where their file does not read."""
+    """Return the ids of the providers, or None if their file is unreadable."""
     file = folder / PROVIDERS_FILE
     try:
         document = load(files.read(file, MAX_BYTES), str(file)).value
@@ -183,23 +170,19 @@ def _providers(folder: Path) -> Collection[str] | None:
     return listed if isinstance(listed, dict) else None
 
 
-# -- waiting ----------------------------------------------------------------------------------------------------------
-
-
-def _places(config: Path | None, folder: Path | None, urls: tuple[str, ...], *, wait: bool) -> tuple[str, ...]:
-    """Return the URLs to ask: this host's by its settings, unless others are given."""
+def _hosts(config: Path | None, folder: Path | None, urls: tuple[str, ...], *, wait: bool) -> tuple[str, ...]:
+    """Return the URLs of the hosts to wait for. Without --url, the settings give this host's."""
     if urls or not wait:
         return tuple(check_url(url) for url in urls)
     if folder is not None and config is None:
         raise click.UsageError("--wait with --dir needs --url, or --config in place of --dir")
-    settings = _settings(config)
-    listen = settings.listen
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 (to ask, not to listen)
+    listen = settings_or(_INSTEAD_OF_SETTINGS, config).listen
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 (connects, does not listen)
     return (check_url(f"http://{f'[{host}]' if ':' in host else host}:{listen.port}"),)
 
 
-def _settle(file: Path, urls: tuple[str, ...], patience_s: float) -> None:
-    """Wait until each worker of each host has what the file says. Exit code 4 where one has not."""
+def _wait_for(file: Path, urls: tuple[str, ...], patience_s: float) -> None:
+    """Wait until each worker of each host applies the file. Exit code 4 if one does not."""
     if not urls:
         return
     stops, _ = read_stops(files.read(file, MAX_BYTES), str(file))
@@ -210,26 +193,23 @@ def _settle(file: Path, urls: tuple[str, ...], patience_s: float) -> None:
     for url in urls:
         say(f"{url}: {late.get(url) or 'each worker has it'}", err=url in late)
     if late:
-        say(_OTHERWISE, err=True)
+        say(_BY_SIGNAL, err=True)
         sys.exit(Exit.UNDECIDED)
 
 
 def _late(url: str, digest: str) -> str:
-    """Say why a host does not have these stops yet, "" where each of its workers has."""
+    """Return why a host does not apply these stops yet; "" if each of its workers does."""
     try:
         answer = send(HttpRequest("GET", f"{url}{STOPS_PATH}"), deadline_s=_ASK_S)
         status = msgspec.json.decode(answer.body, type=StopsStatus)
     except (IssuerError, msgspec.MsgspecError) as error:
         return f"no answer: {error}"
     if status.digest != digest:
-        refused = ": it refuses its stops.yaml as it is now, see `stops refused` in its log, and `issuer stops`"
-        return f"a worker has other stops in force{refused if status.stale else ''}"
+        refused = ": it refuses its current stops.yaml, see `stops refused` in its log stream, and `issuer stops`"
+        return f"a worker applies other stops{refused if status.stale else ''}"
     if status.agreeing < status.workers:
         return f"{status.agreeing} of {status.workers} workers have it"
     return ""
-
-
-# -- showing ----------------------------------------------------------------------------------------------------------
 
 
 @click.command()
@@ -237,11 +217,11 @@ def _late(url: str, digest: str) -> str:
 @_folder_option
 @json_option
 def stops(config: Path | None, folder: Path | None, as_json: bool) -> None:
-    """List the stops. Exit code 3 where one of them is malformed: the service goes on with what it had."""
-    file, now = _folder(config, folder) / STOPS_FILE, int(time.time())
+    """List the stops. Exit code 3 if a stop is malformed: the service then keeps the last valid stops."""
+    file, now = _stops_file(config, folder), int(time.time())
     raw = _read(file)
-    found, errors = ((), ()) if raw is None else _read_listed(raw, file)
-    rows = [_row(one, now) for one in found]
+    listed, errors = ((), ()) if raw is None else _read_listed(raw, file)
+    rows = [_row(one, now) for one in listed]
     if as_json:
         say_document({"version": 1, "stops": rows})
     elif rows:
@@ -251,22 +231,22 @@ def stops(config: Path | None, folder: Path | None, as_json: bool) -> None:
     for one in errors:
         say_error(InputError(one.code, one.detail, one.place, one.pointer))
     if errors:
-        say("Until it is mended, the service lifts none of the stops that it has in force.", err=True)
+        say("Repair the file. Until then, the service lifts no stop that it has in force.", err=True)
     sys.exit(Exit.INPUT if errors else Exit.GOOD)
 
 
 def _read_listed(raw: bytes, file: Path) -> tuple[tuple[Stop, ...], tuple[Finding, ...]]:
-    """Return the stops of the file, and why a service would refuse it."""
-    found, errors = read_stops(raw, str(file))
+    """Return the stops of the file, and the faults for which a service would refuse it."""
+    listed, errors = read_stops(raw, str(file))
     try:
         files.demand_guarded(file, group=True)
     except InputError as error:
         errors = (*errors, error.finding)
-    return found.all, errors
+    return listed.all, errors
 
 
 def _row(one: Stop, now: int) -> dict[str, str | None]:
-    """Describe a stop as JSON does: null where it has no end."""
+    """Return a stop's JSON members. `until` is null for a stop without an end."""
     until = None if one.until is UNSET else one.until
     state = "in force" if one.is_in_force(now) else "to come" if one.since > show_time(now) else "over"
     return {"what": one.what, "state": state, "since": one.since, "until": until, "reason": printable(one.reason)}

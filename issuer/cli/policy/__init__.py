@@ -1,4 +1,4 @@
-"""`issuer policy new`, `check`, `test`, `schema` and `fmt`: commands for the author of a policy.
+"""`issuer policy new`, `check`, `test`, `schema` and `fmt`: commands for authors of policies.
 
 Exit codes (contract section 6): 0 good, 1 a policy's own test fails, 2 usage, 3 a file is malformed.
 """
@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -33,10 +33,10 @@ from issuer.io.files import read as read_file
 from issuer.io.files import replace as replace_file
 from issuer.policy.authoring.fmt import format_file
 from issuer.policy.authoring.load import PROVIDERS_FILE, check_policies, try_policies
-from issuer.policy.authoring.new import NewPolicy, Whose, Wish, make_policy, whose
+from issuer.policy.authoring.new import Choices, NewPolicy, TokenProvider, find_provider, make_policy
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.stops import STOPS_FILE
-from issuer.policy.authoring.suite import Outcome
+from issuer.policy.authoring.suite import PolicyTestOutcome
 from issuer.policy.disclose import disclose_all
 from issuer.policy.match import PolicySet
 
@@ -56,20 +56,17 @@ _directory_options = all_of(
 _format = click.option("--format", "form", type=click.Choice(FORMATS), default="human", show_default=True)
 
 
-# -- check ------------------------------------------------------------------------------------------------------------
-
-
 @policy.command()
 @_directory_options
 @_format
-@click.option("--warnings-as-errors", is_flag=True, help="Make warnings errors.")
+@click.option("--warnings-as-errors", is_flag=True, help="Treat warnings as errors.")
 def check(directory: Path, url: str | None, development: bool, form: str, warnings_as_errors: bool) -> None:
-    """Check the policies of DIR ("policies"): every error and warning, as file:line:col: code: what, and what to do.
+    """Check the policies of DIR ("policies") and run their tests.
 
-    The tests in the files are run, too. Where all is good, the digests are printed that the issuer shows at
-    /health/ready and puts into tokens.
+    Prints every error and warning as file:line:col: code: defect, next step. If all policies are good, prints their
+    digests, which the issuer shows at /health/ready and puts into tokens.
     """
-    tests: list[Outcome] = []
+    tests: list[PolicyTestOutcome] = []
     policies, findings = check_policies(
         directory, url or NOBODY, int(time.time()), development=development, tell=tests.extend
     )
@@ -89,20 +86,17 @@ def _files(directory: Path) -> list[str]:
 
 
 def _digests(policies: PolicySet, tests: int, url: str | None) -> str:
-    """Say what was read, and its digests where they are those of an issuer."""
+    """Return the counts, and the digests if the URL of the issuer is known."""
     counts = f"{counted(len(policies.policies), 'integration')}, {counted(len(policies.providers), 'provider')}"
     good = f"good: {counts}, {counted(tests, 'test')} passed"
     if url is None:
-        return f"{good}\nFor the digests give --url, the issuer's own: it is its providers' default audience."
+        return f"{good}\nFor the digests, give --url, the issuer's URL. It is the default audience of providers."
     digests = {
         (f"{registration.policy.integration} ({registration.provider.id})", registration.digest)
         for bucket in policies.registrations.values()
         for registration in bucket
     }
     return f"{good}\n{render_table([*sorted(digests), ('the whole directory', policies.digest)])}"
-
-
-# -- test -------------------------------------------------------------------------------------------------------------
 
 
 @policy.command()
@@ -113,7 +107,7 @@ def _digests(policies: PolicySet, tests: int, url: str | None) -> str:
 def test(
     directory: Path, url: str | None, development: bool, form: str, integration: str | None, verbose: bool
 ) -> None:
-    """Run the tests that the policies of DIR ("policies") hold, by the evaluator that judges requests."""
+    """Run the tests in the policies of DIR ("policies") with the evaluator that decides requests."""
     outcomes, findings = try_policies(directory, url or NOBODY, int(time.time()), development=development)
     errors = [finding for finding in findings if finding.severity == "error"]
     if integration is not None:
@@ -122,11 +116,15 @@ def test(
             raise click.BadParameter(f"there is no {integration}.yaml in {directory}", param_hint="--integration")
         outcomes = tuple(outcome for outcome in outcomes if outcome.integration == integration)
         errors = [finding for finding in errors if finding.place.file == own or not _is_test(finding)]
-    text = (
-        _render_tests(outcomes, errors, verbose=verbose)
-        if form == "human"
-        else _TESTS[form](outcomes, errors, directory)
-    )
+    broken = [finding for finding in errors if not _is_test(finding)]
+    if form == "human":
+        text = _render_tests(outcomes, broken, verbose=verbose)
+    elif form == "json":
+        text = _render_tests_as_json(outcomes, broken)
+    elif form == "junit":
+        text = _render_tests_as_junit(outcomes, broken)
+    else:
+        text = render(errors, _files(directory), "issuer policy test", form)
     if text:
         say(text)
     sys.exit(exit_for_findings(errors))
@@ -136,15 +134,14 @@ def _is_test(finding: Finding) -> bool:
     return finding.code is Code.POLICY_TEST_FAILED
 
 
-def _render_tests(outcomes: Sequence[Outcome], errors: Sequence[Finding], *, verbose: bool) -> str:
-    broken = [finding for finding in errors if not _is_test(finding)]
+def _render_tests(outcomes: Sequence[PolicyTestOutcome], broken: Sequence[Finding], *, verbose: bool) -> str:
     failed = sum(not outcome.passed for outcome in outcomes)
     lines = [line for outcome in outcomes for line in _describe_test(outcome, verbose=verbose)]
     lines += [render(broken, [], "", "human")] if broken else []
     return "\n".join([*lines, f"{counted(len(outcomes), 'test')}, {failed} failed"])
 
 
-def _describe_test(outcome: Outcome, *, verbose: bool) -> list[str]:
+def _describe_test(outcome: PolicyTestOutcome, *, verbose: bool) -> list[str]:
     name = printable(f"{outcome.integration}: {outcome.name}")
     if outcome.passed:
         return [
@@ -163,52 +160,36 @@ def _indented(text: str) -> list[str]:
     return [f"      {line}" for line in text.split("\n")] if text else []
 
 
-def _render_decisive(outcome: Outcome, *, verbose: bool) -> str:
-    """Show what refused, or, where the refusal that is expected did not come, everything that let it pass."""
+def _render_decisive(outcome: PolicyTestOutcome, *, verbose: bool) -> str:
+    """Show the failed checks; or all checks with `verbose`, or if the test expected a refusal and got a grant."""
     failed = [check for check in outcome.checks if not check.passed]
     if failed and not verbose:
         return render_checks(disclose_all(failed))
     return render_checks(disclose_all(outcome.checks), verbose=True)
 
 
-def _render_tests_as_json(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+def _render_tests_as_json(outcomes: Sequence[PolicyTestOutcome], broken: Sequence[Finding]) -> str:
     tests = [_test_as_json(outcome) for outcome in outcomes]
-    broken = [str(finding) for finding in errors if not _is_test(finding)]
-    return render_json({"version": 1, "tool": "issuer policy test", "tests": tests, "errors": broken})
+    return render_json({"version": 1, "tool": "issuer policy test", "tests": tests, "errors": list(map(str, broken))})
 
 
-def _test_as_json(outcome: Outcome) -> dict[str, Any]:
+def _test_as_json(outcome: PolicyTestOutcome) -> dict[str, Any]:
     members = ("integration", "name", "passed", "expected", "actual", "detail", "signals", "difference")
     place = {"file": outcome.place.file, "line": outcome.place.line, "column": outcome.place.column}
-    told = {name: getattr(outcome, name) for name in members}
-    return {**told, **place, "checks": disclose_all(outcome.checks)}
+    return {**{name: getattr(outcome, name) for name in members}, **place, "checks": disclose_all(outcome.checks)}
 
 
-def _render_tests_as_junit(outcomes: Sequence[Outcome], errors: Sequence[Finding], _: Path) -> str:
+def _render_tests_as_junit(outcomes: Sequence[PolicyTestOutcome], broken: Sequence[Finding]) -> str:
     cases = [
         Case(outcome.integration, outcome.name, "" if outcome.passed else f"{outcome.place}: {_verdict(outcome)}")
         for outcome in outcomes
     ]
-    broken = [finding for finding in errors if not _is_test(finding)]
     cases += [Case("policies", finding.place.file, render([finding], [], "", "human")) for finding in broken]
     return junit("issuer policy test", cases)
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict(outcome: PolicyTestOutcome) -> str:
     return f"{outcome.verdict}: {outcome.detail}" if outcome.detail else outcome.verdict
-
-
-def _tests_as(form: str) -> Callable[[Sequence[Outcome], Sequence[Finding], Path], str]:
-    return lambda _, errors, directory: render(errors, _files(directory), "issuer policy test", form)
-
-
-_TESTS = {
-    "json": _render_tests_as_json, "junit": _render_tests_as_junit, "github": _tests_as("github"),
-    "sarif": _tests_as("sarif"),
-}  # fmt: skip
-
-
-# -- schema -----------------------------------------------------------------------------------------------------------
 
 
 @policy.command()
@@ -216,46 +197,41 @@ _TESTS = {
 def schema(name: str) -> None:
     """Print the JSON Schema of policy files, of providers.yaml or of stops.yaml, for editors.
 
-    It helps while writing; `issuer policy check` is the judge.
+    The schema only helps while you write. `issuer policy check` decides.
     """
     say(schemas()[name].decode(), end="")
 
 
-# -- fmt --------------------------------------------------------------------------------------------------------------
-
-
 @policy.command()
 @click.argument("files", nargs=-1, required=True, type=A_FILE, metavar="FILE...")
-@click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 where a file would change.")
+@click.option("--check", "only_check", is_flag=True, help="Change no file; exit code 1 if a file would change.")
 def fmt(files: tuple[Path, ...], only_check: bool) -> None:
-    """Lay files out canonically: indentation, quotes, blank lines, the end. No value, no order, no comment changes."""
-    found = [(path, _reformat(path)) for path in files]
-    for path, after in found:
+    """Format files canonically: indentation, quotes, blank lines, end of file. Values, order and comments stay."""
+    formatted = [(path, _reformat(path)) for path in files]
+    for path, after in formatted:
         if after is not None and not only_check:
             replace_file(path, after, mode=None, durable=True, follow=False)
         done = "unchanged" if after is None else "would change" if only_check else "formatted"
         say(f"{printable(str(path))}: {done}")
-    sys.exit(Exit.NO if only_check and any(after is not None for _, after in found) else Exit.GOOD)
+    sys.exit(Exit.NO if only_check and any(after is not None for _, after in formatted) else Exit.GOOD)
 
 
 def _reformat(path: Path) -> bytes | None:
-    """Return a file's canonical form, or None where it has it already."""
+    """Return a file's canonical form, or None if it is canonical already."""
     before = read_file(path, MAX_BYTES)
     after = format_file(before, str(path))
     return None if after == before else after
 
 
-# -- new --------------------------------------------------------------------------------------------------------------
-
 _MAX_TOKEN = 64 * 1024
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_ID = 64
-# The names of files beside the policies, which are none.
+# The names of files beside the policies that are not policies.
 _TAKEN = frozenset({Path(PROVIDERS_FILE).stem, Path(STOPS_FILE).stem})
 _REPO = re.compile(r"[A-Za-z0-9._*-]+/[A-Za-z0-9._*-]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 PLACEHOLDER = "OWNER/BENCHMARK"
-# How the ids behind a name are looked up again, by the name.
+# The claim that has the repository's name, and a command that prints its ids.
 _LOOK_UP = {
     "github-actions": ("repository", "gh api repos/{} --jq '.id, .owner.id'"),
     "gitlab-ci": ("project_path", "glab api projects/{} | jq '.id, .namespace.id'"),
@@ -264,9 +240,9 @@ _LOOK_UP = {
 
 def _id(_: click.Context, __: click.Parameter, text: str) -> str:
     if not _ID.fullmatch(text):
-        raise click.BadParameter("is lowercase words joined by `-`")
+        raise click.BadParameter("give lowercase words joined by `-`")
     if len(text) > _MAX_ID or text in _TAKEN:
-        raise click.BadParameter(f"has at most {_MAX_ID} characters, and is not {' or '.join(sorted(_TAKEN))}")
+        raise click.BadParameter(f"give at most {_MAX_ID} characters, and not {' or '.join(sorted(_TAKEN))}")
     return text
 
 
@@ -274,41 +250,41 @@ def _is_one_line(text: str) -> bool:
     return 0 < len(text) <= 64 and text.isascii() and text.isprintable()
 
 
-_one_line = demand(_is_one_line, "is 1 to 64 printable ASCII characters")
+_one_line = demand(_is_one_line, "give 1 to 64 printable ASCII characters")
 
 
 @policy.command()
 @click.argument("name", callback=_id)
 @click.option(
     "--from-token", "token_file", required=True, type=FILE_OR_INPUT, metavar="FILE",
-    help='An identity token of the job, or its claims as JSON; "-" reads standard input. It is never printed.',
+    help='An identity token of the job, or its claims as JSON; "-" reads standard input. Never printed.',
 )  # fmt: skip
 @click.option("--dir", "directory", default="policies", type=A_FILE, show_default=True,
               help="The folder of the policies.")  # fmt: skip
-@click.option("--framework", callback=_one_line, metavar="NAME", help="What its runs are called; NAME of the policy.")
+@click.option("--framework", callback=_one_line, metavar="NAME", help="The framework's name in runs. Default: NAME.")
 @click.option("--benchmark", "benchmarks", multiple=True, default=(PLACEHOLDER,), metavar="OWNER/NAME",
-              callback=demand(_REPO.fullmatch, "is OWNER/NAME, in which `*` is any text"),
+              callback=demand(_REPO.fullmatch, "give OWNER/NAME, in which `*` matches any text"),
               help="A benchmark that it may have signed. May be given again.")  # fmt: skip
 @click.option("--contact", callback=_one_line, default="evals@example.org", show_default=True, metavar="ADDRESS",
-              help="Whom to write to.")  # fmt: skip
+              help="The address of the integration's owner.")  # fmt: skip
 def new(
     name: str, token_file: Path, directory: Path, framework: str | None, benchmarks: tuple[str, ...], contact: str
 ) -> None:
-    """Write the policy NAME under which the job that has this token may ask, with tests that pass.
+    """Write the policy NAME, which grants requests of the job that has this token, with tests that pass.
 
-    It pins the job's immutable ids and requires its branch and workflow. The token is not checked: read what was
-    written before anybody counts on it.
+    It pins the job's immutable ids and requires its branch and workflow. The command does not verify the token: review
+    the policy before you use it.
     """
     path, table_path = directory / f"{name}.yaml", directory / PROVIDERS_FILE
     if path.exists():
-        raise InputError(Code.FILE_UNREADABLE, "there is such a policy already: give another NAME", Place(str(path)))
+        raise InputError(Code.FILE_UNREADABLE, "this policy exists already: give another NAME", Place(str(path)))
     claims = _read_claims(token_file)
     table = (
         load(read_file(table_path, MAX_BYTES), str(table_path)).convert(ProvidersFile) if table_path.exists() else None
     )
     with reading(str(token_file)):
-        provider = whose(claims, table)
-        made = make_policy(Wish(name, contact, framework or name, benchmarks), provider, claims)
+        provider = find_provider(claims, table)
+        made = make_policy(Choices(name, contact, framework or name, benchmarks), provider, claims)
     written = [] if table is not None else [(table_path, _table(provider))]
     passed = _write([*written, (path, made.text)], directory, name)
     say(_about(path, provider, made, benchmarks, passed))
@@ -321,17 +297,16 @@ def _read_claims(file: Path) -> dict[str, JSON]:
             raw = jose.parse_compact(raw.decode("ascii", "replace")).unverified_payload
         claims = loads(raw, max_bytes=_MAX_TOKEN, max_depth=8)
         if not isinstance(claims, dict):
-            raise FormatError(Code.POLICY_NEW, "its claims are no JSON object")
+            raise FormatError(Code.POLICY_NEW, "its claims are not a JSON object")
         return claims
 
 
-def _table(provider: Whose) -> str:
+def _table(provider: TokenProvider) -> str:
     return f"version: 1\nproviders:\n  {provider.id}: {{profile: {quoted(provider.profile)}}}\n"
 
 
 def _write(texts: list[tuple[Path, str]], directory: Path, name: str) -> int:
-    """Write the files, and return how many tests of the policy passed; take them away again where they are not good, or
-    could not be judged. Raises InputError."""
+    """Write the files and return how many tests of the policy passed. Raises InputError and removes them on failure."""
     make_folder(directory, mode=0o755, follow=False)
     with ExitStack() as failed:
         for path, text in texts:
@@ -343,7 +318,7 @@ def _write(texts: list[tuple[Path, str]], directory: Path, name: str) -> int:
 
 
 def _judge(texts: list[tuple[Path, str]], directory: Path, name: str) -> int:
-    tests: list[Outcome] = []
+    tests: list[PolicyTestOutcome] = []
     _, findings = check_policies(directory, NOBODY, int(time.time()), development=True, tell=tests.extend)
     ours = {str(directory / PROVIDERS_FILE), *(str(path) for path, _ in texts)}
     wrong = [each for each in findings if each.severity == "error" and each.place.file in ours]
@@ -354,24 +329,24 @@ def _judge(texts: list[tuple[Path, str]], directory: Path, name: str) -> int:
     return sum(test.integration == name for test in tests)
 
 
-def _about(path: Path, provider: Whose, made: NewPolicy, benchmarks: tuple[str, ...], passed: int) -> str:
-    """Say what was written, where its ids come from, and what is left to do."""
-    of = {id: made.names[name] for name, id in provider.rules.names.items() if name in made.names}
-    pins = [(f"  {pin}", value, of.get(pin, "")) for pin, value in made.pins.items()]
+def _about(path: Path, provider: TokenProvider, made: NewPolicy, benchmarks: tuple[str, ...], passed: int) -> str:
+    """Describe the new policy, the origin of its ids, and the next steps."""
+    names = {id: made.names[name] for name, id in provider.rules.names.items() if name in made.names}
+    pins = [(f"  {pin}", value, names.get(pin, "")) for pin, value in made.pins.items()]
     known, command = _LOOK_UP.get(provider.profile, ("", ""))
     lines = [
         printable(f"{path}: written, and its {passed} tests pass"),
-        "pinned, as the token says it; these ids stay when a name changes hands:",
+        "pinned ids from the token, which stay the same when a name gets another owner:",
         render_table(pins),
     ]
     if command:
         lines.append(f"to look them up: {command.format(_argument(provider.profile, made.names.get(known, '')))}")
     if PLACEHOLDER in benchmarks:
-        lines.append(f"yours to say: grants.benchmarks, which is {PLACEHOLDER} now")
+        lines.append(f"replace grants.benchmarks, which is {PLACEHOLDER} now")
     return "\n".join([*lines, f"next: issuer policy check {shlex.quote(printable(str(path.parent)))}"])
 
 
 def _argument(profile: str, name: str) -> str:
-    """Write a name into a command to paste: only one that no shell takes for more than a name."""
+    """Return a name for a command that users paste, or a placeholder if a shell could interpret the name."""
     plain = name if _PLAIN_NAME.fullmatch(name) else "OWNER/NAME"
     return plain.replace("/", "%2F") if profile == "gitlab-ci" else plain

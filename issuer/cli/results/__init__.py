@@ -1,1 +1,1 @@
-"""Commands that make, check and compare result files."""
+"""Commands that make, check, compare and export result files."""

@@ -1,4 +1,4 @@
-"""`issuer results diff` and `issuer reproduce compare`: differences between two result files, or between two runs."""
+"""`issuer results diff` and `issuer reproduce compare`: the differences of two result files, or of two runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from issuer.verify.report import Said
 
 
 class Comparison(Struct, frozen=True):
-    """Two entries that belong together, by their pointers; None where only one file has it."""
+    """The pointers of two matching entries and their differences. A pointer is None if the file lacks the entry."""
 
     left: str | None
     right: str | None
@@ -39,17 +39,16 @@ class Comparison(Struct, frozen=True):
 @click.option("--entry", "index", type=click.IntRange(0), help="Compare only these entries, counted from 0.")
 @json_option
 def diff(left: Path, right: Path, index: int | None, as_json: bool) -> None:
-    """Say how the entries of two files differ, and which differences a token would notice.
+    """Show how the entries of two files differ, and which differences change what a token binds.
 
-    Entries are matched by benchmark, task and model commit. Spelling, order and comments are no differences. Exits
-    with 1 where a difference is material: the content digest is another.
+    The command matches entries by benchmark, task and model commit. It ignores spelling, order and comments. Exit code
+    1 if a difference is material, so that the content digests differ.
     """
     ours, theirs = read_entries_of(left), read_entries_of(right)
     chosen = None if index is None else (_at(ours, index, left), _at(theirs, index, right))
     compared = [_compare(one, other) for one, other in ([chosen] if chosen else matched(ours, theirs))]
     if as_json:
-        document = {"version": 1, "left": str(left), "right": str(right), "entries": compared}
-        say_document(document)
+        say_document({"version": 1, "left": str(left), "right": str(right), "entries": compared})
     else:
         for each in compared:
             _show(each)
@@ -58,20 +57,20 @@ def diff(left: Path, right: Path, index: int | None, as_json: bool) -> None:
 
 def _at(entries: tuple[Entry, ...], index: int, path: Path) -> Entry:
     if index >= len(entries):
-        raise InputError(Code.FILE_RULE, f"has no entry {index}: there are {len(entries)}, from 0", Place(str(path)))
+        raise InputError(Code.FILE_RULE, f"has {len(entries)} entries from 0, not entry {index}", Place(str(path)))
     return entries[index]
 
 
 def _compare(one: Entry | None, other: Entry | None) -> Comparison:
     if one is None or other is None:
         return Comparison(one.pointer if one else None, other.pointer if other else None, True, ())
-    found = differences(one, other)
-    return Comparison(one.pointer, other.pointer, any(difference.material for difference in found), found)
+    changes = differences(one, other)
+    return Comparison(one.pointer, other.pointer, any(change.material for change in changes), changes)
 
 
 def _show(compared: Comparison) -> None:
     sides = {"left": compared.left, "right": compared.right}
-    places = [f"{side} {pointer[1:] if pointer else 'has none'}" for side, pointer in sides.items()]
+    places = [f"{side} {pointer[1:] if pointer else 'missing'}" for side, pointer in sides.items()]
     say(f"entry {', '.join(places)}: {_verdict(compared)}")
     for difference in compared.differences:
         say(f"  {printable(difference.pointer)} ({'material' if difference.material else 'not material'})")
@@ -89,13 +88,10 @@ def _verdict(compared: Comparison) -> str:
         return "only one file has it"
     if not compared.differences:
         return "the same"
-    return "differ" if compared.material else "the same but for what no digest binds"
+    return "differ" if compared.material else "the same, except for members that no digest binds"
 
 
-# -- reproduce --------------------------------------------------------------------------------------------------------
-
-# What an agreement shows, and what not.
-_AGREEMENT = "Agreeing numbers are no proof that there were two runs: a number can be copied."
+_AGREEMENT = "Equal numbers do not prove that there were two runs: anyone can copy a number."
 
 
 @click.group()
@@ -107,23 +103,24 @@ def reproduce() -> None:
 @run_options
 @click.option(
     "--tolerance", "stated", multiple=True, metavar="ID=NUMBER",
-    help="By how much, in its unit, values of this metric may differ. Without it they must be the same.",
+    help="The allowed difference of this metric's values, in its unit. Default: 0.",
 )  # fmt: skip
 @json_option
 def compare(given_runs: RunOptions, stated: tuple[str, ...], as_json: bool) -> None:
-    """Say whether two runs, of the same or of two frameworks, measured the same thing and found the same numbers.
+    """Check whether two runs, of one framework or of two, measured the same thing and got the same numbers.
 
-    PATH are the first run and the second. What neither says is supplied, for both. Exits with 1 where they part.
+    Give two PATHs: the first run and the second. The options supply values that both runs lack. Exit code 1 if the runs
+    differ.
     """
     if len(given_runs.paths) != 2:
-        raise click.UsageError("give two runs: the first, and the one that is to reproduce it")
+        raise click.UsageError("give two runs: the first, and the run that should reproduce it")
     if len(given_runs.tasks) > 1:
-        raise click.UsageError("give one --task: one run is compared with one")
+        raise click.UsageError("give one --task: the command compares one run with one other")
     tolerance = reproduction.Tolerance(dict(map(_read_bound, stated)))
     first, second = (_result(path, given_runs) for path in given_runs.paths)
     found = (
         *reproduction.differences(first.built.claims, second.built.claims, tolerance),
-        *reproduction.setting_differences(_said(first), _said(second)),
+        *reproduction.setting_differences(_entry_of(first), _entry_of(second)),
     )
     digest = content_digest(first.entry)
     if as_json:
@@ -135,14 +132,14 @@ def compare(given_runs: RunOptions, stated: tuple[str, ...], as_json: bool) -> N
 
 
 def _result(path: Path, given: RunOptions) -> Result:
-    """Build the one result of a file or folder, or that of the task that is named. Raises InputError."""
+    """Build the one result of a file or folder, or of its --task. Raises InputError."""
     task = given.tasks[0] if given.tasks else ""
     run = read(path, given.source, task=task, anchors=given.anchors)
     (result,) = build_results([run], Path(), given.build_options())
     return result
 
 
-def _said(result: Result) -> Said:
+def _entry_of(result: Result) -> Said:
     (entry,) = read_entries(result.written.encode(), result.run.name)
     return Said.of(entry)
 
@@ -155,11 +152,11 @@ def _show_runs(first: Result, second: Result, found: Sequence[reproduction.RunDi
         say("they agree: the same model, benchmark and task, the same setting, and these numbers")
         for metric in first.built.claims.metrics:
             say(f"  {reproduction.describe(metric)}")
-        say("To have the second one signed as a reproduction, where the first is signed as it is built here:")
+        say("If the first result is signed as built here, get the second signed as its reproduction:")
         say(f"  issuer submit --reproduces {digest} ...")
         say(_AGREEMENT)
         return
-    say(f"they part at {counted(len(found), 'place')}:")
+    say(f"they differ at {counted(len(found), 'place')}:")
     for difference in found:
         say(f"  {difference.where}")
         _say_both(first=difference.first, second=difference.second)
@@ -172,5 +169,5 @@ def _read_bound(text: str) -> tuple[str, float]:
     except ValueError:
         bound = math.nan
     if not metric_id or not 0 <= bound < math.inf:
-        raise click.BadParameter("give ID=NUMBER, as in accuracy=0.5", param_hint="--tolerance")
+        raise click.BadParameter("give ID=NUMBER, such as accuracy=0.5", param_hint="--tolerance")
     return metric_id, bound

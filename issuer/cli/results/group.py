@@ -1,4 +1,4 @@
-"""`issuer results build`, `fmt`, `digest`, `export` and `schema`: commands that make result files, and read them."""
+"""`issuer results build`, `fmt`, `digest`, `schema` and `export`: commands that make, read and export result files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import click
-from msgspec import Struct
 
 from issuer.adapters.plain_json import schema as run_schema
 from issuer.cli.exits import Exit
@@ -56,6 +55,7 @@ from issuer.results.every_eval_ever import (
 )
 
 if TYPE_CHECKING:
+    from issuer.cli.verify.options import Judging
     from issuer.formats.strict_yaml import Document
     from issuer.results.benchmark import Benchmark
     from issuer.results.claims import RunClaims
@@ -70,9 +70,6 @@ results.add_command(diff)
 results.add_command(lint)
 
 
-# -- build ------------------------------------------------------------------------------------------------------------
-
-
 @results.command(cls=RunCommand)
 @click.option(
     "-o", "--out", required=True, type=A_FILE, metavar="OUT",
@@ -80,24 +77,24 @@ results.add_command(lint)
 )  # fmt: skip
 @click.option(
     "--profile", type=click.Choice(PROFILES), default="target", show_default=True,
-    help="Write entries in this form: both and hub are for today's readers, and need --benchmark.",
+    help="The form of entries. both and hub are for today's readers and need --benchmark.",
 )  # fmt: skip
 @benchmark_option
 @run_options
 @reproduces_option
-@click.option("--skip-failed", is_flag=True, help="Leave out runs of which no result can be built.")
-@click.option("--update", is_flag=True, help="Add what is new to files that are there; nothing in them changes.")
-@click.option("--show-origin", is_flag=True, help="List where each value comes from: the run, or supplied.")
+@click.option("--skip-failed", is_flag=True, help="Leave out runs that give no result.")
+@click.option("--update", is_flag=True, help="Add new entries to existing files. Existing entries stay unchanged.")
+@click.option("--show-origin", is_flag=True, help="List the origin of each value: the run, or its owner.")
 def build(
     given_runs: RunOptions, out: Path, profile: Profile, benchmark_path: Path | None, reproduces: str,
     skip_failed: bool, update: bool, show_origin: bool,
 ) -> None:  # fmt: skip
-    """Build result files of finished runs, and the claims to request tokens with.
+    """Build result files from finished runs, and the claims for token requests.
 
-    Nothing is invented: what a run does not say is supplied by flag, by environment or by the mapping file, and must
-    not contradict it. Entries are written without a token; each one's claims go, as JSON for `issuer token request
-    --claims`, to the folder `claims` in OUT, or beside the file. Every run is looked at; nothing is written unless all
-    are good, or bad ones are left out with --skip-failed.
+    The command invents no value. You supply values that a run lacks by option, environment variable or mapping file,
+    and they must not contradict the run. Entries have no token yet. Their claims go to the folder `claims` in OUT, or
+    beside the file, as JSON for `issuer token request --claims`. The command reads every run first. It writes files
+    only if all runs are good, or if --skip-failed leaves the bad ones out.
     """
     options = given_runs.build_options(profile, benchmark_for(benchmark_path, profile), reproduces)
     runs, failures = given_runs.read()
@@ -112,37 +109,34 @@ def build(
 
 
 def _end_failed(failures: list[Failure], built: int, *, skip: bool) -> None:
-    """Say what was found; end the command where something was, unless the others are wanted."""
+    """Print the failures. End the command if there are any, unless `skip` is set and other runs were built."""
     say_failures(failures)
     if failures and not (skip and built):
         rest = f"; --skip-failed builds the other {built}" if built else ""
-        say(f"issuer: nothing is written: {len(failures)} of {len(failures) + built} runs failed{rest}", err=True)
+        say(f"issuer: no file was written: {len(failures)} of {len(failures) + built} runs failed{rest}", err=True)
         sys.exit(Exit.INPUT)
 
 
 def _say_result(result: Result, new: Sequence[Result]) -> None:
     run = f"{shorten(result.run.task)} of {shorten(result.run.name)}"
     written = next((each for each in new if each.run is result.run), None)
-    claims = f"claims in {printable(str(written.claims_file))}" if written else "it has this entry, unchanged"
+    claims = f"claims in {printable(str(written.claims_file))}" if written else "unchanged, it already has this entry"
     say(f"{printable(str(result.file))}: {run}, {claims}")
-
-
-# -- fmt --------------------------------------------------------------------------------------------------------------
 
 
 @results.command()
 @paths_argument
-@click.option("--check", is_flag=True, help="Write nothing; say which files would change, and exit with 1.")
-@click.option("--profile", type=click.Choice(PROFILES), help="Write entries in this profile, not their own shape.")
+@click.option("--check", is_flag=True, help="Change no file; list files that would change, with exit code 1.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Write entries in this form. Default: keep their form.")
 @benchmark_option
-@click.option("--drop-comments", is_flag=True, help="Rewrite files with comments, too; they are lost.")
+@click.option("--drop-comments", is_flag=True, help="Also rewrite files with comments, which removes the comments.")
 def fmt(
     paths: tuple[Path, ...], check: bool, profile: Profile | None, benchmark_path: Path | None, drop_comments: bool
 ) -> None:
-    """Rewrite result files canonically: members in order, text in double quotes, numbers as every reader reads them.
+    """Rewrite result files canonically: members in order, text in double quotes, numbers that every reader accepts.
 
-    What entries say stays the same, and so do their digests, except under `--profile hub`, which has no token and no
-    metrics. All files are read before one is written.
+    The content and the digests of entries stay the same, except with `--profile hub`, which has no token and no
+    metrics. The command reads all files before it writes the first.
     """
     benchmark = benchmark_for(benchmark_path, profile)
     primary = benchmark.primary if benchmark else None
@@ -163,12 +157,9 @@ def _rewrite(file: Path, profile: Profile | None, primary: str | None, *, drop_c
     document = open_results(raw, name)
     text = raw.decode()
     if not drop_comments and (place := document.first_comment(text)):
-        rule = "a comment, which rewriting would lose: edit by hand, or give --drop-comments"
+        rule = "rewriting would remove this comment: edit the file by hand, or give --drop-comments"
         raise InputError(Code.FILE_RULE, rule, place)
     return edit.rewrite(text, name, profile=profile, primary=primary)
-
-
-# -- digest -----------------------------------------------------------------------------------------------------------
 
 
 @results.command()
@@ -176,7 +167,7 @@ def _rewrite(file: Path, profile: Profile | None, primary: str | None, *, drop_c
 @repo_option
 @json_option
 def digest(paths: tuple[Path, ...], repo: str | None, as_json: bool) -> None:
-    """Print each entry's content_digest and, with --repo, its claims_digest: what a verify token binds."""
+    """Print the digests that a verify token binds: each entry's content_digest and, with --repo, its claims_digest."""
     rows = [_digests(file, entry, repo) for file in find_result_files(paths) for entry in read_entries_of(file)]
     if as_json:
         say_document({"version": 1, "entries": rows})
@@ -202,21 +193,18 @@ def _digests(file: Path, entry: Entry, repo: str | None) -> dict[str, str]:
 
 @results.command()
 def schema() -> None:
-    """Print the JSON Schema of the runs that `issuer results build --from json` takes.
+    """Print the JSON Schema of runs for `issuer results build --from json`.
 
-    It helps while writing; `issuer results build` is the judge.
+    The schema only helps while you write. `issuer results build` decides.
     """
     say(run_schema().decode(), end="")
-
-
-# -- export -----------------------------------------------------------------------------------------------------------
 
 
 @results.command()
 @click.argument("file", type=A_FILE, metavar="FILE")
 @click.option("--to", expose_value=False, type=click.Choice(["eee"]), required=True, help="eee: Every Eval Ever 0.3.0.")
 @click.option(
-    "--repo", required=True, metavar="OWNER/NAME", callback=check_repo, help="The model repository that FILE sits in."
+    "--repo", required=True, metavar="OWNER/NAME", callback=check_repo, help="The model repository that contains FILE."
 )
 @benchmark_option
 @click.option(
@@ -224,38 +212,41 @@ def schema() -> None:
     help="The folder for BENCHMARK/OWNER/MODEL/UUID.json.",
 )  # fmt: skip
 @click.option(
-    "--source-type", required=True, type=click.Choice(get_args(SourceType)), help="What the scores are, as you know it."
+    "--source-type", required=True, type=click.Choice(get_args(SourceType)), help="The kind of source of the scores."
 )
-@click.option("--organization", required=True, metavar="NAME", help="Who provides the scores.")
-@click.option("--organization-url", metavar="URL", help="Their page.")
+@click.option("--organization", required=True, metavar="NAME", help="The organization that provides the scores.")
+@click.option("--organization-url", metavar="URL", help="The organization's page.")
 @click.option(
     "--evaluator", "relationship", required=True, type=click.Choice(get_args(Relationship)),
-    help="What whoever evaluated is to the model.",
+    help="The relationship of the evaluator to the model.",
 )  # fmt: skip
-@click.option("--trust", type=A_FILE, metavar="FILE", help="Verify by this trust file, and say so.")
+@click.option("--trust", type=A_FILE, metavar="FILE", help="Verify by this trust file, and record the verdicts.")
 @click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust.")
-@click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it.")
-@click.option("--received-now", is_flag=True, help="It is being received now: a token that has ended is a no.")
-@click.option("--offline", is_flag=True, help="Verify with what was fetched before, and fetch nothing.")
+@click.option("--audience", metavar="AUD", help="Without a trust file: your audience, which tokens must name.")
+@click.option("--received-now", is_flag=True, help="The file is received now: an expired token is a no.")
+@click.option("--offline", is_flag=True, help="Verify with documents that were fetched before, and fetch none.")
 def export(
     file: Path, repo: str, benchmark_path: Path | None, out: Path, source_type: SourceType,
     organization: str, organization_url: str | None, relationship: Relationship, trust: Path | None,
     issuer: str | None, audience: str | None, received_now: bool, offline: bool,
 ) -> None:  # fmt: skip
-    """Write one record an entry, for a collection of results that takes them from anyone.
+    """Write one record for each entry, for a collection of results that is open to everybody.
 
-    The source and the evaluator are yours to state; the direction of each metric is that of --benchmark. With --trust,
-    or --issuer and --audience, the file is verified, and each record says what came of it, by which issuer and of which
-    token. All records are made before one is written; an entry that was written before keeps its place.
+    You state the source and the evaluator. --benchmark gives the direction of each metric. With --trust, or --issuer
+    and --audience, the command verifies the file, and each record contains the verdict, the issuer and the digest of
+    the token. The command makes all records before it writes the first. A repeated export replaces the same files.
     """
+    from issuer.cli.verify.options import Judging
+
     benchmark = read_benchmark_file(benchmark_path)
     if benchmark is None:
-        raise click.UsageError("the direction of a metric is its benchmark's to say: give --benchmark eval.yaml")
+        raise click.UsageError("only the benchmark says in which direction a metric is better: give --benchmark")
     now, raw = int(time.time()), read_bytes(file)
     document = open_results(raw, str(file))
     entries = entries_of(document)
-    trusted = _Trusted(trust, issuer, audience, received_now, offline)
-    verified = trusted.verify(raw, file, repo, benchmark, now) if trusted.asked else {}
+    judging = Judging(trust=trust, issuer=issuer, audience=audience, received_now=received_now, offline=offline)
+    wanted = (trust, issuer, audience) != (None, None, None)
+    verified = _verify(judging, raw, file, repo, benchmark, now) if wanted else {}
     stated = Statement(
         source_type=source_type, organization=organization, relationship=relationship,
         organization_url=organization_url,
@@ -274,46 +265,22 @@ def export(
         say(printable(str(path)))
 
 
-class _Trusted(Struct, frozen=True):
-    """What to verify by, as `issuer verify` is given it."""
+def _verify(
+    judging: Judging, raw: bytes, file: Path, repo: str, benchmark: Benchmark, now: int
+) -> dict[str, Verification]:
+    """Return the verification of each entry by its pointer."""
+    from issuer.cli.verify.options import read_trusted, received_at
+    from issuer.relying.folders import OneBenchmark
+    from issuer.relying.logs.proof import AskedLogs
+    from issuer.relying.verifier import FileVerifier, path_in_repo
+    from issuer.verify import Context
 
-    file: Path | None
-    issuer: str | None
-    audience: str | None
-    received_now: bool
-    offline: bool
-
-    @property
-    def asked(self) -> bool:
-        """Whether the file is to be verified."""
-        return (self.file, self.issuer, self.audience) != (None, None, None)
-
-    def verify(self, raw: bytes, file: Path, repo: str, benchmark: Benchmark, now: int) -> dict[str, Verification]:
-        """Return what came of each entry, by its pointer; the benchmark is vouched for."""
-        from issuer.relying.documents import Documents, default_folder
-        from issuer.relying.folders import OneBenchmark
-        from issuer.relying.logs.proof import AskedLogs  # opens connections, which nothing else here does
-        from issuer.relying.trusted import SeenLists, Trusted, default_state
-        from issuer.relying.verifier import Verifier, path_in_repo
-        from issuer.verify import Context
-
-        state = default_state()
-        seen = None if state is None else SeenLists(state)
-        documents = Documents(default_folder(), now, offline=self.offline)
-        if self.file is not None and (self.issuer, self.audience) == (None, None):
-            trusted = Trusted.by_file(self.file, documents, seen)
-        elif self.file is None and self.issuer and self.audience:
-            trusted = Trusted.in_issuer(self.issuer, self.audience, documents, seen)
-        else:
-            raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
-        asked = {} if self.offline else AskedLogs(trusted.trust, now)
-        context = Context(now, witnessed=self.received_now, benchmarks=OneBenchmark(benchmark), asked=asked)
-        verifier = Verifier(trusted.trust, now if self.received_now else None, context, renew=trusted.renew)
-        reports = verifier.verify(raw, str(file), repo, path_in_repo(os.path.abspath(file)))
-        return {
-            report.pointer: Verification(report.verdict, report.issuer, report.token_digest, report.at)
-            for report in reports
-        }
+    trusted = read_trusted(judging, now)
+    asked = {} if judging.offline else AskedLogs(trusted.trust, now)
+    context = Context(now, witnessed=judging.received_now, benchmarks=OneBenchmark(benchmark), asked=asked)
+    verifier = FileVerifier(trusted.trust, received_at(judging, now), context, renew=trusted.renew)
+    reports = verifier.verify(raw, str(file), repo, path_in_repo(os.path.abspath(file)))
+    return {each.pointer: Verification(each.verdict, each.issuer, each.token_digest, each.at) for each in reports}
 
 
 def _claims(document: Document, entry: Entry, repo: str) -> RunClaims:
@@ -321,12 +288,12 @@ def _claims(document: Document, entry: Entry, repo: str) -> RunClaims:
         return claims_of(entry, repo)
     except Refused as refusal:
         fault = refusal.faults[0]
-        rule = "this entry names no run: " + f"{fault.pointer} {fault.detail}".strip()
+        rule = "this entry has no valid run claims: " + f"{fault.pointer} {fault.detail}".strip()
         raise document.error(Code.RESULT_UNBOUND, entry.pointer, rule) from None
 
 
 def _demand_defined(document: Document, entry: Entry, claims: RunClaims, benchmark: Benchmark) -> None:
-    """Raise InputError where the benchmark is not the one of this entry: its directions would be another's."""
+    """Raise InputError if the definition lacks the task or a metric of the entry: its directions would be wrong."""
     for fault in benchmark.undefined(claims.task_id, [metric.metric_id for metric in claims.metrics]):
         place = "/dataset/task_id" if fault.pointer == "/task_id" else fault.pointer
         raise document.error(fault.code, f"{entry.pointer}{place}", fault.detail)

@@ -1,5 +1,5 @@
-"""`issuer results lint` and `issuer benchmark`: faults of result files and of benchmarks' definitions, before anybody
-signs or judges them; and new definitions."""
+"""`issuer results lint` and `issuer benchmark`: find faults in result files and benchmark definitions before they are
+signed or judged, and make new definitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from issuer.results.entry import Profile
 from issuer.results.lint import lint_results
 
 form_option = click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="human", show_default=True, help="How to say it."
+    "--format", "form", type=click.Choice(FORMATS), default="human", show_default=True, help="The output format."
 )
 
 
@@ -46,10 +46,10 @@ form_option = click.option(
 @readers_option
 @form_option
 def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None, profile: Profile, form: str) -> None:
-    """Say everything that is wrong with result files and with benchmarks' eval.yaml.
+    """List every fault in result files and in benchmark definitions (eval.yaml).
 
-    A folder is searched for `.eval_results/*.yaml` and `eval.yaml`. Any other file is taken for what it looks like.
-    What readers of the profile would refuse is an error, anything else that is odd a warning.
+    In a folder, the command checks `.eval_results/*.yaml` and `eval.yaml`. It recognizes other files by their content.
+    An error is a fault for which readers of the profile would refuse the file. Other oddities are warnings.
     """
     judge = partial(_lint, repo=repo, benchmark=read_benchmark_file(benchmark_path), profile=profile)
     lint_files(paths, judge, "issuer results lint", form)
@@ -58,28 +58,28 @@ def lint(paths: tuple[Path, ...], repo: str | None, benchmark_path: Path | None,
 def lint_files(
     paths: Iterable[Path], judge: Callable[[Path], tuple[Finding, ...]], tool: str, form: str, *, only: str = ""
 ) -> NoReturn:
-    """Judge each file, or those of a folder (`only` those of a name), say what was found, and exit with it.
+    """Judge each file, print the findings and exit. For a folder, judge its files; with `only`, the files of that name.
 
-    That one file cannot be read hides nothing of the others.
+    An unreadable file becomes a finding, so that the user still sees the findings of the others.
     """
-    named: list[str] = []
+    names: list[str] = []
     findings: list[Finding] = []
     for path in paths:
         try:
             for file in find_files(path, only=only):
-                named.append(str(file))
-                findings += _judge_or_say_why(file, judge)
+                names.append(str(file))
+                findings += _judge_or_report(file, judge)
         except InputError as error:
             findings.append(error.finding)
-    if text := render(findings, named, tool, form):
+    if text := render(findings, names, tool, form):
         say(text)
     if form == "human":
         errors = sum(finding.severity == "error" for finding in findings)
-        say(f"{len(named)} files: {errors} errors, {len(findings) - errors} warnings", err=True)
+        say(f"{len(names)} files: {errors} errors, {len(findings) - errors} warnings", err=True)
     sys.exit(exit_for_findings(findings))
 
 
-def _judge_or_say_why(file: Path, judge: Callable[[Path], tuple[Finding, ...]]) -> tuple[Finding, ...]:
+def _judge_or_report(file: Path, judge: Callable[[Path], tuple[Finding, ...]]) -> tuple[Finding, ...]:
     try:
         return judge(file)
     except InputError as error:
@@ -94,17 +94,14 @@ def _lint(file: Path, repo: str | None, benchmark: Benchmark | None, profile: Pr
 
 
 def _is_definition(raw: bytes) -> bool:
-    """Say whether a file is taken for a benchmark's: it is a map, and no entry that lacks its dash."""
+    """Return whether a file looks like a definition: a map, but not an entry without its dash."""
     document, _ = strict_yaml.examine(raw, "")
     return document is not None and isinstance(document.value, dict) and "dataset" not in document.value
 
 
-# -- benchmark --------------------------------------------------------------------------------------------------------
-
-
 @click.group()
 def benchmark() -> None:
-    """Make and check a benchmark's definition, eval.yaml."""
+    """Make and check a benchmark definition, eval.yaml."""
 
 
 @benchmark.command("lint")
@@ -112,26 +109,27 @@ def benchmark() -> None:
 @readers_option
 @form_option
 def lint_definitions(paths: tuple[Path, ...], profile: Profile, form: str) -> None:
-    """Say everything that is wrong with definitions: ./eval.yaml, the FILEs, or those in folders."""
-    named = paths or (Path(BENCHMARK_FILE),)
-    lint_files(
-        named, lambda file: lint_benchmark(read_bytes(file), str(file), profile), "issuer benchmark lint", form,
-        only=BENCHMARK_FILE,
-    )  # fmt: skip
+    """List every fault in definitions: ./eval.yaml, the FILEs, or the eval.yaml files in folders."""
+    judge = partial(_lint_definition, profile=profile)
+    lint_files(paths or (Path(BENCHMARK_FILE),), judge, "issuer benchmark lint", form, only=BENCHMARK_FILE)
+
+
+def _lint_definition(file: Path, profile: Profile) -> tuple[Finding, ...]:
+    return lint_benchmark(read_bytes(file), str(file), profile)
 
 
 @benchmark.command()
-@click.option("--name", required=True, metavar="TEXT", help="What people call the benchmark.")
-@click.option("--description", required=True, metavar="TEXT", help="What it measures, in a sentence.")
+@click.option("--name", required=True, metavar="TEXT", help="The benchmark's name, for people.")
+@click.option("--description", required=True, metavar="TEXT", help="A sentence about what it measures.")
 @click.option("--higher", multiple=True, metavar="ID=NAME", help="A metric of which more is better, and its label.")
 @click.option("--lower", multiple=True, metavar="ID=NAME", help="A metric of which less is better, and its label.")
-@click.option("--primary", metavar="ID", help="The metric that ranks, where there are several.")
+@click.option("--primary", metavar="ID", help="The metric that ranks, if there are several.")
 @click.option("--task", "tasks", multiple=True, required=True, metavar="ID", help="A task: each has a leaderboard.")
-@click.option("--config", metavar="NAME", help="The dataset's configuration that tasks run on.")
-@click.option("--split", metavar="NAME", help="The dataset's split that tasks run on.")
-@click.option("--dataset", metavar="REPO@COMMIT", help="Where the data of the tasks lies, if not beside the file.")
+@click.option("--config", metavar="NAME", help="The dataset's configuration for the tasks.")
+@click.option("--split", metavar="NAME", help="The dataset's split for the tasks.")
+@click.option("--dataset", metavar="REPO@COMMIT", help="The tasks' dataset, if it is in another repository.")
 @click.option(
-    "--evaluation-framework", metavar="ID", help="What evaluates: today's Hub demands it, from a list of its own."
+    "--evaluation-framework", metavar="ID", help="The evaluating framework. Today's Hub requires one from its list."
 )
 @readers_option
 @click.option("--out", type=A_FILE, default=Path(BENCHMARK_FILE), show_default=True, metavar="FILE")
@@ -140,18 +138,18 @@ def init(
     tasks: tuple[str, ...], config: str | None, split: str | None, dataset: str | None,
     evaluation_framework: str | None, profile: Profile, out: Path,
 ) -> None:  # fmt: skip
-    """Write a new eval.yaml, which must break no rule of the profile.
+    """Write a new eval.yaml that obeys every rule of the profile.
 
-    Which direction of a metric is better is always said: nothing is guessed from its name.
+    The direction of each metric must be given, because the command does not guess it from the metric's name.
     """
     metrics = _metrics(higher, lower, primary)
     about = (name, description, evaluation_framework, metrics, tasks, config, split, _dataset(dataset))
     made = NewBenchmark(*about).text()
     findings = lint_benchmark(made.encode(), str(out), profile)
     if errors := [f"{finding.pointer} {finding.detail}" for finding in findings if finding.severity == "error"]:
-        raise click.UsageError(f"this would be no definition for {profile}: {'; '.join(errors)}")
+        raise click.UsageError(f"this would be an invalid definition for {profile}: {'; '.join(errors)}")
     if out.exists() or out.is_symlink():
-        raise InputError(Code.FILE_RULE, "is there already: a definition is made once; edit it", Place(str(out)))
+        raise InputError(Code.FILE_RULE, "exists already: edit it, or give another --out", Place(str(out)))
     files.make_folder(out.parent, mode=0o777, follow=False)
     files.replace(out, made.encode(), mode=None, durable=False, follow=False)
     say(f"{printable(str(out))}: written, {len(metrics)} metrics, {len(tasks)} tasks")
@@ -160,24 +158,24 @@ def init(
 
 
 def _metrics(higher: tuple[str, ...], lower: tuple[str, ...], primary: str | None) -> tuple[NewMetric, ...]:
-    said = [(text, True) for text in higher] + [(text, False) for text in lower]
-    if primary is None and len(said) == 1:
-        primary = said[0][0].partition("=")[0]
+    given = [(text, True) for text in higher] + [(text, False) for text in lower]
+    if primary is None and len(given) == 1:
+        primary = given[0][0].partition("=")[0]
     metrics = []
-    for text, direction in said:
+    for text, direction in given:
         metric_id, _, label = text.partition("=")
         if not metric_id or not label:
             raise click.BadParameter("give each as ID=NAME", param_hint="--higher / --lower")
         metrics.append(NewMetric(metric_id, label, direction, primary == metric_id))
     if primary is not None and primary not in {metric.id for metric in metrics}:
-        raise click.BadParameter("is none of the metrics", param_hint="--primary")
+        raise click.BadParameter("give the id of one of the metrics", param_hint="--primary")
     return tuple(metrics)
 
 
-def _dataset(said: str | None) -> tuple[str, str] | None:
-    if said is None:
+def _dataset(text: str | None) -> tuple[str, str] | None:
+    if text is None:
         return None
-    repo, _, commit = said.partition("@")
+    repo, _, commit = text.partition("@")
     if not commit:
         raise click.BadParameter("give OWNER/NAME@COMMIT", param_hint="--dataset")
     return repo, commit

@@ -1,4 +1,4 @@
-"""Options of the commands that read result files and runs, and the text that they say of runs."""
+"""Options of the commands that read result files and runs, and the text that these commands print about runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ benchmark_option = click.option(
 )
 readers_option = click.option(
     "--profile", type=click.Choice(PROFILES), default="target", show_default=True,
-    help="Whose readers the files are for: of the target form, of today's Hub, or of both.",
+    help="The readers of the files: of the target form, of today's Hub, or of both.",
 )  # fmt: skip
 
 
@@ -53,29 +53,29 @@ repo_option = click.option(
 
 
 def find_files(path: Path, *, only: str = "") -> Iterator[Path]:
-    """Yield a file, or the result files and benchmarks of a folder, or `only` those of this name.
+    """Yield a file, or a folder's result files and benchmark definitions. With `only`, yield the files of that name.
 
-    Raises InputError where it has none.
+    Raises InputError if the folder has no such files.
     """
     if not path.is_dir() or (path.name == FOLDER and path.is_symlink()):
         yield path
         return
-    found = [file for file in files.find(path) if _is_meant(file) and only in {"", file.name}]
+    found = [file for file in files.find(path) if _has_known_name(file) and only in {"", file.name}]
     if not found:
-        rule = f"holds no {only or f'{FOLDER}/*.yaml and no {BENCHMARK_FILE}'}: name the files"
+        rule = f"has no {only or f'{FOLDER}/*.yaml and no {BENCHMARK_FILE}'}: name the files"
         raise InputError(Code.FILE_UNREADABLE, rule, Place(str(path)))
     yield from found
 
 
-def _is_meant(file: Path) -> bool:
-    """Say whether a file has a name of ours; the folder of results is among the files where it is a link."""
+def _has_known_name(file: Path) -> bool:
+    """Return whether the name is a result file's or a definition's. A linked folder of results counts as a file."""
     if file.name in {FOLDER, BENCHMARK_FILE}:
         return True
     return file.suffix == ".yaml" and file.parent.name == FOLDER
 
 
 def find_result_files(paths: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the files that are meant, without benchmarks. Raises InputError."""
+    """Yield the result files, without benchmark definitions. Raises InputError."""
     return (file for path in paths for file in find_files(path) if file.name != BENCHMARK_FILE)
 
 
@@ -85,14 +85,15 @@ def read_entries_of(file: Path) -> tuple[Entry, ...]:
 
 
 def read_benchmark_file(path: Path | None) -> Benchmark | None:
-    """Read the benchmark that `--benchmark` names, if it does. Raises InputError."""
+    """Read the definition that `--benchmark` names, if it is given. Raises InputError."""
     return None if path is None else read_benchmark(files.read(path, strict_yaml.MAX_BYTES), str(path))
 
 
 def benchmark_for(path: Path | None, profile: Profile | None) -> Benchmark | None:
-    """Return the benchmark that `--benchmark` names; None without one.
+    """Read the definition that `--benchmark` names, if it is given. Raises InputError.
 
-    Raises click.UsageError where the profile needs it: `both` and `hub` have its primary metric's score as `value`.
+    Raises click.UsageError if the profile is `both` or `hub`, which have the primary metric's score as `value`, and
+    `--benchmark` is missing.
     """
     benchmark = read_benchmark_file(path)
     if profile not in {None, "target"} and benchmark is None:
@@ -102,7 +103,7 @@ def benchmark_for(path: Path | None, profile: Profile | None) -> Benchmark | Non
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file of a checkout, which is somebody else's: no link. Raises InputError."""
+    """Read a file of a checkout. Raises InputError, also for a link: the checkout's author is not trusted."""
     return files.read(path, strict_yaml.MAX_BYTES, follow=False)
 
 
@@ -113,8 +114,8 @@ _TEXTS = {
     "model_revision": "The model's commit that ran: 40 or 64 hex characters.",
     "benchmark_repo": "The benchmark's dataset repository, OWNER/NAME.",
     "benchmark_revision": "The benchmark's commit that ran: 40 or 64 hex characters.",
-    "task_id": "The task's id in the benchmark's eval.yaml, where the run has another word for it.",
-    "framework_name": "The framework that made the run, as its package is called.",
+    "task_id": "The task's id in the benchmark's eval.yaml, if the run names it differently.",
+    "framework_name": "The package name of the framework that made the run.",
     "framework_version": "The version of the framework.",
     "command": "The command line that made the run.",
 }
@@ -125,18 +126,18 @@ mock_option = click.option(
 partial_option = click.option(
     "--allow-partial",
     is_flag=True,
-    help="Accept a run that is limited, or not known to be whole; the notes say which.",
+    help="Accept a run that is limited or may be incomplete. The notes say which.",
 )
 metric_option = click.option(
     "--metric", "metrics", multiple=True, metavar="ID=SELECTOR", help="Claim this score of the run under ID."
 )
 scale_option = click.option(
-    "--scale", metavar="NUMBER", help="Multiply every value, in decimal: 100 makes percent of a proportion."
+    "--scale", metavar="NUMBER", help="Multiply every value by a decimal number: 100 turns a proportion into percent."
 )
 
 
 class RunCommand(click.Command):
-    """A command that is given what a run does not say: in its help these options stand together."""
+    """A command with options for values that a run lacks. Its help shows them in their own section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in two sections."""
@@ -144,12 +145,12 @@ class RunCommand(click.Command):
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
                 records[parameter.name in _TEXTS].append(record)
-        for heading, of_run in (("Options", False), ("What the run does not say", True)):
+        for heading, of_run in (("Options", False), ("Values that the run lacks", True)):
             with formatter.section(heading):
                 formatter.write_dl(records[of_run])
 
 
-# A flag for every text that a run may lack, and a variable that can stand for it.
+# An option and an environment variable for every text that a run may lack.
 supplied_options = all_of(*(
     click.option(f"--{name.replace('_', '-')}", metavar="TEXT", envvar=f"ISSUER_RUN_{name.upper()}", show_envvar=True,
                  help=words)
@@ -158,7 +159,7 @@ supplied_options = all_of(*(
 
 
 def demand_no_flags(reason: str) -> None:
-    """Raise click.UsageError for what a flag supplies where there is no run; a variable may be of another one."""
+    """Raise click.UsageError if an option supplies a value for a run. Variables may belong to another run."""
     context = get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -168,7 +169,7 @@ def demand_no_flags(reason: str) -> None:
 
 
 def read_selectors(metrics: tuple[str, ...]) -> dict[str, str]:
-    """Read the values of `--metric ID=SELECTOR`. Raises click.BadParameter."""
+    """Parse the values of `--metric ID=SELECTOR`. Raises click.BadParameter."""
     pairs = dict(metric.partition("=")[::2] for metric in metrics)
     if len(pairs) != len(metrics) or not all(pairs) or not all(pairs.values()):
         raise click.BadParameter("give each as ID=SELECTOR, each ID once", param_hint="--metric")
@@ -180,11 +181,11 @@ def read_selectors(metrics: tuple[str, ...]) -> dict[str, str]:
 _MAX_MAP = 1024 * 1024
 _MAX_LEDGER = 32 * 1024 * 1024
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-Failure = tuple[str, tuple[Finding, ...]]  # what to call a run, and what was found
+Failure = tuple[str, tuple[Finding, ...]]  # a run's name, and its findings
 
 
 class RunOptions(Struct, frozen=True):
-    """Which runs are meant, and what their owner says of them."""
+    """The runs that the options select, and the values that their owner supplies."""
 
     paths: tuple[Path, ...]
     source: SourceName
@@ -198,23 +199,23 @@ class RunOptions(Struct, frozen=True):
     def build_options(
         self, profile: Profile = "target", benchmark: Benchmark | None = None, reproduces: str = ""
     ) -> BuildOptions:
-        """Return what the owner supplies for all runs and by the mapping file. Raises InputError."""
+        """Return the values that the owner supplies by options and mapping file. Raises InputError."""
         path = self.map_path
         mapping = read_mapping(bytes(read_file(path, _MAX_MAP)), str(path)) if path else None
         mocks = frozenset(self.allow_mock)
         return BuildOptions(self.supplied, mapping, mocks, self.allow_partial, profile, benchmark, reproduces)
 
     def read(self) -> tuple[list[Run], list[Failure]]:
-        """Read the runs of each file; that one cannot be read hides nothing of the others. Raises click.BadParameter
-        for a task of which there is no run."""
+        """Read the runs of each file; an unreadable file becomes a failure. Raises click.BadParameter if a task has no
+        run."""
         runs: list[Run] = []
         failures: list[Failure] = []
         for path in self.paths:
-            for found in read_each(path, self.source, anchors=self.anchors):
-                if isinstance(found, InputError):
-                    failures.append((found.place.file, found.findings))
+            for read in read_each(path, self.source, anchors=self.anchors):
+                if isinstance(read, InputError):
+                    failures.append((read.place.file, read.findings))
                 else:
-                    runs += found
+                    runs += read
         if not failures:
             _check_tasks(runs, self.tasks)
         return runs, failures
@@ -222,29 +223,27 @@ class RunOptions(Struct, frozen=True):
 
 def _read_digest(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
     if text and not _DIGEST.fullmatch(text):
-        raise click.BadParameter("give a content digest, sha256: and 64 hex digits: `issuer results digest` prints it")
+        raise click.BadParameter("give a content digest (sha256: and 64 hex digits). `issuer results digest` prints it")
     return text or ""
 
 
 reproduces_option = click.option(
     "--reproduces", metavar="DIGEST", callback=_read_digest,
-    help="Say in the entry that the one run reproduces the result with this content digest.",
+    help="State in the entry that the run reproduces the result with this content digest.",
 )  # fmt: skip
 
 
 def _check_tasks(runs: Sequence[Run], tasks: tuple[str, ...]) -> None:
     if unknown := set(tasks) - {run.task for run in runs}:
-        there = ", ".join(sorted({repr(run.task[:64]) for run in runs})[:20])
-        raise click.BadParameter(f"no run of {', '.join(sorted(unknown))}; there are {there}", param_hint="--task")
+        known = ", ".join(sorted({repr(run.task[:64]) for run in runs})[:20])
+        raise click.BadParameter(f"no run of {', '.join(sorted(unknown))}; there are {known}", param_hint="--task")
 
 
 _OPTIONS = all_of(
     paths_argument,
     click.option("--from", "source", type=click.Choice(SOURCES), default="auto", show_default=True, help="The format."),
-    click.option("--map", "map_path", type=A_FILE, metavar="FILE", help="YAML: what runs lack."),
-    click.option(
-        "--task", "tasks", multiple=True, metavar="NAME", help="Only these tasks of the runs, by the runs' names."
-    ),
+    click.option("--map", "map_path", type=A_FILE, metavar="FILE", help="YAML: values that runs lack."),
+    click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this task, by its name in the run."),
     metric_option,
     scale_option,
     supplied_options,
@@ -259,10 +258,10 @@ _OPTIONS = all_of(
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options; the command gets them as `given_runs`."""
+    """Add the options. The command gets them as `given_runs`."""
 
     @functools.wraps(command)
-    def gathered(**options: Any) -> None:
+    def run(**options: Any) -> None:
         selectors = read_selectors(options.pop("metrics"))
         texts = {name: options.pop(name) for name in Supplied.__struct_fields__ if name in options}
         supplied = Supplied(metrics=selectors, **texts)
@@ -270,39 +269,36 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
         own = {name: options.pop(name) for name in RunOptions.__struct_fields__ if name in options}
         command(given_runs=RunOptions(supplied=supplied, anchors=anchors, **own), **options)
 
-    return _OPTIONS(gathered)
+    return _OPTIONS(run)
 
 
 def _anchors(key: str | None, root: str | None, ledger: Path | None) -> Anchors | None:
-    if ledger is None:  # key and root may be in the environment of a job that builds something else
+    if ledger is None:  # key and root may come from the environment, which may belong to other runs
         return None
     if key is None or root is None:
         raise click.UsageError("--verievals-ledger needs --verievals-key and --verievals-root")
     return Anchors(key, root, read_file(ledger, _MAX_LEDGER))
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------
+# -- output about runs ------------------------------------------------------------------------------------------------
 
 
 def failures_of(unbuilt: Sequence[Unbuilt]) -> list[Failure]:
-    """Return what was found of the runs of which no result can be built, by what to call each."""
-    return [(_name(each.run), each.error.findings) for each in unbuilt]
-
-
-def _name(run: Run) -> str:
-    return f"{run.name}, {run.task}" if run.task else run.name
+    """Return the failures of runs that give no result."""
+    runs = [(each.run, each.error.findings) for each in unbuilt]
+    return [(f"{run.name}, {run.task}" if run.task else run.name, findings) for run, findings in runs]
 
 
 def say_failures(failures: list[Failure]) -> None:
-    """Say everything that was found, by run."""
-    for name, found in groupby(sorted(failures, key=lambda failure: failure[0]), key=lambda failure: failure[0]):
+    """Print the findings of each failed run to standard error."""
+    for name, group in groupby(sorted(failures, key=lambda failure: failure[0]), key=lambda failure: failure[0]):
         say(f"{shorten(name)}: no result can be built", err=True)
-        for finding in (finding for _, findings in found for finding in findings):
+        for finding in (finding for _, findings in group for finding in findings):
             say(f"  {printable(without_secrets(str(_place_in_run(finding)).rstrip('.')))}", err=True)
 
 
 def _place_in_run(finding: Finding) -> Finding:
-    """Name the JSON pointer into the run behind its file: `log.json#/eval/config/limit`."""
+    """Return the finding with its JSON pointer in the place, after the file: `log.json#/eval/config/limit`."""
     if finding.place.line or not finding.pointer:
         return finding
     place = Place(f"{finding.place.file}#{shorten(finding.pointer)}")
@@ -310,19 +306,19 @@ def _place_in_run(finding: Finding) -> Finding:
 
 
 def say_note(built: Built) -> None:
-    """Say what a reader of the number should know, if there is anything."""
+    """Print the notes of a result, if there are any. They qualify the number."""
     if notes := built.details.get("notes"):
         say_text(f"note: {printable(str(notes))}", "  ", rest=4)
 
 
 def show_origin(built: Built) -> None:
-    """Say of each value whether it comes from the run or was supplied."""
+    """Print the origin of each value: the run, or its owner."""
     for member, value, origin in origins_of(built):
         say_text(f"{member}: {shorten(value)} ({origin})" if value else f"{member} ({origin})", "  ", rest=4)
 
 
 def origins_of(built: Built) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each value, the value ("" where one line has no room for it), and where it is from."""
+    """Yield the name of each value, the value ("" if it has no short form), and its origin."""
     claims = built.claims.to_json()
     framework = claims["framework"] if isinstance(claims["framework"], dict) else {}
     values: dict[str, JSON] = {**claims, **{f"framework.{name}": text for name, text in framework.items()}}

@@ -1,1 +1,1 @@
-"""Commands for callers: check, request, submit, inspect."""
+"""Commands for callers: check, doctor, token request, token inspect and submit."""

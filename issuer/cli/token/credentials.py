@@ -1,6 +1,6 @@
-"""Credentials of commands that ask an issuer: the options that name them, and refusals in the credential's own words.
+"""Credentials of commands that send requests to an issuer: their options, and refusals compared with the credential.
 
-A flag names a file, and never is the secret.
+An option names the file of a secret, and never contains the secret.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from issuer.token.wire import Denied, ShownCheck
 
 
 class CredentialOptions(Struct, frozen=True):
-    """What the options say of the credential."""
+    """The values of the options that name a credential."""
 
     id_token_file: Path | None
     access_token_file: Path | None
@@ -48,7 +48,7 @@ class CredentialOptions(Struct, frozen=True):
 
     @property
     def reads_standard_input(self) -> bool:
-        """Say whether one of the files is standard input."""
+        """Return whether one of the files is standard input."""
         return Path("-") in {self.id_token_file, self.access_token_file, self.client_secret_file}
 
     def check(self) -> None:
@@ -57,13 +57,10 @@ class CredentialOptions(Struct, frozen=True):
         if sum(map(bool, (self.id_token_file, self.access_token_file, self.oauth, self.token_endpoint))) > 1:
             raise click.UsageError("give one of --id-token-file, --access-token-file, --oauth and --token-endpoint")
         if bool(by_client) != bool(self.client_id) or (self.client_secret_file and not by_client):
-            raise click.UsageError("--client-id goes with --oauth or --token-endpoint, --client-secret-file with both")
+            raise click.UsageError("--client-id needs --oauth or --token-endpoint; --client-secret-file needs both")
 
     def credential(self, issuer: str) -> Credential:
-        """Return the credential for an issuer's URL; by client credentials it is fetched now.
-
-        Raises SetupError and Undecided.
-        """
+        """Return the credential for an issuer's URL; fetch it for an OAuth client. Raises SetupError and Undecided."""
         if self.id_token_file:
             return identity_token_in(self.id_token_file)
         if self.access_token_file:
@@ -80,49 +77,47 @@ def _file(flag: str, text: str) -> Callable[[Any], Any]:
 
 _OPTIONS = all_of(
     _file("--id-token-file", "an identity token of this job (also $ISSUER_ID_TOKEN)"),
-    _file("--access-token-file", "a personal or another access token (also $ISSUER_ACCESS_TOKEN)"),
+    _file("--access-token-file", "a personal or OAuth access token (also $ISSUER_ACCESS_TOKEN)"),
     click.option("--oauth", metavar="URL", help="Get an access token from this OAuth server, as --client-id."),
-    click.option("--token-endpoint", metavar="URL", help="The same, of a server that publishes no metadata."),
-    click.option("--client-id", metavar="ID", help="Who you are to the OAuth server."),
+    click.option("--token-endpoint", metavar="URL", help="Like --oauth, for a server that publishes no metadata."),
+    click.option("--client-id", metavar="ID", help="Your client id at the OAuth server."),
     _file("--client-secret-file", "the OAuth client's secret (also $ISSUER_CLIENT_SECRET)"),
 )
 
 
 def credential_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options; the command gets them, checked, as `given`."""
+    """Add the options. The command gets them, checked, as `given`."""
 
     @functools.wraps(command)
-    def gathered(**options: Any) -> None:
+    def run(**options: Any) -> None:
         given = CredentialOptions(**{name: options.pop(name) for name in CredentialOptions.__struct_fields__})
         given.check()
         command(given=given, **options)
 
-    return _OPTIONS(gathered)
+    return _OPTIONS(run)
 
 
-# -- refusals ---------------------------------------------------------------------------------------------------------
-
-# How long to wait for what only makes a refusal clearer.
+# Short, because the metadata only makes a refusal clearer.
 _METADATA_S = 5.0
-# What the issuer takes for the other kind of credential was given by the wrong flag or variable.
-_TAKEN_FOR_THE_OTHER = {
-    (Code.NONCE_REQUIRED, False): "an access token is given by --access-token-file or $ISSUER_ACCESS_TOKEN",
-    (Code.NONCE_INVALID, True): "an identity token is given by --id-token-file or $ISSUER_ID_TOKEN",
+# Hints for a credential of the other kind, which came by the wrong option or variable.
+_WRONG_KIND = {
+    (Code.NONCE_REQUIRED, False): "give an access token by --access-token-file or $ISSUER_ACCESS_TOKEN",
+    (Code.NONCE_INVALID, True): "give an identity token by --id-token-file or $ISSUER_ID_TOKEN",
 }
 
 
 @contextlib.contextmanager
 def explaining(url: str, used: Callable[[], Credential]) -> Iterator[None]:
-    """Say more of a refusal, by the issuer at `url` and of the credential that was `used`."""
+    """Explain a refusal by the issuer at `url`: print its failed checks, or compare it with the `used` credential."""
     try:
         yield
-    except Denied as refusal:
-        say_warnings(refusal.warnings)
-        failed = [_without_last_word(check, refusal) for check in refusal.checks if not check.passed]
+    except Denied as denial:
+        say_warnings(denial.warnings)
+        failed = [_without_remedy(check, denial) for check in denial.checks if not check.passed]
         say(render_checks(failed), err=True)
-        told = Refused(refusal.code)
-        told.page = refusal.page
-        raise told from None
+        refusal = Refused(denial.code)
+        refusal.page = denial.page
+        raise refusal from None
     except Refused as refusal:
         say_warnings(refusal.warnings)
         compare_with(refusal, url, used)
@@ -130,9 +125,9 @@ def explaining(url: str, used: Callable[[], Credential]) -> Iterator[None]:
 
 
 def compare_with(refusal: Refused, url: str, used: Callable[[], Credential]) -> None:
-    """Put what the credential says beside what is wanted, where it was refused for that."""
+    """Add the credential's values and the wanted values to a refusal of the credential."""
     if refusal.code in {Code.NONCE_REQUIRED, Code.NONCE_INVALID}:
-        if hint := _TAKEN_FOR_THE_OTHER.get((refusal.code, used().reusable)):
+        if hint := _WRONG_KIND.get((refusal.code, used().reusable)):
             say(hint, err=True)
     elif refusal.code in COMPARED:
         document = fetch_metadata(url, patience_s=_METADATA_S)
@@ -140,11 +135,11 @@ def compare_with(refusal: Refused, url: str, used: Callable[[], Credential]) -> 
 
 
 def say_warnings(warnings: Iterable[str]) -> None:
-    """Say what an issuer warns of."""
+    """Print an issuer's warnings to standard error."""
     for warning in warnings:
         say(f"warning: {printable(warning)}", err=True)
 
 
-def _without_last_word(check: ShownCheck, refusal: Denied) -> ShownCheck:
-    """Leave out of a check the next step that the refusal itself ends with."""
-    return replace(check, hint="") if check.hint == refusal.code.meaning.remedy else check
+def _without_remedy(check: ShownCheck, denial: Denied) -> ShownCheck:
+    # The refusal ends with the same next step.
+    return replace(check, hint="") if check.hint == denial.code.meaning.remedy else check

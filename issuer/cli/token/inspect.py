@@ -1,6 +1,6 @@
-"""`issuer token inspect`: the content of a token in plain words. It verifies nothing, and does not show the token.
+"""`issuer token inspect`: the content of a token in plain words, without verification and without the token itself.
 
-A verify token is public. Any other JWT is called a credential, unless its `typ` is one that this project signs.
+A verify token is public. Every other JWT counts as a credential, unless this project signs documents of its `typ`.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ Kind: TypeAlias = Literal["verify token", "personal access token", "identity or 
 _MAX_DEPTH = 16
 _SIGNATURE_BYTES = 64
 _LONGEST_NAME = 255  # of a file, on most systems
-# What this project signs beside verify tokens, all of it public: receipts, and lists of revocations.
+# The other public documents that this project signs: receipts and revocation lists.
 _DOCUMENTS = frozenset({"eval-receipt+jwt", "eval-revocations+jwt"})
 _TIMES = ("iat", "nbf", "exp", "auth_time", "next_update", "at")
 _NOT_VERIFIED = "Not verified: anybody can write this. "
 _CREDENTIAL = (
-    "It is a credential: who has it may act as its owner until it ends. Keep it out of logs and issues; a CI masks "
-    "only what it knows to be one."
+    "This is a credential: a thief can act as its owner until it expires. Keep it out of logs and issues. A CI masks "
+    "only the secrets that it knows."
 )
-_TYPED = "It was typed on a command line, which everybody on this machine could read: `-` and a file keep it private."
+_TYPED = "The token was on the command line, which all users of this machine can read. Use `-` or a file instead."
 
 
 class Decoded(Struct, frozen=True):
-    """A token taken apart; `pointer` says which entry of a result file it is of."""
+    """A decoded token. `pointer` is its entry in a result file."""
 
     kind: Kind
     pointer: str
@@ -61,25 +61,25 @@ class Decoded(Struct, frozen=True):
 @click.argument("given", metavar="TOKEN|FILE|-")
 @json_option
 def inspect(given: str, as_json: bool) -> None:
-    """Say what a token says, without verifying it; the token itself is not shown.
+    """Show what a token says. Does not verify the token, and does not print it.
 
-    A verify token, those of a result file, or an identity token of a CI job, whose claims a policy reads. Give a
-    credential by FILE or "-": a command line is read by everybody on the machine. `issuer verify` checks a result.
+    TOKEN is a verify token or an identity token, FILE has one token or is a result file. Give a credential by FILE or
+    "-", because all users of the machine can read a command line. `issuer verify` verifies results.
     """
     typed = _is_token(given)
     name = "the token" if typed else "standard input" if given == "-" else given
     text = given if typed else _read(given)
-    found = [_decode(token, name, pointer) for pointer, token in _tokens(text, name)]
+    decoded = [_decode(token, name, pointer) for pointer, token in _tokens(text, name)]
     if as_json:
-        say_document({"version": 1, "tokens": [_document(one) for one in found]})
+        say_document({"version": 1, "tokens": [_document(one) for one in decoded]})
     else:
-        say("\n\n".join("\n".join(_lines(one, int(time.time()))) for one in found))
-    if typed and any(map(_is_credential, found)):
+        say("\n\n".join("\n".join(_lines(one, int(time.time()))) for one in decoded))
+    if typed and any(map(_is_credential, decoded)):
         say_wrapped(_TYPED, "warning: ", "  ", err=True)
 
 
 def _is_token(given: str) -> bool:
-    """Say whether an argument is a token and no file's name, in doubt a token: it is then in no message."""
+    """Return whether an argument is a token, not a file name. In doubt it is a token: no message may contain one."""
     return is_jwt(given) or given.startswith(("eyJ", *TOKEN_PREFIXES)) or len(given) > _LONGEST_NAME
 
 
@@ -91,7 +91,7 @@ def _read(given: str) -> str:
 
 
 def _tokens(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the tokens of a text, with the pointer of each one's entry: it is one token, or a result file."""
+    """Yield pairs of pointer and token. The text is one token, or a result file."""
     if len(text.split()) == 1:
         yield "", text.strip()
         return
@@ -101,11 +101,8 @@ def _tokens(text: str, name: str) -> Iterator[tuple[str, str]]:
     yield from tokens
 
 
-# -- taking apart -----------------------------------------------------------------------------------------------------
-
-
 def _decode(token: str, name: str, pointer: str) -> Decoded:
-    """Take a token apart strictly. Raises InputError with the place in it: `/header/...` or `/payload/...`."""
+    """Decode a token strictly. Raises InputError with the place of the fault: `/header/...` or `/payload/...`."""
     if token.startswith(TOKEN_PREFIXES):
         return _opaque(token, name)
     place = Place(f"{name}#{pointer}" if pointer else name)
@@ -123,7 +120,7 @@ def _decode(token: str, name: str, pointer: str) -> Decoded:
     if not isinstance(payload, dict):
         raise InputError(Code.FILE_SCHEMA, "must be a JSON object", place, "/payload")
     if claims and len(jws.signature) != _SIGNATURE_BYTES:
-        rule = f"a signature of {len(jws.signature)} bytes, where Ed25519 has {_SIGNATURE_BYTES}: is it cut off?"
+        rule = f"the signature has {len(jws.signature)} bytes instead of {_SIGNATURE_BYTES} (Ed25519): is it cut off?"
         raise InputError(Code.JWS_MALFORMED, rule, place, "/signature")
     kind: Kind = "verify token" if claims else "identity or access token"
     if header.get("typ") in _DOCUMENTS:
@@ -132,16 +129,13 @@ def _decode(token: str, name: str, pointer: str) -> Decoded:
 
 
 def _opaque(token: str, name: str) -> Decoded:
-    """Say what an opaque token's form says: of a personal access token its public id."""
+    """Decode an opaque token by its form. A personal access token has a public id."""
     if (public_id := pat.token_id(token)) is not None:
         return Decoded("personal access token", "", {}, {"id": public_id})
     if token.startswith(pat.PREFIX):
-        raise InputError(Code.CREDENTIAL_UNUSABLE, "a personal access token whose checksum is wrong", Place(name))
+        raise InputError(Code.CREDENTIAL_UNUSABLE, "the personal access token has a wrong checksum", Place(name))
     prefix = next(prefix for prefix in TOKEN_PREFIXES if token.startswith(prefix))
     return Decoded("identity or access token", "", {}, {"begins_with": prefix})
-
-
-# -- telling ----------------------------------------------------------------------------------------------------------
 
 
 def _document(one: Decoded) -> dict[str, Any]:
@@ -161,20 +155,20 @@ def _times(payload: dict[str, JSON]) -> Iterator[tuple[str, int]]:
 
 
 def _lines(one: Decoded, now: int) -> Iterator[str]:
-    of = f", of entry {one.pointer.removeprefix('/')}" if one.pointer else ""
-    yield printable(f"{one.kind}{of}: NOT VERIFIED")
+    entry = f", of entry {one.pointer.removeprefix('/')}" if one.pointer else ""
+    yield printable(f"{one.kind}{entry}: NOT VERIFIED")
     if _is_credential(one):
         yield from wrap(_CREDENTIAL, "  warning: ")
-    rows = list(_words(*one.claims, now)) if one.claims else list(_claims(one.payload, now))
+    rows = list(_verify_token_rows(*one.claims, now)) if one.claims else list(_claim_rows(one.payload, now))
     rows += [("key", show_typed(one.header["kid"]))] if "kid" in one.header else []
     rows += [("algorithm", show_typed(one.header["alg"]))] if "alg" in one.header else []
     yield from (f"  {line}" for line in render_table(rows).split("\n"))
-    check = "`issuer verify FILE` checks it, with its entry." if one.claims else "An issuer checks it, when it is used."
+    check = "`issuer verify FILE` verifies it with its entry." if one.claims else "An issuer verifies it at each use."
     yield from wrap(_NOT_VERIFIED + ("" if one.kind == "signed document" else check), "  ")
 
 
-def _words(token: TokenClaims, run: RunClaims, now: int) -> Iterator[tuple[str, str]]:
-    """Say a verify token in the words of its readers."""
+def _verify_token_rows(token: TokenClaims, run: RunClaims, now: int) -> Iterator[tuple[str, str]]:
+    """Yield the claims of a verify token under plain names."""
     yield "model", f"{run.model_repo} at {run.model_revision}"
     yield "benchmark", f"{run.benchmark_repo} at {run.benchmark_revision}, task {run.task_id}"
     for metric in run.metrics:
@@ -204,8 +198,8 @@ def _words(token: TokenClaims, run: RunClaims, now: int) -> Iterator[tuple[str, 
         yield "log", token.log
 
 
-def _claims(payload: dict[str, JSON], now: int) -> Iterator[tuple[str, str]]:
-    """Say the claims of any other token by their own names, which policies use; times as people read them."""
+def _claim_rows(payload: dict[str, JSON], now: int) -> Iterator[tuple[str, str]]:
+    """Yield the claims of any other token under their names, which policies use. Shows times for people."""
     times = dict(_times(payload))
     for name, value in payload.items():
         yield name, show_when(times[name], now) if name in times else show_typed(value)

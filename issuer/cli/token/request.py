@@ -1,4 +1,4 @@
-"""`issuer token request`: a run's claims and an identity in, an entry to paste out; the group of both commands."""
+"""`issuer token request`: exchange a credential and a run's claims for a signed entry; and the group `issuer token`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from issuer.token.wire import MAX_BYTES, Explained, IssuedToken, is_nonce
 
 @click.group()
 def token() -> None:
-    """Ask an issuer for verify tokens, and see what a token says."""
+    """Request verify tokens from an issuer, and show what a token says."""
 
 
 token.add_command(inspect)
@@ -63,7 +63,7 @@ token.add_command(inspect)
 @token.command(cls=RunCommand)
 @issuer_option
 @click.option("--claims", "claims_path", type=FILE_OR_INPUT, metavar="FILE",
-              help='JSON: the body of /tokens, or the run claims alone; "-" reads standard input.')  # fmt: skip
+              help='JSON: the body of /tokens, or only the run claims; "-" reads standard input.')  # fmt: skip
 @click.option("--inspect-log", type=A_FILE, metavar="FILE", help="An Inspect AI log, as JSON.")
 @metric_option
 @scale_option
@@ -73,15 +73,17 @@ token.add_command(inspect)
 @integration_option
 @audience_option
 @credential_options
-@click.option("--nonce", metavar="TEXT", help="22 to 128 base64url characters, so that a repeated job asks the same.")
+@click.option(
+    "--nonce", metavar="TEXT", help="22 to 128 base64url characters that identify the request in a repeated job."
+)
 @click.option("--out", type=A_FILE, metavar="FILE", help="Put the entry into this result file.")
 @click.option(
     "--profile", type=click.Choice(SIGNED_PROFILES),
-    help="Write the entry in this form. A new entry is in the target form otherwise, one that is there keeps its own.",
+    help="The form of the entry. Default: target for a new entry; an existing entry keeps its form.",
 )  # fmt: skip
 @benchmark_option
-@click.option("--append", is_flag=True, help="Add the entry to --out, also where one that says the same is there.")
-@click.option("--dry-run", is_flag=True, help="Ask what would be decided, and why; get no token and use nothing up.")
+@click.option("--append", is_flag=True, help="Add the entry to --out even if an entry there says the same.")
+@click.option("--dry-run", is_flag=True, help="Show what the issuer would decide, and why. Spends no use.")
 @verbose_option
 @click.option("--json", "as_json", is_flag=True, help="Print the issuer's answer as JSON.")
 def request(
@@ -92,37 +94,37 @@ def request(
 ) -> None:  # fmt: skip
     """Exchange a credential and the claims of a run for a verify token.
 
-    The credential is an identity token (--id-token-file) or an access token (--access-token-file, --oauth); without
-    such a flag it comes from $ISSUER_ID_TOKEN, $ISSUER_ACCESS_TOKEN, or the CI that this runs in. An access token may
-    be used again, so every request with it has a nonce, which is made here unless --nonce gives one.
+    The credential is an identity token (--id-token-file) or an access token (--access-token-file, --oauth). Without
+    these options it comes from $ISSUER_ID_TOKEN, $ISSUER_ACCESS_TOKEN, or the current CI job. An access token works for
+    many requests, so each request with it needs a nonce. The command makes one unless you give --nonce.
 
-    Requests are repeated where nothing was decided; the same request gets the same token while that lives. With
-    --dry-run the exit code is 5 where the answer would be no.
+    The command repeats undecided requests. The same request gets the same token until that expires. With --dry-run, the
+    exit code is 5 if the issuer would refuse.
     """
     url = check_url(issuer)
     _check_sources(claims_path, inspect_log, given)
     if nonce and not is_nonce(nonce):
-        raise click.UsageError("--nonce is 22 to 128 base64url characters (A-Z a-z 0-9 - _)")
+        raise click.UsageError("--nonce must be 22 to 128 base64url characters (A-Z a-z 0-9 - _)")
     if dry_run and out is not None:
-        raise click.UsageError("--dry-run gets no entry that --out could take")
+        raise click.UsageError("--dry-run gets no entry: remove --out")
     if append and out is None:
-        raise click.UsageError("--append is for --out")
+        raise click.UsageError("--append needs --out")
     if inspect_log is not None:
         texts = Supplied(metrics=read_selectors(metrics), **supplied)
         body = _read_log(inspect_log, texts, allow_mock, allow_partial=allow_partial)
     else:
-        demand_no_flags("--claims has all that is asked for")
+        demand_no_flags("--claims has every value already")
         path = claims_path or Path("-")
         body = read_request(read_argument(path, MAX_BYTES["single"]), str(path))
     form = _Form(out, append, profile, benchmark_for(benchmark_path, profile))
     named = {"integration": integration, "audience": audience, "nonce": nonce}
     body |= {name: value for name, value in named.items() if value}
-    form.rehearse(body)  # before a use of the identity is spent on an entry that nothing can take
+    form.rehearse(body)  # before the request uses up the identity for an entry that cannot be written
     credential = given.credential(url)
     if nonce and not credential.reusable:
-        raise click.UsageError("--nonce goes with an access token; an identity token is its own use record")
+        raise click.UsageError("--nonce needs an access token; an identity token identifies its request itself")
     body = with_nonce(body, credential)
-    with _repeatable(body), explaining(url, lambda: credential):
+    with _showing_nonce(body), explaining(url, lambda: credential):
         if dry_run:
             explained = explain_request(url, credential, body)
             use = "nonce" if credential.reusable else "identity token"
@@ -134,7 +136,7 @@ def request(
 
 
 class _Form(Struct, frozen=True):
-    """Where the entry goes, and in which form."""
+    """The file and the form of the entry."""
 
     out: Path | None
     append: bool
@@ -146,24 +148,21 @@ class _Form(Struct, frozen=True):
         return self.benchmark.primary if self.benchmark else None
 
     def rehearse(self, body: dict[str, Any]) -> None:
-        """Raise what writing the entry would raise; what is wrong with the claims is the issuer's to say."""
+        """Raise the errors that writing the entry would raise. Ignores faulty claims, which the issuer will report."""
         if self.out is not None:
             claims = body.get("claims")
             demand_place(self.out, claims.get("benchmark_repo") if isinstance(claims, dict) else None)
         with contextlib.suppress(Refused):
-            (said,) = read_asked("", body).submissions
-            demand_defined(self.benchmark, said.claims, Place("the claims"))
-            rehearse_entry(self.out, said, append=self.append, profile=self.profile, primary=self.primary)
-
-
-# -- what goes in -----------------------------------------------------------------------------------------------------
+            (submission,) = read_asked("", body).submissions
+            demand_defined(self.benchmark, submission.claims, Place("the claims"))
+            rehearse_entry(self.out, submission, append=self.append, profile=self.profile, primary=self.primary)
 
 
 def _check_sources(claims_path: Path | None, inspect_log: Path | None, given: CredentialOptions) -> None:
     if (claims_path is None) == (inspect_log is None):
         raise click.UsageError("give exactly one of --claims and --inspect-log")
     if str(claims_path) == "-" and given.reads_standard_input:
-        raise click.UsageError("standard input holds one thing: the claims, or the credential")
+        raise click.UsageError("standard input can be the claims or the credential, not both")
 
 
 def _read_log(path: Path, supplied: Supplied, allow_mock: tuple[str, ...], *, allow_partial: bool) -> dict[str, Any]:
@@ -176,26 +175,20 @@ def _read_log(path: Path, supplied: Supplied, allow_mock: tuple[str, ...], *, al
     return request_of(built)
 
 
-# -- the request ------------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
-def _repeatable(body: dict[str, Any]) -> Iterator[None]:
-    """Say of a request that nobody decided how to ask the same again."""
+def _showing_nonce(body: dict[str, Any]) -> Iterator[None]:
+    """After an undecided request, print the nonce with which the user can repeat it."""
     try:
         yield
     except Undecided as error:
         if "nonce" in body:
-            again = f"this very request again, after {show_span(error.retry_after_s)}: --nonce {body['nonce']}"
+            again = f"to repeat this request, wait {show_span(error.retry_after_s)} and add --nonce {body['nonce']}"
             say(printable(again), err=True)
         raise
 
 
-# -- what comes out ---------------------------------------------------------------------------------------------------
-
-
 def _end_request(obtained: Obtained, form: _Form, *, as_json: bool) -> None:
-    """Put the entry into its file, or print it."""
+    """Write the entry into its file, or print it."""
     (issued,), out = obtained.tokens, form.out
     entry, changed = shaped(issued.entry, form.profile, form.primary), False
     if out is not None:
@@ -207,24 +200,23 @@ def _end_request(obtained: Obtained, form: _Form, *, as_json: bool) -> None:
         say(entry, end="")
     else:
         repeated = " (a repeat: the same token as before)" if obtained.repeated else ""
-        what = "entry written" if changed else "unchanged, it has this entry"
+        what = "entry written" if changed else "unchanged, it already has this entry"
         until = show_when(issued.expires_at, int(time.time()))
         say(printable(f"{out}: {what}, token {issued.jti} until {until}{repeated}"))
 
 
 def _put_proof(url: str, issued: IssuedToken, out: Path) -> None:
-    """Put the proof of a logged token beside its file. Where it is not to be had in time, that is a warning: the entry
-    is good, and the log keeps the proof."""
+    """Write the proof of a logged token beside its file. If the log has no proof in time, warn: the entry is good."""
     if issued.log is UNSET:
         return
     if (proof := wait_for_proof(url, issued)) is None:
-        say("warning: the log has no proof yet; `issuer log proof` gets it later, and files get old", err=True)
+        say("warning: the log has no proof yet. Get it later with `issuer log proof`: old files need it", err=True)
     else:
         say(printable(f"{put_proof(out, proof)}: the proof that the log has this token"), err=True)
 
 
 def _end_dry_run(explained: Explained, use: str, *, verbose: bool, as_json: bool) -> NoReturn:
-    """Show what would be decided, and end: with 5 for a refusal. `use` is what the request itself would use up."""
+    """Show what the issuer would decide, and exit, with 5 for a refusal. A request would use up `use`."""
     granted = explained.verdict == "granted"
     if as_json:
         say(to_json(explained))
@@ -233,7 +225,7 @@ def _end_dry_run(explained: Explained, use: str, *, verbose: bool, as_json: bool
         for warning in explained.warnings:
             say_wrapped(warning, "warning: ", "  ")
         if granted:
-            say_wrapped(f"not told: whether the {use} is used up, which only the request itself finds out")
+            say_wrapped(f"unknown: whether the {use} is used up. Only a real request finds that out")
         say_wrapped(_describe(explained), rest="  ")
         say(printable(f"policy {explained.policy}"))
     sys.exit(Exit.GOOD if granted else Exit.REFUSED)

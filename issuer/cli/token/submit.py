@@ -1,6 +1,7 @@
-"""`issuer submit`: from finished runs to open pull requests in their models' repositories.
+"""`issuer submit`: get finished runs signed, and open pull requests in the repositories of their models.
 
-It says lines as it goes, or one JSON document at its end; files take that document and a summary in Markdown, for a CI.
+The command prints lines while it works, or one JSON document at the end. For a CI, it writes the document and a summary
+in Markdown into files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import click
 from msgspec import UNSET, Struct
 
 from issuer.cli.exits import Exit
-from issuer.cli.options import A_FOLDER, integration_option, issuer_option, json_option, verbose_option
+from issuer.cli.options import A_FOLDER, audience_option, integration_option, issuer_option, json_option, verbose_option
 from issuer.cli.render import counted, render_checks, say_text, say_wrapped, subject
 from issuer.cli.results.options import (
     RunCommand,
@@ -65,20 +66,20 @@ _A_NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 @reproduces_option
 @benchmark_option
 @integration_option
-@click.option("--audience", metavar="AUD", help="The relying party that the tokens are for.")
+@audience_option
 @credential_options
 @click.option(
     "--state", type=A_FOLDER, metavar="DIR",
-    help=f"Keep received tokens here.  [default: {FOLDER} beside the first PATH]",
+    help=f"The folder for received tokens.  [default: {FOLDER} beside the first PATH]",
 )  # fmt: skip
 @click.option(
     "--out", type=A_FOLDER, metavar="DIR",
     help="Write into DIR/OWNER/NAME/.eval_results, and open no pull request.",
 )  # fmt: skip
-@click.option("--keep-going", is_flag=True, help="Leave out runs that cannot be used or are refused.")
-@click.option("--dry-run", is_flag=True, help="Show what would change and what the issuer would say; change nothing.")
+@click.option("--keep-going", is_flag=True, help="Leave out runs that are unusable or refused.")
+@click.option("--dry-run", is_flag=True, help="Show the changes and the issuer's decisions. Changes nothing.")
 @verbose_option
-@click.option("--report", type=_A_NEW_FILE, metavar="FILE", help="Write the document of --json into FILE, too.")
+@click.option("--report", type=_A_NEW_FILE, metavar="FILE", help="Write the document of --json into FILE.")
 @click.option(
     "--summary", type=_A_NEW_FILE, metavar="FILE", help="Write a summary in Markdown into FILE, for a CI to show."
 )
@@ -88,41 +89,42 @@ def submit(
     audience: str | None, given: CredentialOptions, state: Path | None, out: Path | None, keep_going: bool,
     dry_run: bool, verbose: bool, report: Path | None, summary: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Have finished runs signed, and propose them to their models' repositories on the Hub.
+    """Get finished runs signed, and propose them to the repositories of their models on the Hub.
 
-    For each model one pull request: its `.eval_results/*.yaml` with the signed entries, verified here by the issuer's
-    own keys. $HF_TOKEN opens it, at $HF_ENDPOINT; the credential is found as by `issuer token request`.
+    Each model gets one pull request with the signed entries in its `.eval_results/*.yaml`. The command first verifies
+    the entries by the issuer's keys. It opens pull requests with $HF_TOKEN at $HF_ENDPOINT, and finds the credential
+    like `issuer token request`.
 
-    Until the first pull request it is all or nothing. A job that was killed is started again with the same command:
-    tokens that were received are used again, and no result is proposed twice.
+    Until the first pull request, either all results are signed or none is proposed. Start a killed job again with the
+    same command: it reuses the tokens that it received, and proposes no result twice.
     """
     url = check_url(issuer)
     for path in filter(None, (report, summary)):
         files.demand_replaceable(path, follow=False)
     identities = _Identities(given, url)
-    asking = IssuerAccess(url, identities, integration, audience)
-    kept = ResumeState(state or given_runs.paths[0].parent / FOLDER)
-    place: Destination = InFolder(out) if out else OnHub(Hub.here())
+    access = IssuerAccess(url, identities, integration, audience)
+    received = ResumeState(state or given_runs.paths[0].parent / FOLDER)
+    destination: Destination = InFolder(out) if out else OnHub(Hub.here())
     results, failed = _read(given_runs, reproduces, keep_going=keep_going)
-    plan = plan_of(results, place, _benchmark(benchmark_path, results))
-    telling = Telling(url, as_json=as_json, verbose=verbose)
+    plan = plan_of(results, destination, _benchmark(benchmark_path, results))
+    output = Output(url, as_json=as_json, verbose=verbose)
     try:
-        telling.plan(plan)
+        output.plan(plan)
         with explaining(url, identities.last):
             if dry_run:
-                refused = _rehearse(plan, asking, telling)
+                refused = _rehearse(plan, access, output)
             else:
-                refused = _submit(plan, place, kept, asking, telling, keep_going=keep_going)
+                refused = _submit(plan, destination, received, access, output, keep_going=keep_going)
     finally:
-        telling.end(report, summary)
+        output.end(report, summary)
     sys.exit(Exit.INPUT if failed else Exit.REFUSED if refused else Exit.GOOD)
 
 
-# -- what goes in -----------------------------------------------------------------------------------------------------
+# -- input ------------------------------------------------------------------------------------------------------------
 
 
 class _Identities:
-    """The credential for each request: fetched anew, so that it lives and was not used; standard input is read once."""
+    """Credentials: a new one for each request, which is neither expired nor used. Standard input supplies only one."""
 
     def __init__(self, given: CredentialOptions, issuer: str) -> None:
         self._given, self._issuer = given, issuer
@@ -134,74 +136,72 @@ class _Identities:
         return self._last
 
     def last(self) -> Credential:
-        """Return the one that was used last."""
+        """Return the credential of the last request."""
         return self._last or self()
 
 
 def _read(given: RunOptions, reproduces: str, *, keep_going: bool) -> tuple[tuple[Result, ...], int]:
-    """Read the runs and build their results; return beside them how many runs have none. Ends the command where that
-    is any of them, unless the others are wanted."""
+    """Read the runs and return their results, and how many runs failed. A failure ends the command unless `keep_going`
+    is set and other runs have results."""
     options = given.build_options(reproduces=reproduces)
     runs, failures = given.read()
     results, unbuilt = build_each(runs, Path(), options, tasks=given.tasks)
     failures += failures_of(unbuilt)
     say_failures(failures)
     if failures and not (keep_going and results):
-        rest = f"; --keep-going takes the other {len(results)}" if results else ""
-        say(f"issuer: nothing is sent: {len(failures)} of {len(failures) + len(results)} runs failed{rest}", err=True)
+        rest = f"; --keep-going submits the other {len(results)}" if results else ""
+        say(
+            f"issuer: no request was sent: {len(failures)} of {len(failures) + len(results)} runs failed{rest}",
+            err=True,
+        )
         sys.exit(Exit.INPUT)
     return results, len(failures)
 
 
 def _benchmark(path: Path | None, results: Sequence[Result]) -> Benchmark | None:
-    """Return what --benchmark names. Raises InputError where the runs are of several."""
-    named = {each.built.claims.benchmark_repo for each in results}
-    if path is not None and len(named) > 1:
-        rule = f"--benchmark is for runs of one benchmark, not of {', '.join(sorted(named)[:5])}"
+    """Read the definition that --benchmark names. Raises InputError if the runs have several benchmarks."""
+    repos = {each.built.claims.benchmark_repo for each in results}
+    if path is not None and len(repos) > 1:
+        rule = f"--benchmark is for runs of one benchmark, not of {', '.join(sorted(repos)[:5])}"
         raise InputError(Code.FILE_RULE, rule, InFile(str(path)))
     return read_benchmark_file(path)
 
 
-# -- what is done -----------------------------------------------------------------------------------------------------
+# -- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _rehearse(plan: SubmissionPlan, asking: IssuerAccess, telling: Telling) -> bool:
-    """Show what would change, and what the issuer would decide; say whether it would refuse any of it."""
+def _rehearse(plan: SubmissionPlan, access: IssuerAccess, output: Output) -> bool:
+    """Show the changes and the issuer's decisions. Return whether the issuer would refuse a result."""
     for change in plan.changes:
-        telling.change(change)
+        output.change(change)
     asked, refused = 0, 0
-    for index, explained in explain_each(asking, [item.said for item in plan.items]):
-        telling.explained(plan.items[index], explained)
+    for index, explained in explain_each(access, [item.said for item in plan.items]):
+        output.explained(plan.items[index], explained)
         asked, refused = asked + 1, refused + (explained.verdict == "refused")
-    telling.rehearsed(asked, refused, len(plan.items) - asked)
+    output.rehearsed(asked, refused, len(plan.items) - asked)
     return refused > 0
 
 
 def _submit(
-    plan: SubmissionPlan,
-    place: Destination,
-    kept: ResumeState,
-    asking: IssuerAccess,
-    telling: Telling,
-    *,
+    plan: SubmissionPlan, destination: Destination, received: ResumeState, access: IssuerAccess, output: Output, *,
     keep_going: bool,
-) -> bool:
-    """Have the results signed and propose them; say whether any was refused."""
-    signed = sign(plan, place, asking, kept, keep_going=keep_going)
-    telling.signed(signed, plan.items)
+) -> bool:  # fmt: skip
+    """Get the results signed and propose them. Return whether the issuer refused a result."""
+    signed = sign(plan, destination, access, received, keep_going=keep_going)
+    output.signed(signed, plan.items)
     if signed.refusals and not signed.items:
         others = not keep_going and len(signed.refusals) < len(plan.items)
-        rest = "; --keep-going leaves out what is refused" if others else ""
-        say(f"issuer: nothing is proposed: {len(signed.refusals)} of {len(plan.items)} refused{rest}", err=True)
-    for outcome in propose(signed, place, asking):
-        telling.outcome(outcome)
+        rest = "; --keep-going leaves refused results out" if others else ""
+        say(f"issuer: no result was proposed: {len(signed.refusals)} of {len(plan.items)} refused{rest}", err=True)
+    for outcome in propose(signed, destination, access):
+        output.outcome(outcome)
     return bool(signed.refusals)
 
 
 # -- summary ----------------------------------------------------------------------------------------------------------
 
-# What comes from a run, a policy or an answer is in code alone (`formats.markdown`): a task cannot draw a table, a link
-# or a "verified".
+# Text from a run, a policy or an answer becomes a code span (`formats.markdown`), so that the name of a task cannot
+# draw a table, a link or a "verified".
 
 MAX_BYTES = 512 * 1024  # a step's summary has at most 1 MiB at GitHub
 MAX_ROWS = 500
@@ -210,7 +210,7 @@ _LINK = re.compile(r"https?://[A-Za-z0-9._~:/-]+")
 
 
 class Summed(Struct):
-    """What is known at the end: the results, what became of each, what the issuer checked, and how each verified."""
+    """The content of a summary: the results and their outcomes, the issuer's checks, and the verification reports."""
 
     issuer: str
     items: Sequence[ProposedResult] = ()
@@ -221,14 +221,14 @@ class Summed(Struct):
 
 
 def render_summary(summed: Summed) -> str:
-    """Write all results in one table of Markdown, then of each its claims, digests and checks, as many as fit."""
-    parts = [f"### {_heading(summed)}", f"Issuer: {_said(summed.issuer)}", _overview(summed)]
+    """Return Markdown: one table of all results, then the claims, digests and checks of each, as far as they fit."""
+    parts = [f"### {_heading(summed)}", f"Issuer: {_code(summed.issuer)}", _overview(summed)]
     left = MAX_BYTES - sum(len(part.encode()) for part in parts)
     for number, item in enumerate(summed.items, 1):
         block = "\n\n".join(_block(number, item, summed))
         left -= len(block.encode())
         if left < 0:
-            parts.append(f"Of the results from number {number} on, the log of the job has more.")
+            parts.append(f"For the results from number {number} on, see the job's log.")
             break
         parts.append(block)
     return "\n\n".join(parts) + "\n\n"
@@ -238,13 +238,13 @@ def _heading(summed: Summed) -> str:
     fates = {summed.fates[item.key]["fate"] for item in summed.items}
     if summed.rehearsed:
         refused = ", and the issuer would refuse results" if "would be refused" in fates else ""
-        return f"A rehearsal: nothing was signed{refused}"
+        return f"A dry run without signatures{refused}"
     return "Submitted" if fates and fates <= DONE else "Not everything was submitted"
 
 
 def _overview(summed: Summed) -> str:
     rows = (
-        (str(number), _said(item.repo), _said(item.said.claims.benchmark_repo), _said(item.said.claims.task_id),
+        (str(number), _code(item.repo), _code(item.said.claims.benchmark_repo), _code(item.said.claims.task_id),
          ", ".join(map(_metric, item.said.claims.metrics[:5])), _outcome(summed.fates[item.key]))
         for number, item in enumerate(summed.items[:MAX_ROWS], 1)
     )  # fmt: skip
@@ -253,53 +253,53 @@ def _overview(summed: Summed) -> str:
 
 def _metric(metric: Metric) -> str:
     part = "" if metric.slice is UNSET else f" ({metric.slice})"
-    return _said(f"{metric.metric_id}{part} {number_text(metric.value)}")
+    return _code(f"{metric.metric_id}{part} {number_text(metric.value)}")
 
 
 def _outcome(fate: Mapping[str, Any]) -> str:
     where, refused = str(fate.get("pull_request") or ""), str(fate.get("code", ""))
     if _LINK.fullmatch(where):
         return f"[{fate['fate']}]({where})"
-    return f"{fate['fate']} {_said(where or refused)}".rstrip()
+    return f"{fate['fate']} {_code(where or refused)}".rstrip()
 
 
 def _block(number: int, item: ProposedResult, summed: Summed) -> Iterator[str]:
-    """Write what is known of one result: its claims, what the policy says of it, and how it verified."""
-    yield f"#### {number}. {_said(item.result.run.name)} for {_said(item.repo)}, {_said(item.path)}"
-    claims = [(name, _said(value), origin) for name, value, origin in origins_of(item.result.built)]
+    """Yield the parts of one result: its claims, the policy's checks, and the report of verification."""
+    yield f"#### {number}. {_code(item.result.run.name)} for {_code(item.repo)}, {_code(item.path)}"
+    claims = [(name, _code(value), origin) for name, value, origin in origins_of(item.result.built)]
     digests = (("claims digest", item.said.claims_digest), ("content digest", item.said.content_digest))
     yield markdown_table(
         ("claim", "value", "from"), [*claims, *((name, code_span(digest), "") for name, digest in digests)]
     )
     yield from _checks(summed.checks.get(item.key, ()))
-    if (report := summed.reports.get(item.key)) is not None:  # as a reader judged it before the entry left
-        rows = ((f"{check.number}. {check.name}", check.status.value, _said(check.evidence)) for check in report.checks)
+    if (report := summed.reports.get(item.key)) is not None:  # verified before the pull request
+        rows = ((f"{check.number}. {check.name}", check.status.value, _code(check.evidence)) for check in report.checks)
         yield markdown_table((report.verdict, "", "by the issuer's own keys"), rows)
 
 
 def _checks(checks: Sequence[ShownCheck]) -> Iterator[str]:
-    """Write what the issuer's policy says: first what to change."""
+    """Yield tables of the policy's checks, the failed checks first."""
     if failed := [check for check in checks if not check.passed]:
         cells = ((each.code, each.pointer or each.rule, each.actual, each.expected, each.hint) for each in failed)
         yield markdown_table(
-            ("refused", "where", "yours", "wanted", "what to change"), (map(_said, row) for row in cells)
+            ("refused", "where", "yours", "wanted", "what to change"), (map(_code, row) for row in cells)
         )
     if passed := [check for check in checks if check.passed]:
-        yield markdown_table(("passed", "yours"), ((_said(subject(check)), _said(check.actual)) for check in passed))
+        yield markdown_table(("passed", "yours"), ((_code(subject(check)), _code(check.actual)) for check in passed))
 
 
-def _said(text: str) -> str:
+def _code(text: str) -> str:
     return code_span(printable(text))
 
 
 # -- lines and document -----------------------------------------------------------------------------------------------
 
-# Of more runs than these, where each value comes from is shown with --verbose alone.
+# For more runs, only --verbose shows the origin of each value.
 _FEW = 10
 
 
-class Telling:
-    """One run of the command. `as_json`: nothing is said until the end."""
+class Output:
+    """The output of one run of the command. With `as_json`, it prints only the document at the end."""
 
     def __init__(self, issuer: str, *, as_json: bool, verbose: bool) -> None:
         self._as_json, self._verbose = as_json, verbose
@@ -307,7 +307,7 @@ class Telling:
         self._rows, self._pull_requests = self._summed.fates, list[dict[str, JSON]]()
 
     def end(self, report: Path | None = None, summary: Path | None = None) -> None:
-        """Write the document, and the files that are asked for, with the document and the summary. Raises OSError."""
+        """Print the document for `as_json`, and write the files of --report and --summary. Raises OSError."""
         results = list(self._rows.values())
         document = {
             "version": 1, "issuer": self._summed.issuer, "results": results, "pull_requests": self._pull_requests,
@@ -324,7 +324,7 @@ class Telling:
             say_text(line)
 
     def plan(self, plan: SubmissionPlan) -> None:
-        """Say of each run where its values come from, and of each result where it goes and in which form."""
+        """Print the origins of each run's values, and the destination and form of each result."""
         for item in plan.items:
             built, run = item.result.built, item.result.run
             self._rows[item.key] = {
@@ -332,7 +332,7 @@ class Telling:
                 "content_digest": item.said.content_digest, "claims_digest": item.said.claims_digest,
                 "profile": item.profile, "profile_because": item.why, "origins": built.origins, "fate": "not sent",
             }  # fmt: skip
-        self._summed.items = plan.items  # with a row each, though nobody may hear the rest
+        self._summed.items = plan.items  # only now, because the summary needs a row for each item
         for item in plan.items if not self._as_json and (self._verbose or len(plan.items) <= _FEW) else ():
             built, run = item.result.built, item.result.run
             say(f"{shorten(run.name)}: {shorten(run.task)}")
@@ -344,7 +344,7 @@ class Telling:
             self._say(f"{repo} {path}: {counted(count, 'result')}, profile {profile} ({why})")
 
     def change(self, change: RepoChange) -> None:
-        """Show how the files of a repository would change; a token that is not there yet is named so."""
+        """Print a diff of a repository's files. `(its token)` replaces the stand-in for a missing token."""
         for path, raw in change.after.items():
             after = raw.decode().replace(STAND_IN, "(its token)")
             names = f"a/{change.repo}/{path}", f"b/{change.repo}/{path}"
@@ -353,7 +353,7 @@ class Telling:
                 say(printable(line))
 
     def explained(self, item: ProposedResult, explained: Explained) -> None:
-        """Say what the issuer would decide of a result."""
+        """Print the issuer's decision about a result."""
         refused = explained.verdict == "refused"
         self._rows[item.key]["fate"] = "would be refused" if refused else "would be signed"
         self._summed.checks[item.key] = explained.checks
@@ -363,24 +363,24 @@ class Telling:
             self._say(f"warning: {warning}")
 
     def rehearsed(self, asked: int, refused: int, lacking: int) -> None:
-        """Sum up what was explained; `lacking` were not asked about."""
+        """Print the counts of a dry run. `lacking` results have no decision."""
         self._summed.rehearsed = True
-        self._say(f"the issuer would sign {asked - refused} of {asked}: nothing is asked for, nothing is changed")
+        self._say(f"the issuer would sign {asked - refused} of {asked}; no token was requested, no file was changed")
         if lacking:
-            rest = f"refusals count against the identity, after {MAX_REFUSED} it ends"
-            self._say(f"not asked about the other {lacking}: {rest}")
+            rest = f"refusals count against the identity, so the dry run ends after {MAX_REFUSED}"
+            self._say(f"the other {lacking} were not checked: {rest}")
 
     def signed(self, signed: SignedResults, items: Iterable[ProposedResult]) -> None:
-        """Say which results have tokens, need none, or were refused."""
+        """Print which results got tokens, need no token, or were refused."""
         for item in items:
             self._fate(item, signed)
         new = [token for key, token in signed.tokens.items() if key not in signed.again]
         if new:
             until = show_when(min(token.expires_at for token in new), int(time.time()))
-            who = f"{new[0].integration}/{new[0].identity}"
-            self._say(f"signed for {who}: {counted(len(new), 'result')}, until {until}")
+            identity = f"{new[0].integration}/{new[0].identity}"
+            self._say(f"signed for {identity}: {counted(len(new), 'result')}, until {until}")
         if signed.again:
-            self._say(f"signed before, and used again: {counted(len(signed.again), 'result')}")
+            self._say(f"signed before, token reused: {counted(len(signed.again), 'result')}")
         for warning in dict.fromkeys(warning for token in new for warning in token.warnings):
             say_wrapped(warning, "warning: ", "  ", err=True)
 
@@ -389,9 +389,9 @@ class Telling:
         if item.key in signed.there:
             row["fate"] = "on main"
             self._say(f"{_name(item)}: on main already, with a good token")
-        elif (found := signed.open.get(item.key)) is not None:
-            row |= {"fate": "proposed before", "pull_request": found.url}
-            self._say(f"{_name(item)}: in an open pull request already: {printable(found.url)}")
+        elif (pull_request := signed.open.get(item.key)) is not None:
+            row |= {"fate": "proposed before", "pull_request": pull_request.url}
+            self._say(f"{_name(item)}: in an open pull request already: {printable(pull_request.url)}")
         elif (refusal := signed.refusals.get(item.key)) is not None:
             row["fate"] = "refused"
             self._summed.checks[item.key] = refusal.checks
@@ -408,12 +408,12 @@ class Telling:
             say(render_checks(failed), err=True)
 
     def outcome(self, outcome: Outcome) -> None:
-        """Say where the results of a repository are now."""
+        """Print the destination of a repository's results."""
         made, repo = outcome.pull_request, outcome.repo
         self._summed.reports |= outcome.reports
         count = counted(len(outcome.items), "result")
         if made is None:
-            self._say(f"{repo}: unchanged, main has it all")
+            self._say(f"{repo}: unchanged, main has every result")
         elif not made.number:
             self._say(f"{printable(made.url)}: {count} written, verified by the issuer's keys")
         else:
@@ -421,7 +421,7 @@ class Telling:
             self._say(f"{printable(made.url)}: {what}, {count}, verified by the issuer's keys")
         if outcome.without_proof:
             lacking = f"warning: the log has no proof yet of {counted(outcome.without_proof, 'token')}"
-            say(f"{lacking}; `issuer log proof` gets it later", err=True)
+            say(f"{lacking}. Get it later with `issuer log proof`", err=True)
         for item in outcome.items:
             fate = {"fate": "on main"} if made is None else {"fate": "proposed", "pull_request": made.url}
             self._rows[item.key] |= fate

@@ -1,1 +1,1 @@
-"""Commands for relying parties: judge files and folders, rank them, compare runs."""
+"""Commands for relying parties: verify result files and folders, and rank results."""

@@ -1,8 +1,8 @@
-"""`issuer verify`: judge a result file, or a folder of repositories, and exit with the answer.
+"""`issuer verify`: verify a result file, or a folder of repositories.
 
-Exit codes (contract section 6), the same in every output format, the worst wins: 2 usage, 6 local state, 3 a file that
-is missing or malformed, 1 no (also: an entry without a token, unless --allow-unsigned; no token at all), 4 could not
-decide (also: good when it was issued), 0 all good.
+Exit codes (contract section 6), the same in every output format; the first that applies counts: 2 usage, 6 local state,
+3 a file is missing or malformed, 1 no (also: an entry without a token, unless --allow-unsigned; no token at all), 4
+undecided (also: good when issued), 0 all good.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from issuer.io import files
 from issuer.relying.badge_image import shields, svg
 from issuer.relying.folders import BenchmarkFolder, OneBenchmark, ReceiptFolder
 from issuer.relying.logs.proof import AskedLogs
-from issuer.relying.verifier import FOLDER, Verifier, path_in_repo
+from issuer.relying.verifier import FOLDER, FileVerifier, path_in_repo
 from issuer.results.benchmark import read_benchmark
 from issuer.results.claims import is_repo
 from issuer.verify import Context
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Options(Judging, frozen=True):
-    """What was asked for, by the names of the options."""
+    """The values of the options of `issuer verify`, by option name."""
 
     in_repo: str | None
     keep_receipts: Path | None
@@ -67,57 +67,52 @@ class Options(Judging, frozen=True):
     open_pull_request: bool | None
     registered: bool | None
 
-    @property
-    def receipts_folder(self) -> Path | None:
-        """Where receipts lie, to use or to keep."""
-        return self.keep_receipts or self.receipts
-
 
 @click.command()
 @click.argument("path", type=A_FILE, required=False)
-@click.option("--repo", metavar="OWNER/NAME", help="The model repository that the FILE sits in.")
-@click.option("--path", "in_repo", metavar="PATH", help="Where a FILE that is a copy lies in the repository.")
+@click.option("--repo", metavar="OWNER/NAME", help="The model repository that contains FILE.")
+@click.option("--path", "in_repo", metavar="PATH", help="If FILE is a copy: its path in the repository.")
 @judging_options
 @click.option("--require-token/--allow-unsigned", default=True, show_default=True,
-              help="Whether an entry without a token is a no. One must have a token, either way.")  # fmt: skip
+              help="Whether an entry without a token is a no. Either way, one entry must have a token.")  # fmt: skip
 @click.option("--keep-receipts", type=A_FOLDER, metavar="DIR",
-              help="Keep a receipt of what verifies, and use those of before: it stays verified when its token has "
-                   "ended.")  # fmt: skip
-@click.option("--receipt-key", type=A_FILE, metavar="FILE", help="Sign receipts with this key instead of DIR's own.")
-@click.option("--benchmark", type=A_FILE, metavar="EVAL.YAML", help="The benchmark's definition; you vouch for it.")
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Of a folder: how many processes judge.")
+              help="Keep receipts of verified entries in DIR, and use them: the entries stay verified after their "
+                   "tokens expire.")  # fmt: skip
+@click.option("--receipt-key", type=A_FILE, metavar="FILE", help="Sign receipts with this key instead of DIR's key.")
+@click.option("--benchmark", type=A_FILE, metavar="EVAL.YAML", help="The benchmark's definition, which you vouch for.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="For a DIR: the number of processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one document for a file, lines for a folder.")
-@click.option("--format", "form", type=click.Choice(FORMS), help="Print what CI systems and spreadsheets read.")
-@click.option("--only-failed", is_flag=True, help="Leave out what is verified.")
-@click.option("--quiet", is_flag=True, help="Print no answer: the exit code is it.")
+@click.option("--format", "form", type=click.Choice(FORMS), help="Print a format of CI systems or spreadsheets.")
+@click.option("--only-failed", is_flag=True, help="Leave verified entries out.")
+@click.option("--quiet", is_flag=True, help="Print no answer. The exit code is the answer.")
 @click.option(
-    "--badge", type=A_FOLDER, metavar="DIR", help="Of a FILE: draw a badge of each entry, SVG and JSON, in DIR."
+    "--badge", type=A_FOLDER, metavar="DIR", help="For a FILE: draw a badge of each entry in DIR, as SVG and JSON."
 )
-@click.option("--to", type=A_FILE, metavar="FILE.parquet", help="Of a DIR: write a table, too, with a row an entry.")
-@click.option("--engine", metavar="URL", help="Of a DIR: judge on a Dask cluster, dask://HOST:PORT or tls://HOST:PORT.")
+@click.option("--to", type=A_FILE, metavar="FILE.parquet", help="For a DIR: also write a table with a row per entry.")
+@click.option("--engine", metavar="URL", help="For a DIR: use a Dask cluster, dask://HOST:PORT or tls://HOST:PORT.")
 @click.option("--engine-tls", type=A_FOLDER, metavar="DIR", help="For tls://: the cluster's ca.pem, cert.pem, key.pem.")
 @click.option(
-    "--open-pull-request/--on-main", default=None, help="What only the Hub knows, for the badges of --json and --badge."
+    "--open-pull-request/--on-main", default=None, help="The file's state on the Hub, for badges in --json and --badge."
 )
 @click.option("--registered/--not-registered", default=None, help="Whether the benchmark is registered on the Hub.")
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of the reports, and nothing else.")
-def verify(**asked: Any) -> None:
+@click.option("--schema", is_flag=True, help="Print only the JSON Schema of the reports.")
+def verify(**given: Any) -> None:
     """Check every entry of a result FILE, or of DIR/OWNER/NAME/.eval_results/*.yaml on all cores.
 
-    Signature, issuer, freshness, every field. The audience is yours to say; it is never taken from the issuer or from
-    the token. PATH is a FILE (with --repo) or a DIR.
+    The checks cover signature, issuer, freshness and every field. You give the audience; the command never takes it
+    from the issuer or the token. PATH is a FILE (with --repo) or a DIR.
     """
-    sys.exit(answer(asked, int(time.time())))
+    sys.exit(answer(given, int(time.time())))
 
 
-def answer(asked: Mapping[str, Any], now: int) -> Exit:
-    """Answer what was asked, by the names of the options, at `now` (Unix seconds); return the exit code."""
-    if asked["schema"]:
+def answer(given: Mapping[str, Any], now: int) -> Exit:
+    """Run `issuer verify` with option values by name, at `now` (Unix seconds), and return the exit code."""
+    if given["schema"]:
         say_document(json_schema())
         return Exit.GOOD
-    given = dict(asked)
-    path, repo = given.pop("path"), given.pop("repo")
-    options = msgspec.convert(given, Options)
+    values = dict(given)
+    path, repo = values.pop("path"), values.pop("repo")
+    options = msgspec.convert(values, Options)
     folder = path is not None and path.is_dir()
     _check_usage(path, repo, options, folder=folder)
     _check_table(options, folder=folder)
@@ -129,26 +124,26 @@ def answer(asked: Mapping[str, Any], now: int) -> Exit:
         engine = engine_of(path, options.engine, options.engine_tls, options.jobs)
         summary = verify_folder(path, verifier, form, engine=engine, to=options.to)
         if not summary.files and not summary.interrupted:
-            _tell_what_is_looked_for(path)
+            _explain_layout(path)
     else:
         place = options.in_repo or path_in_repo(os.path.abspath(str(path)))
         summary = verify_file(path, str(repo), place, verifier, form, options.badge)
         if not options.quiet and options.in_repo is None and not place.startswith(f"{FOLDER}/"):
-            rule = f"{printable(str(path))} does not lie in a folder {FOLDER}, where results count (check 6)"
-            say(f"issuer: {rule}. Of a copy, say where it lies: --path {FOLDER}/NAME.yaml", err=True)
+            rule = f"{printable(str(path))} is not in a folder {FOLDER}, and only results there count (check 6)"
+            say(f"issuer: {rule}. For a copy, give its path in the repository: --path {FOLDER}/NAME.yaml", err=True)
     if not options.quiet:
-        _tell_unsigned(summary, leave_out=not options.require_token)
+        _warn_of_unsigned(summary, leave_out=not options.require_token)
     return exit_for_summary(summary, require_token=options.require_token)
 
 
-def _tell_unsigned(summary: Summary, *, leave_out: bool) -> None:
-    """Say on standard error why the answer is a no, where that is for tokens that are not there."""
+def _warn_of_unsigned(summary: Summary, *, leave_out: bool) -> None:
+    """Write to standard error if missing tokens make the answer a no."""
     unsigned = summary.verdicts["unverified"]
     if unsigned and not leave_out:
-        what = f"{unsigned:,} of {summary.entries:,} entries have no token that could be checked"
-        say(f"issuer: {what}: that is a no. --allow-unsigned leaves them out", err=True)
+        entries = f"{unsigned:,} of {summary.entries:,} entries have no token that could be checked"
+        say(f"issuer: {entries}, so the answer is no. --allow-unsigned leaves them out", err=True)
     elif summary.files and unsigned == summary.entries:
-        say("issuer: no entry has a token that could be checked: that is a no", err=True)
+        say("issuer: no entry has a token that could be checked, so the answer is no", err=True)
 
 
 def _form(options: Options) -> Form:
@@ -161,24 +156,23 @@ def _form(options: Options) -> Form:
 def _check_usage(path: Path | None, repo: str | None, options: Options, *, folder: bool) -> None:
     if path is None:
         raise click.UsageError("give a FILE with --repo OWNER/NAME, or a DIR of repositories")
-    if not os.path.lexists(path) and (repo is None or options.form is None):  # or else the form tells it
+    if not os.path.lexists(path) and (repo is None or options.form is None):  # the form reports it
         raise files.unreadable(path, "no such file or folder")
     if not folder and repo is None:
-        raise click.UsageError("give --repo OWNER/NAME: a file does not say which repository it sits in")
+        raise click.UsageError("give --repo OWNER/NAME: a file does not name its repository")
     if repo is not None and not is_repo(repo):
-        raise click.UsageError(f"--repo is OWNER/NAME, as in acme/open-model, and no address; yours is {repo!r}")
+        raise click.UsageError(f"--repo is OWNER/NAME, such as acme/open-model, not a URL; yours is {repo!r}")
     if not folder and options.jobs is not None:
         raise click.UsageError("--jobs is for a DIR")
     if folder and (repo, options.in_repo, options.benchmark) != (None, None, None):
-        what = "--repo, --path and --benchmark are for one FILE; for a DIR, --benchmarks has many definitions"
-        raise click.UsageError(what)
+        raise click.UsageError("--repo, --path and --benchmark are for one FILE; for a DIR, give --benchmarks")
     if options.benchmark is not None and options.benchmarks is not None:
         raise click.UsageError("give --benchmark or --benchmarks, not both")
     if options.badge is not None and (folder or options.form is not None):
         raise click.UsageError("--badge is for one FILE, and not for --format")
-    hub_says = (options.open_pull_request, options.registered) != (None, None)
-    if hub_says and not options.as_json and options.badge is None:
-        raise click.UsageError("what the Hub knows is for badges: give --json or --badge DIR")
+    hub_facts = (options.open_pull_request, options.registered) != (None, None)
+    if hub_facts and not options.as_json and options.badge is None:
+        raise click.UsageError("the Hub's state is for badges: give --json or --badge DIR")
     if sum((options.as_json, options.form is not None, options.quiet)) > 1:
         raise click.UsageError("give one of --json, --format and --quiet")
     _check_receipts(options)
@@ -188,15 +182,15 @@ def _check_table(options: Options, *, folder: bool) -> None:
     if options.to is not None and (not folder or options.to.suffix != ".parquet"):
         raise click.UsageError("--to is for a DIR, and writes Parquet: name it FILE.parquet")
     if options.engine is not None and (not folder or options.jobs is not None):
-        raise click.UsageError("--engine is for a DIR, and not with --jobs: its workers are those of the cluster")
+        raise click.UsageError("--engine is for a DIR, and uses the cluster's workers: leave --jobs out")
     if options.engine is not None and options.keep_receipts is not None:
-        raise click.UsageError("--keep-receipts is not for --engine: its key leaves no machine. --receipts uses them")
+        raise click.UsageError("--keep-receipts needs a key on each worker, so --engine refuses it: give --receipts")
     if options.engine_tls is not None and options.engine is None:
         raise click.UsageError("--engine-tls has the certificates of a cluster: give --engine tls://HOST:PORT")
 
 
 def _absolute(options: Options) -> Options:
-    """Name folders as workers must, which begin elsewhere."""
+    """Make the folders absolute, because the cluster's workers have another working directory."""
     receipts, benchmarks = options.receipts, options.benchmarks
     return replace(options, receipts=receipts and receipts.absolute(), benchmarks=benchmarks and benchmarks.absolute())
 
@@ -205,39 +199,40 @@ def _check_receipts(options: Options) -> None:
     if options.keep_receipts is not None and options.receipts is not None:
         raise click.UsageError("give --keep-receipts DIR or --receipts DIR, not both")
     if options.receipt_key is not None and options.keep_receipts is None:
-        raise click.UsageError("--receipt-key signs receipts: say where they go with --keep-receipts DIR")
+        raise click.UsageError("--receipt-key signs receipts: give their folder with --keep-receipts DIR")
 
 
-def _tell_what_is_looked_for(root: Path) -> None:
-    rule = f"{printable(str(root))} holds no OWNER/NAME/{FOLDER}/*.yaml, which is what is looked for"
+def _explain_layout(root: Path) -> None:
+    rule = f"{printable(str(root))} contains no OWNER/NAME/{FOLDER}/*.yaml"
     if (root / FOLDER).is_dir():
         rule += f". It is one repository: give a file of its {FOLDER}, and --repo OWNER/NAME"
     elif any(root.glob(f"*/{FOLDER}")):
-        rule += ". It is the folder of one OWNER: give the one above it"
+        rule += ". It is the folder of one OWNER: give its parent folder"
     say(f"issuer: {rule}", err=True)
 
 
 # -- trust and receipts -----------------------------------------------------------------------------------------------
 
 
-def _verifier(options: Options, now: int, *, folder: bool) -> Verifier:
+def _verifier(options: Options, now: int, *, folder: bool) -> FileVerifier:
     kept, key = options.keep_receipts, None
     if kept is not None:
         key = open_key(kept, options.receipt_key, listed=options.trust is not None)
-    trusted = trusted_by(options, now)
+    receipts_folder = kept or options.receipts
+    trusted = trusted_by(options, now, receipts_folder)
     if kept is not None and key is not None:
         demand_listed(trusted.trust, key, kept, options.trust)
-    receipts = None if options.receipts_folder is None else ReceiptFolder(options.receipts_folder)
+    receipts = None if receipts_folder is None else ReceiptFolder(receipts_folder)
     asked = {} if folder or options.offline else AskedLogs(trusted.trust, now)
-    # Badges look definitions up: what is wrong with one is told, and the answer the same, in every form.
+    # Badges need the definitions. --benchmarks looks them up for every form, so that every form reports their faults.
     wants_badges = options.as_json or options.badge is not None or options.benchmarks is not None
     context = Context(
         now, witnessed=options.received_now, benchmarks=_benchmarks(options), receipts=receipts or {}, asked=asked,
         hub=HubFacts(options.open_pull_request, options.registered) if wants_badges else None,
     )  # fmt: skip
-    # A folder's entries without a token are many, and to find the line of each takes as long as to read its file.
+    # Finding the lines of entries takes as long as reading the file, so in a folder it is done only for a form.
     lines = not folder or options.form is not None
-    return Verifier(trusted.trust, received_at(options, now), context, receipts, key, trusted.renew, lines)
+    return FileVerifier(trusted.trust, received_at(options, now), context, receipts, key, trusted.renew, lines)
 
 
 def _benchmarks(options: Options) -> Mapping[tuple[str, str], Benchmark]:
@@ -249,16 +244,13 @@ def _benchmarks(options: Options) -> Mapping[tuple[str, str], Benchmark]:
     return {}
 
 
-# -- one file ---------------------------------------------------------------------------------------------------------
-
-
 def verify_file(
-    file: Path, repo: str, place: str, verifier: Verifier, form: Form, badges: Path | None = None
+    file: Path, repo: str, place: str, verifier: FileVerifier, form: Form, badges: Path | None = None
 ) -> Summary:
     """Judge a file at `place` in the repository `repo`, print its reports in this form, and return the counts.
 
-    The badges of its entries go to the folder `badges`. Raises InputError for a file that holds no results; a form that
-    is one document says it, too.
+    Draws badges of its entries in the folder `badges`. Raises InputError for a file that is not a result file. A form
+    that is one document also contains that finding.
     """
     now, out = verifier.context.now, joined(form, say_whole)
     if form.alone is None:
@@ -269,14 +261,14 @@ def verify_file(
             out(form.writer.reports(str(file), reports))
         else:
             form.alone(reports, str(file), now)
-            _tell_receipts(reports, verifier)
+            _show_receipts(reports, verifier)
         if badges is not None:
             _draw(reports, badges, file.stem)
     except InputError as error:
         if form.alone is None:
             out(form.writer.finding(error) + form.foot(Summary(), verifier.trust, now))
         raise
-    # Where anything else ends this, a document without its foot is one that nobody takes for "nothing found".
+    # After any other exception the document has no foot, so that no reader mistakes it for "no findings".
     if form.alone is None:
         say_whole(form.foot(Summary(), verifier.trust, now))
     faults = verifier.take_faults()
@@ -295,8 +287,8 @@ def _draw(reports: tuple[Report, ...], folder: Path, stem: str) -> None:
             files.replace(folder / f"{name}.{kind}", text.encode(), mode=None, durable=False, follow=False)
 
 
-def _tell_receipts(reports: tuple[Report, ...], verifier: Verifier) -> None:
-    """Say where the receipts lie with which these entries stay verified."""
+def _show_receipts(reports: tuple[Report, ...], verifier: FileVerifier) -> None:
+    """Print the paths of the entries' receipts to standard error."""
     if verifier.receipts is None or verifier.receipt_key is None:
         return
     for report in reports:
@@ -305,20 +297,18 @@ def _tell_receipts(reports: tuple[Report, ...], verifier: Verifier) -> None:
             say(f"the receipt of entry {report.pointer.removeprefix('/')}: {path}", err=True)
 
 
-# -- a folder ---------------------------------------------------------------------------------------------------------
-
 _EVERY_S = 0.2
 
 
 def verify_folder(
-    root: Path, verifier: Verifier, form: Form, *, engine: Engine | None = None, to: Path | None = None
+    root: Path, verifier: FileVerifier, form: Form, *, engine: Engine | None = None, to: Path | None = None
 ) -> Summary:
-    """Judge every result file below `root`, print the reports in this form, and return the counts. The table of them
-    is put in place at `to` once it is whole: an interrupted run leaves what was there.
+    """Judge every result file below `root`, print the reports in this form, and return the counts.
 
-    Raises SetupError(`package.missing`) where what a table needs is not installed, OSError where it cannot be written.
+    Writes a table of the reports to `to` when it is complete. An interrupted run leaves an existing table unchanged.
+    Raises SetupError(`package.missing`) if a package for tables is not installed, and OSError if writing fails.
     """
-    from issuer.relying.bulk import Listener, judge_folder  # processes, which one file does not need
+    from issuer.relying.bulk import Listener, judge_folder  # imports multiprocessing, which one file does not need
 
     judge: Callable[..., Summary] = judge_folder
     if to is not None:
@@ -337,9 +327,9 @@ def verify_folder(
 
 
 def engine_of(root: Path, url: str | None, certificates: Path | None, jobs: int | None) -> Engine:
-    """Return what judges a folder: the cluster at a URL, or the processes of this machine.
+    """Return the engine that judges a folder: the cluster at a URL, or the processes of this machine.
 
-    Raises SetupError for a URL that cannot be used, or a package that is missing.
+    Raises SetupError for an unusable URL or a missing package.
     """
     from issuer.relying.bulk import processes
 
@@ -352,22 +342,22 @@ def engine_of(root: Path, url: str | None, certificates: Path | None, jobs: int 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Notice the first Ctrl-C; the second one ends this process at once, and its workers with it."""
-    seen: list[int] = []
+    """Yield a function that returns whether Ctrl-C was pressed. A second Ctrl-C ends the process and its workers."""
+    received: list[int] = []
 
-    def notice(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
+    def record(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    before = signal.signal(signal.SIGINT, notice)
+    before = signal.signal(signal.SIGINT, record)
     try:
-        yield lambda: bool(seen)
+        yield lambda: bool(received)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 class _Progress:
-    """The last line of a terminal: how many, how fast, how long still. On standard error, unless that is a file."""
+    """The progress line on a terminal: number of entries, rate, and time left. It is on standard error."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown
@@ -375,7 +365,7 @@ class _Progress:
         self._drawn = False
 
     def tick(self, fraction: float, summary: Summary) -> None:
-        """Show how far it is, a few times a second."""
+        """Draw the line, at most a few times a second."""
         now = time.monotonic()
         if not self._shown or now - self._drawn_at < _EVERY_S:
             return
@@ -386,7 +376,7 @@ class _Progress:
         self._drawn = True
 
     def out(self, text: str) -> None:
-        """Write to standard output; the line of progress is taken away before."""
+        """Clear the progress line, and write to standard output."""
         if self._drawn:
             say(BLANK, err=True, end="")
             self._drawn = False

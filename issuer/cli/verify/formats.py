@@ -1,8 +1,8 @@
-"""Formats of `issuer verify`: lines and JSON, and what CI systems, code scanners and spreadsheets read by --format.
+"""Output formats of `issuer verify`: lines, JSON, and the formats of --format.
 
-Each report becomes whole lines, so that a folder's are written as they come; head and foot make one document of them.
-`github` are workflow commands; `junit` has a suite for each file and a case for each entry; `sarif` is SARIF 2.1.0;
-`csv` (RFC 4180, lines ending in LF) has a row for each metric. Verified entries are in `junit` and `csv` only.
+Each report becomes whole lines, so that the command can write them one by one. Head and foot make one document of them.
+`github` has workflow commands. `junit` has a suite for each file and a case for each entry. `sarif` is SARIF 2.1.0.
+`csv` (RFC 4180, lines end in LF) has a row for each metric. Only `junit` and `csv` contain verified entries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from issuer.cli.render import XML, Case, Problem, document_of, junit_suite, sarif, sarif_result, workflow_command
+from issuer.cli.render import XML, Case, Defect, document_of, junit_suite, sarif, sarif_result, workflow_command
 from issuer.cli.terminal import printable, say_document, to_json
 from issuer.cli.verify.report import WORDS, describe_said, entry_of, metric_name, show
 from issuer.errors import InputError, Place
@@ -36,7 +36,7 @@ _DECISIVE: dict[Verdict, Status] = {
 
 
 def render_reports(file: str, reports: tuple[Report, ...]) -> str:
-    """Write a line for each entry that has a token and is not verified; the rest is for the summary."""
+    """Return a line for each entry with a token that is not verified. The summary counts the other entries."""
     return "".join(
         f"{printable(file)}, {entry_of(each)}: {describe_report(each)}\n"
         for each in reports
@@ -45,13 +45,13 @@ def render_reports(file: str, reports: tuple[Report, ...]) -> str:
 
 
 def describe_report(report: Report) -> str:
-    """Say on one line what the answer is, and which checks decided it."""
+    """Return one line with the verdict and the checks that decided it."""
     reasons = [_reason(check) for check in decisive_checks(report)] or [report.reason]
     return printable(": ".join(filter(None, (WORDS[report.verdict], "; ".join(reasons)))))
 
 
 def decisive_checks(report: Report) -> list[Check]:
-    """Return the checks that keep a report from being verified; none where there was nothing to check."""
+    """Return the checks for which a report is not verified. An entry without a token has no such checks."""
     decisive = _DECISIVE.get(report.verdict)
     return [check for check in report.checks if check.status is decisive]
 
@@ -62,16 +62,16 @@ def _reason(check: Check) -> str:
 
 
 def render_finding(error: InputError) -> str:
-    """Write a line for what could not be read, and where."""
+    """Return one line with the error and its place."""
     return f"{printable(str(error))}\n"
 
 
 def render_summary(summary: Summary, trust: Trust, now: int) -> str:
-    """Write the counts: verdicts, by issuer, by framework, and the reasons of what is not verified."""
+    """Return the counts: verdicts, by issuer, by framework, and the reasons of entries that are not verified."""
     counts = ", ".join(f"{summary.verdicts[verdict]:,} {_word(verdict)}" for verdict in _VERDICTS)
     lines = [f"{summary.entries:,} entries in {summary.files:,} files: {counts}"]
     if summary.findings:
-        lines.append(f"{summary.findings:,} findings in files that could not be read whole")
+        lines.append(f"{summary.findings:,} findings in files that could not be read completely")
     if summary.entries:
         counted = (f"{summary.by_tier[tier]:,} {tier}" for tier in TIERS if summary.by_tier[tier])
         lines.append(f"by tier: {', '.join(counted)}")
@@ -81,13 +81,12 @@ def render_summary(summary: Summary, trust: Trust, now: int) -> str:
         lines += [f"  {count:>9,}  {reason}" for reason, count in summary.by_reason.most_common() if count]
     lines += [f"key set of {issuer}, fetched {show_span(now - at)} ago" for issuer, at in _fetch_times(trust)]
     if summary.interrupted:
-        lines.append("interrupted: this is what was judged until then")
+        lines.append("interrupted: these counts cover the files until then")
     return "\n".join(map(printable, lines)) + "\n"
 
 
 def _word(verdict: Verdict) -> str:
-    """Return a verdict as the summary counts it, by the word that JSON has, too."""
-    return verdict.replace("_", " ")
+    return verdict.replace("_", " ")  # the word in JSON, not the one of WORDS
 
 
 def _render_names(title: str, counts: Mapping[str, Counter[str]]) -> list[str]:
@@ -104,17 +103,17 @@ FOR_PEOPLE = Writer(render_reports, render_finding)
 
 
 def render_json_reports(_file: str, reports: tuple[Report, ...]) -> str:
-    """Write one report a line."""
+    """Return one line of JSON for each report."""
     return "".join(to_json(report) + "\n" for report in reports)
 
 
 def render_json_finding(error: InputError) -> str:
-    """Write a line with the one member `finding` beside `version`."""
+    """Return a line of JSON with the members `version` and `finding`."""
     return to_json({"version": REPORT_VERSION, "finding": document_of(error.finding)}) + "\n"
 
 
 def render_json_summary(summary: Summary, trust: Trust, _now: int) -> str:
-    """Write the last line, with the one member `summary` beside `version`."""
+    """Return the last line of JSON, with the members `version` and `summary`."""
     key_sets = [{"issuer": issuer, "fetched_at": at} for issuer, at in _fetch_times(trust)]
     document = {**msgspec.to_builtins(summary), "key_sets": key_sets}
     return to_json({"version": document.pop("version"), "summary": document}) + "\n"
@@ -137,10 +136,10 @@ _TOOL = "issuer verify"
 
 
 class Form(Struct, frozen=True):
-    """How the answers are written: `head`, what the writer makes of each file, and `foot`, from the counts.
+    """An output form: `head`, the writer's text for each file, and `foot`, made from the counts.
 
-    Where all of it is one list, each item begins with `separator`, which the first one loses. `alone` prints the
-    reports of a single file, by its name and at the reader's time, where that is not the same.
+    In a form that is one list, each item begins with `separator`, and `joined` removes the first. `alone` prints the
+    reports of a single file in a different way; its arguments are the reports, the file's name and the reader's time.
     """
 
     writer: Writer
@@ -151,10 +150,7 @@ class Form(Struct, frozen=True):
 
 
 def form_of(name: FormName | None, *, as_json: bool, unsigned_fails: bool) -> Form:
-    """Return the form of this name; without one, JSON or lines for people.
-
-    `unsigned_fails`: an entry without a token counts as a no.
-    """
+    """Return the form of this name, or JSON or lines for people. `unsigned_fails`: an entry without a token is a no."""
     levels = _LEVELS | ({"unverified": "error"} if unsigned_fails else {})
     if name == "github":
         return Form(Writer(lambda file, reports: _github(_problems(file, reports, levels)), _github_finding))
@@ -177,12 +173,12 @@ def _show_json(reports: Sequence[Report], _file: str, _now: int) -> None:
 
 
 def quiet_form() -> Form:
-    """Return the form that writes nothing: the exit code is the answer."""
+    """Return the form that writes no text. The exit code is the answer."""
     return Form(Writer(lambda _file, _reports: "", lambda _error: ""))
 
 
 def without_good(form: Form) -> Form:
-    """Leave out of a form what is verified."""
+    """Return the form without verified entries."""
     writer, alone = form.writer, form.alone
 
     def others(file: str, reports: tuple[Report, ...]) -> str:
@@ -190,7 +186,7 @@ def without_good(form: Form) -> Form:
 
     def others_alone(reports: Sequence[Report], file: str, now: int) -> None:
         left = _not_verified(reports)
-        # `show` would say of none that the file has no entries.
+        # For no reports, `show` would print that the file has no entries.
         if alone is not None and (left or not reports or alone is not show):
             alone(left, file, now)
 
@@ -202,7 +198,7 @@ def _not_verified(reports: Sequence[Report]) -> tuple[Report, ...]:
 
 
 def joined(form: Form, out: Callable[[str], object]) -> Callable[[str], None]:
-    """Write what the form's writer makes: the separator before the first item of a list is left out."""
+    """Return a function that writes texts of the form's writer, without the separator before the first item."""
     begun: list[bool] = []
 
     def write(text: str) -> None:
@@ -214,7 +210,7 @@ def joined(form: Form, out: Callable[[str], object]) -> Callable[[str], None]:
     return write
 
 
-# What is no good answer, and how loud to say it.
+# The levels of verdicts that are problems.
 _LEVELS: dict[Verdict, str] = {
     "failed": "error", "undecided": "warning", "good_when_issued": "warning", "unverified": "",
 }  # fmt: skip
@@ -225,21 +221,21 @@ _RULES = {
 _SARIF_FOOT = "]}]}"
 
 
-def _problems(file: str, reports: Sequence[Report], levels: dict[Verdict, str]) -> Iterator[Problem]:
+def _problems(file: str, reports: Sequence[Report], levels: dict[Verdict, str]) -> Iterator[Defect]:
     for report in reports:
         if level := levels.get(report.verdict):
             decisive = decisive_checks(report)
             rule = f"check-{decisive[0].number}" if decisive else "unsigned"
-            said = f"{describe_report(report)}. The file says: {describe_said(report.repo, report.said)}"
-            yield Problem(level, rule, WORDS[report.verdict], said, Place(file, report.line))
+            message = f"{describe_report(report)}. The file says: {describe_said(report.repo, report.said)}"
+            yield Defect(level, rule, WORDS[report.verdict], message, Place(file, report.line))
 
 
-def _github(problems: Iterator[Problem]) -> str:
+def _github(problems: Iterator[Defect]) -> str:
     return "".join(f"{workflow_command(problem)}\n" for problem in problems)
 
 
 def _github_finding(error: InputError) -> str:
-    return workflow_command(Problem.of(error.finding, error.detail)) + "\n"
+    return workflow_command(Defect.of(error.finding, error.detail)) + "\n"
 
 
 def _junit(file: str, reports: Sequence[Report], levels: dict[Verdict, str]) -> str:
@@ -257,15 +253,13 @@ def _junit_finding(error: InputError) -> str:
     return junit_suite(file, [Case(file, "the file", str(error), str(error.code))])
 
 
-def _sarif(problems: Iterator[Problem]) -> str:
+def _sarif(problems: Iterator[Defect]) -> str:
     return "".join(f",\n{to_json(sarif_result(problem))}" for problem in problems)
 
 
 def _sarif_finding(error: InputError) -> str:
-    return _sarif(iter([Problem.of(error.finding, str(error))]))
+    return _sarif(iter([Defect.of(error.finding, str(error))]))
 
-
-# -- csv --------------------------------------------------------------------------------------------------------------
 
 _COLUMNS = (
     "file", "line", "entry", "verdict", "reason", "model_repo", "model_revision", "benchmark_repo",
@@ -285,7 +279,7 @@ def _rows_of(file: str, report: Report) -> list[tuple[str, ...]]:
     model = (report.repo, _text(said.model_revision))
     benchmark = (said.dataset.id, _text(said.dataset.revision), _text(said.dataset.task_id))
     signed = _signed(report)
-    if report.verdict == "failed":  # whoever signed the token did not sign what this row says
+    if report.verdict == "failed":  # the token's signer did not sign this row's values
         signed = ("",) * len(signed)
     run = (_text(framework.name), _text(framework.version), *signed, show_time(report.at), report.tier)
     metrics = [

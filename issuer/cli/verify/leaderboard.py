@@ -1,8 +1,8 @@
-"""`issuer leaderboard build` and `issuer page export`: pages of a relying party, as files.
+"""`issuer leaderboard build` and `issuer page export`: write a relying party's pages as files.
 
-Exit codes of `build` (contract section 6), the worst wins: 2 usage, 6 local state, 3 a file that cannot be read, 1 a
-result that does not verify (also: no token at all; an entry without one under --require-token), 4 could not decide, 0
-all good. Whatever it is, the files are written; an interrupted run writes none.
+Exit codes of `build` (contract section 6); the first that applies counts: 2 usage, 6 local state, 3 an unreadable file,
+1 a result does not verify (also: no token at all; an entry without a token under --require-token), 4 undecided, 0 all
+good. After codes 3, 1 and 4 the files are written, too. An interrupted run writes no files.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from issuer.io import files
 from issuer.page.site import HEADERS, export
 from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
 from issuer.relying.leaderboard.page import as_html
-from issuer.relying.leaderboard.ranking import Board, Direction, RankOptions
+from issuer.relying.leaderboard.ranking import Direction, Leaderboard, RankOptions
 from issuer.relying.leaderboard.sources import build_board
 from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown, counts_of
 from issuer.relying.trusted import read_trust
-from issuer.relying.verifier import Verifier
+from issuer.relying.verifier import FileVerifier
 from issuer.results.details import is_public_url
 from issuer.verify import Context
 from issuer.verify.report import TIERS
@@ -46,7 +46,7 @@ _RANKED = [tier for tier in TIERS if RANKS[tier] >= RANKS["self-reported"] and t
 
 @click.group()
 def leaderboard() -> None:
-    """Rank results by what they say, and show what stands behind each."""
+    """Rank results by their values, and show the evidence for each."""
 
 
 @leaderboard.command()
@@ -57,28 +57,28 @@ def leaderboard() -> None:
 @judging_options
 @click.option(
     "--metric", "stated", multiple=True, metavar="ID=higher|lower",
-    help="Which way a metric is better that no definition at hand has; 'not named' is an entry's lone value.",
+    help="The direction of a metric without a definition. The metric of a single `value` is called 'not named'.",
 )  # fmt: skip
-@click.option("--every-metric", is_flag=True, help="Make tables of the metrics that are not primary, too.")
+@click.option("--every-metric", is_flag=True, help="Also make tables of metrics that are not primary.")
 @click.option(
-    "--best", is_flag=True, help="Take the best result of a model instead of the newest; rows say of how many."
+    "--best", is_flag=True, help="Use the best result of a model, not the newest. Rows show the number of results."
 )
 @click.option(
     "--rank-from", type=click.Choice(_RANKED), default="verified", show_default=True,
-    help="The least that has to stand behind a result that gets a rank.",
+    help="The lowest tier that gets a rank.",
 )  # fmt: skip
 @click.option("--hub", envvar="HF_ENDPOINT", default=ENDPOINT, show_default=True, metavar="URL",
-              help="Where the commits of models can be looked at.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="How many processes judge.")
+              help="The Hub, for links to the commits of models.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="The number of processes.")
 @click.option("--require-token/--allow-unsigned", default=False, show_default=True,
               help="Whether an entry without a token is a no.")  # fmt: skip
-def build(path: Path, out: Path, **asked: Any) -> None:
-    """Rank what DIR/OWNER/NAME/.eval_results/*.yaml say, by benchmark, task and metric.
+def build(path: Path, out: Path, **given: Any) -> None:
+    """Rank the results in DIR/OWNER/NAME/.eval_results/*.yaml by benchmark, task and metric.
 
-    PATH is DIR, of which each entry is judged as `issuer verify` does it, or the FILE.parquet that `issuer verify DIR
-    --to` has made. OUT gets index.html, leaderboard.json, leaderboard.csv and LEADERBOARD.md.
+    PATH is DIR or a FILE.parquet from `issuer verify DIR --to`. The command judges entries in DIR like `issuer verify`.
+    OUT gets index.html, leaderboard.json, leaderboard.csv and LEADERBOARD.md.
     """
-    sys.exit(_build(path, out, asked, int(time.time())))
+    sys.exit(_build(path, out, given, int(time.time())))
 
 
 def _build(path: Path, out: Path, given: Mapping[str, Any], now: int) -> Exit:
@@ -93,49 +93,54 @@ def _build(path: Path, out: Path, given: Mapping[str, Any], now: int) -> Exit:
     judged = _of_table if path.suffix == ".parquet" and not path.is_dir() else _of_folder
     board, summary = judged(path, out, ranking, given, now)
     if summary.interrupted:
-        say(f"issuer: interrupted: {printable(str(out))} is left as it was", err=True)
+        say(f"issuer: interrupted: {printable(str(out))} is unchanged", err=True)
     else:
-        _write(out, board, hub)
-        _tell(out, board, summary)
+        for name, render in _FILES.items():
+            files.replace(out / name, render(board, hub), mode=None, durable=False, follow=False)
+        _show_counts(out, board, summary)
     return exit_for_summary(summary, require_token=given["require_token"])
 
 
-def _of_folder(path: Path, out: Path, asked: RankOptions, given: Mapping[str, Any], now: int) -> tuple[Board, Summary]:
+def _of_folder(
+    path: Path, out: Path, rank: RankOptions, given: Mapping[str, Any], now: int
+) -> tuple[Leaderboard, Summary]:
     if not path.is_dir():
-        raise click.UsageError("give a DIR of repositories, or the FILE.parquet that `issuer verify DIR --to` has made")
+        raise click.UsageError("give a DIR of repositories, or a FILE.parquet from `issuer verify DIR --to`")
     names = Judging.__struct_fields__
     verifier = _verifier(msgspec.convert({name: given[name] for name in names}, Judging), now)
-    files.make_folder(out, mode=0o777, follow=False)  # before hours of work; it may lie in somebody's checkout
+    files.make_folder(out, mode=0o777, follow=False)  # early, to fail before hours of work; it may be in a checkout
     with interruptible() as stopped:
-        return build_board(path, verifier, asked, jobs=given["jobs"] or 0, stopped=stopped)
+        return build_board(path, verifier, rank, jobs=given["jobs"] or 0, stopped=stopped)
 
 
-_OF_A_FOLDER = ("issuer", "audience", "at", "received_now", "receipts", "cache", "state", "offline", "jobs")
+_ONLY_FOR_FOLDERS = ("issuer", "audience", "at", "received_now", "receipts", "cache", "state", "offline", "jobs")
 
 
-def _of_table(path: Path, out: Path, asked: RankOptions, given: Mapping[str, Any], _now: int) -> tuple[Board, Summary]:
-    if useless := [name for name in _OF_A_FOLDER if given[name]]:
-        rule = "is for a DIR: what is in a table was judged when the table was made"
+def _of_table(
+    path: Path, out: Path, rank: RankOptions, given: Mapping[str, Any], _now: int
+) -> tuple[Leaderboard, Summary]:
+    if useless := [name for name in _ONLY_FOR_FOLDERS if given[name]]:
+        rule = "is for a DIR: the results in a table were judged when the table was made"
         raise click.UsageError(f"--{useless[0].replace('_', '-')} {rule}")
     with extra_of("table", "a table"):
         from issuer.relying.leaderboard.sources import build_board_of_table
     trust = None if given["trust"] is None else read_trust(given["trust"])
     benchmarks = {} if given["benchmarks"] is None else BenchmarkFolder(given["benchmarks"])
-    board, summary = build_board_of_table(path, benchmarks, asked, trust)
+    board, summary = build_board_of_table(path, benchmarks, rank, trust)
     if trust is None:
-        rule = "with --trust FILE it is compared with yours"
+        rule = "give --trust FILE to compare it with yours"
         say(f"issuer: the table was judged by the trust file {printable(board.basis.trust)}: {rule}", err=True)
     files.make_folder(out, mode=0o777, follow=False)
     return board, summary
 
 
-def _verifier(options: Judging, now: int) -> Verifier:
+def _verifier(options: Judging, now: int) -> FileVerifier:
     at = received_at(options, now)
-    trusted = trusted_by(options, now)
+    trusted = trusted_by(options, now, options.receipts)
     receipts = None if options.receipts is None else ReceiptFolder(options.receipts)
     benchmarks = {} if options.benchmarks is None else BenchmarkFolder(options.benchmarks)
     context = Context(now, witnessed=options.received_now, benchmarks=benchmarks, receipts=receipts or {})
-    return Verifier(trusted.trust, at, context, receipts, renew=trusted.renew)
+    return FileVerifier(trusted.trust, at, context, receipts, renew=trusted.renew)
 
 
 def _read_direction(text: str) -> tuple[str, Direction]:
@@ -143,10 +148,10 @@ def _read_direction(text: str) -> tuple[str, Direction]:
     try:
         return metric, msgspec.convert(way if metric and way != "unknown" else "", Direction)
     except msgspec.ValidationError:
-        raise click.BadParameter("give ID=higher or ID=lower, as in accuracy=higher", param_hint="--metric") from None
+        raise click.BadParameter("give ID=higher or ID=lower, such as accuracy=higher", param_hint="--metric") from None
 
 
-_FILES: dict[str, Callable[[Board, str], bytes]] = {
+_FILES: dict[str, Callable[[Leaderboard, str], bytes]] = {
     "leaderboard.json": lambda board, _hub: as_json(board),
     "leaderboard.csv": lambda board, hub: as_csv(board, hub).encode(),
     "LEADERBOARD.md": lambda board, hub: as_markdown(board, hub).encode(),
@@ -154,30 +159,23 @@ _FILES: dict[str, Callable[[Board, str], bytes]] = {
 }
 
 
-def _write(out: Path, board: Board, hub: str) -> None:
-    for name, render in _FILES.items():
-        files.replace(out / name, render(board, hub), mode=None, durable=False, follow=False)
-
-
-def _tell(out: Path, board: Board, summary: Summary) -> None:
+def _show_counts(out: Path, board: Leaderboard, summary: Summary) -> None:
     rows = sum(len(table.rows) for table in board.tables)
     say(f"{printable(str(out))}: tables {len(board.tables):,}, rows {rows:,}, files judged {summary.files:,}")
     say(f"entries: {counts_of(board)}")
     ranked = sum(row.rank is not None for table in board.tables for row in table.rows)
-    say(f"rows with a rank, which takes the tier {board.rank_from}: {ranked:,}")
+    say(f"rows with a rank (tier {board.rank_from} or better): {ranked:,}")
     unordered = sum(table.subject.direction == "unknown" for table in board.tables)
     if unordered:
-        rule = "no definition at hand says which way their metric is better (--benchmarks DIR, --metric ID=higher)"
-        say(f"tables that are not ranked: {unordered:,}; {rule}")
+        rule = "give the direction of their metrics with --benchmarks DIR or --metric ID=higher"
+        say(f"tables without ranks: {unordered:,}; {rule}")
     if board.unread:
-        say(f"not read: {len(board.unread):,} files or definitions, listed with the reason")
+        say(f"unreadable: {len(board.unread):,} files or definitions, which the leaderboard lists with the reason")
 
-
-# -- page -------------------------------------------------------------------------------------------------------------
 
 _SERVE = (
-    "Serve it over https: a browser checks signatures (WebCrypto) on no other page. Old versions of static/ may stay: "
-    "who has the page open goes on with what it began with. Headers that a page cannot give itself:"
+    "Serve it over https: browsers check signatures (WebCrypto) only there. Old files in static/ may stay, because old "
+    "pages that are still open need them. Send these headers, which a page cannot set itself:"
 )
 
 
@@ -191,7 +189,7 @@ def page() -> None:
 def export_page(folder: Path) -> None:
     """Write the page that verifies a result in a browser to DIR.
 
-    Any host can serve it: it names no issuer, and loads nothing from elsewhere.
+    Any host can serve it. It names no issuer, and loads no file from another host.
     """
     made = export()
     files.make_folder(folder, mode=0o777, follow=False)
@@ -199,7 +197,7 @@ def export_page(folder: Path) -> None:
         path = folder / name
         files.make_folder(path.parent, mode=0o777, follow=False)
         files.replace(path, body, mode=None, durable=False, follow=False)
-    say(f"{printable(str(folder))}: files {len(made)}, bytes {sum(map(len, made.values())):,}, to look at: index.html")
+    say(f"{printable(str(folder))}: files {len(made)}, bytes {sum(map(len, made.values())):,}; open index.html")
     say_wrapped(_SERVE)
     for header, value in HEADERS.items():
         say(f"  {header}: {value}")

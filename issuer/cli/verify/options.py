@@ -1,8 +1,8 @@
-"""Options by which a relying party's commands judge, the trust and the time of receipt that they name, and receipts.
+"""Options of a relying party's commands: trust, time of receipt, and the folder of receipts.
 
-The folder of `issuer verify --keep-receipts DIR` is made on first use: `receipt.pem` signs receipts,
-`receipt-keys.json` is its public half, which a trust file lists under `receipt_keys`, and a `.gitignore` keeps the key
-out of a repository around the folder. A key that is gone gets no successor: nobody lists the keys of its receipts.
+`issuer verify --keep-receipts DIR` makes DIR at its first use. `receipt.pem` is the key that signs receipts.
+`receipt-keys.json` is its public half, which a trust file lists under `receipt_keys`. A `.gitignore` keeps the key out
+of a repository around DIR. The command does not replace a lost key, because no trust file would list the new key.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ IGNORED = ".gitignore"
 
 
 def open_key(folder: Path, elsewhere: Path | None, *, listed: bool) -> Ed25519PrivateKey:
-    """Return the key that signs this folder's receipts: the one elsewhere, or else its own; make what is missing.
+    """Return the key that signs this folder's receipts: the key at `elsewhere`, or the folder's. Makes missing files.
 
-    `listed`: a trust file says whose receipts count. Without one those by the keys in the folder do.
+    `listed` means that a trust file lists the valid receipt keys. Without one, the keys in the folder are valid.
 
-    Raises SetupError for a folder that others can write to, and for a key that cannot be used or is gone.
+    Raises SetupError for a folder that other users can write, and for a key that is unusable or lost.
     """
     files.make_folder(folder)
     demand_own(folder, "--keep-receipts")
@@ -44,7 +44,7 @@ def open_key(folder: Path, elsewhere: Path | None, *, listed: bool) -> Ed25519Pr
         public, own = folder / PUBLIC, folder / KEY
         if elsewhere is None and not own.exists():
             if public.exists():
-                detail = f"{own} is gone, which signs receipts; put it back, or use what is there with --receipts"
+                detail = f"{own}, which signs receipts, is missing: restore it, or use the receipts with --receipts"
                 raise SetupError(Code.KEY_UNUSABLE, detail)
             _keep_out_of_git(folder)
             keyfile.write(own, keyfile.generate())
@@ -56,13 +56,13 @@ def open_key(folder: Path, elsewhere: Path | None, *, listed: bool) -> Ed25519Pr
 
 
 def _keep_out_of_git(folder: Path) -> None:
-    """Have `git add` in a checkout that the folder lies in leave the key alone; a file that is there stays as it is."""
+    """Write a .gitignore so that `git add` in a surrounding checkout leaves the key out. Keeps an existing file."""
     with contextlib.suppress(FileExistsError):
         files.create(folder / IGNORED, f"{KEY}\n.lock\n".encode(), mode=0o644)
 
 
 def public_keys(folder: Path | None) -> Path | None:
-    """Return the file with the keys of a folder of receipts, where it has one."""
+    """Return the file of public keys in a folder of receipts, or None. Raises SetupError as `demand_own`."""
     if folder is None or not (folder / PUBLIC).exists():
         return None
     demand_own(folder, "--receipts")
@@ -70,7 +70,7 @@ def public_keys(folder: Path | None) -> Path | None:
 
 
 def demand_listed(trust: Trust, key: Ed25519PrivateKey, folder: Path, trust_file: Path | None) -> None:
-    """Raise SetupError(`key.unusable`) for a key whose receipts this trust would not believe, with the line to add."""
+    """Raise SetupError(`key.unusable`) if the trust file does not list the key. The error has the line to add."""
     try:
         check_key(trust, key)
     except SetupError as error:
@@ -81,49 +81,37 @@ def demand_listed(trust: Trust, key: Ed25519PrivateKey, folder: Path, trust_file
         raise SetupError(error.code, detail) from None
 
 
-# -- judging -----------------------------------------------------------------------------------------------------------
+class Judging(Struct, frozen=True, kw_only=True):
+    """The values of `judging_options`, by option name."""
 
-
-class Judging(Struct, frozen=True):
-    """By what is judged, by the names of the options."""
-
-    trust: Path | None
-    issuer: str | None
-    audience: str | None
-    at: str | None
-    received_now: bool
-    receipts: Path | None
-    benchmarks: Path | None
-    cache: Path | None
-    state: Path | None
-    offline: bool
-
-    @property
-    def receipts_folder(self) -> Path | None:
-        """Where receipts lie, to use or to keep."""
-        return self.receipts
+    trust: Path | None = None
+    issuer: str | None = None
+    audience: str | None = None
+    at: str | None = None
+    received_now: bool = False
+    receipts: Path | None = None
+    benchmarks: Path | None = None
+    cache: Path | None = None
+    state: Path | None = None
+    offline: bool = False
 
 
 judging_options = all_of(
-    click.option("--trust", type=A_FILE, metavar="FILE", help="The trust file to judge by."),
+    click.option("--trust", type=A_FILE, metavar="FILE", help="The trust file."),
     click.option("--issuer", metavar="URL", help="Without a trust file: the one issuer to trust."),
-    click.option("--audience", metavar="AUD", help="Without a trust file: who is asking, as tokens must name it."),
-    click.option("--at", metavar="TIME", help="When it was received: ISO 8601 with an offset, or Unix seconds."),
-    click.option("--received-now", is_flag=True, help="It is being received now: a token that has ended is a no."),
-    click.option("--receipts", type=A_FOLDER, metavar="DIR", help="Use the receipts that are there, and write none."),
+    click.option("--audience", metavar="AUD", help="Without a trust file: your audience, which tokens must name."),
+    click.option("--at", metavar="TIME", help="Time of receipt: ISO 8601 with an offset, or Unix seconds."),
+    click.option("--received-now", is_flag=True, help="The file is received now: an expired token is a no."),
+    click.option("--receipts", type=A_FOLDER, metavar="DIR", help="Use the receipts in DIR, and write none."),
     click.option("--benchmarks", type=A_FOLDER, metavar="DIR", help="Definitions: DIR/OWNER/NAME/REVISION/eval.yaml."),
-    click.option(
-        "--offline", is_flag=True, help="Fetch nothing: use what was fetched before, however old; its age is said."
-    ),
-    click.option("--cache", type=A_FOLDER, metavar="DIR", help="Where fetched key sets are kept."),
-    click.option(
-        "--state", type=A_FOLDER, metavar="DIR", help="Where the newest revocation lists seen are remembered."
-    ),
+    click.option("--offline", is_flag=True, help="Fetch nothing: use cached documents of any age, and show the age."),
+    click.option("--cache", type=A_FOLDER, metavar="DIR", help="The folder of fetched key sets."),
+    click.option("--state", type=A_FOLDER, metavar="DIR", help="The folder of the newest known revocation lists."),
 )
 
 
 def received_at(options: Judging, now: int) -> int | None:
-    """Return when the file was received; None for a reader, who cannot know. Raises click.UsageError."""
+    """Return the time of receipt, or None if it is unknown, as for a reader. Raises click.UsageError."""
     if options.at is not None and options.received_now:
         raise click.UsageError("give --at TIME or --received-now, not both")
     if options.at is not None:
@@ -131,22 +119,26 @@ def received_at(options: Judging, now: int) -> int | None:
     return now if options.received_now else None
 
 
-def trusted_by(options: Judging, now: int) -> Trusted:
-    """Read and fetch what is trusted, and warn of what is missing. Raises click.UsageError, InputError, SetupError."""
+def read_trusted(options: Judging, now: int, receipts: Path | None = None) -> Trusted:
+    """Read the trust file, and fetch its key sets and revocation lists; or trust one issuer, and the keys in the folder
+    of `receipts`. Raises click.UsageError, InputError and SetupError."""
     state = options.state or default_state()
     seen = None if state is None else SeenLists(state)
     documents = Documents(options.cache or default_folder(), now, offline=options.offline)
     if options.trust is not None:
         if options.issuer or options.audience:
             raise click.UsageError("give --trust, or --issuer with --audience, not both")
-        trusted = Trusted.by_file(options.trust, documents, seen)
-    elif options.issuer and options.audience:
-        keys = public_keys(options.receipts_folder)
-        trusted = Trusted.in_issuer(options.issuer, options.audience, documents, seen, keys)
-    else:
-        raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
+        return Trusted.by_file(options.trust, documents, seen)
+    if options.issuer and options.audience:
+        return Trusted.in_issuer(options.issuer, options.audience, documents, seen, public_keys(receipts))
+    raise click.UsageError("give --trust FILE, or --issuer URL with --audience AUD")
+
+
+def trusted_by(options: Judging, now: int, receipts: Path | None) -> Trusted:
+    """Return the trust as by `read_trusted`, and print warnings about unlimited issuers and missing documents."""
+    trusted = read_trusted(options, now, receipts)
     for issuer in trusted.trust.unlimited:
-        rule = "may speak for every framework, as other issuers here may: name its `frameworks`"
+        rule = "may sign for every framework, and so may other issuers in the file: name its `frameworks`"
         say(f"issuer: warning: {printable(issuer)} {rule}", err=True)
     for absence in trusted.trust.absent:
         say(f"issuer: warning: {absence.pointer} of the trust file: {printable(absence.reason)}", err=True)

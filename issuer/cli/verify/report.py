@@ -1,5 +1,5 @@
-"""Reports of `issuer verify` for people: each check with its evidence, differing values beside each other, and the
-meaning of the answer."""
+"""Reports of `issuer verify` for people: each check with its evidence, values that differ, and the meaning of the
+verdict."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from issuer.verify.provenance import describe_caller
 from issuer.verify.report import ALWAYS_DUE, Check, Report, Said, Status, Verdict
 
 _COLOURS = {Status.PASS: "green", Status.FAIL: "red", Status.UNKNOWN: "yellow", Status.SKIP: "bright_black"}
-# What the answer proves, and what it does not.
+# The proof that each verdict gives, and its limits.
 _MEANING: dict[Verdict, tuple[str, str]] = {
     "verified": (
         "This proves: the issuer's registered integration had exactly this run signed, for this repository.",
-        "It does not: that the benchmark is sound, or that the run was honest.",
+        "It does not prove that the benchmark is sound, or that the run was honest.",
     ),
     "failed": (
-        "This proves: the file and the token do not belong together as they are, or the token does not count here.",
-        "It does not: that the result is false. Nothing signed says that it is true.",
+        "This proves: the file and the token do not match, or the token is not valid here.",
+        "It does not prove that the result is false. It proves only that no valid token supports it.",
     ),
     "undecided": (
-        "This proves: nothing yet. Something that a check needs was not to be had, and nothing speaks against it.",
-        "It does not: that the result is good. Try again when what is missing is there.",
+        "This proves nothing yet. A check lacks something that it needs, and no check has failed.",
+        "It does not prove that the result is good. Try again when the missing part is available.",
     ),
     "good_when_issued": (
-        "This proves: the file says what the token says, and the token was good when it was issued.",
-        "It does not: that the file was there before the token ended. Who received it then may have kept a receipt.",
+        "This proves: the file and the token say the same, and the token was good when it was issued.",
+        "It does not prove that the file existed before the token expired. An earlier recipient may have a receipt.",
     ),
     "unverified": (
-        "This proves: nothing. Nobody vouches for this result.",
-        "It does not: that the result is false.",
+        "This proves nothing, because no issuer vouches for this result.",
+        "It does not prove that the result is false.",
     ),
 }
-# Where nothing but 5 failed: what differs is the time, and not what the two say.
+# For reports in which only check 5 failed.
 _NOT_FRESH = (
-    "This proves: the file says what the token says, but the token does not count at this time: see check 5.",
-    "It does not: that the result is false. Tokens are short-lived: a receipt from back then may serve (--receipts).",
+    "This proves: the file and the token say the same, but the token is not valid at this time: see check 5.",
+    "It does not prove that the result is false. Tokens are short-lived. An earlier receipt may help (--receipts).",
 )
-# Where nothing but the time of receipt is missing, and could be found out.
+# For reports that lack only the time of receipt, which a receipt or a log can supply.
 _WAS_GOOD = (
     _MEANING["good_when_issued"][0],
-    "It does not: that the file was there before the token ended. A receipt from back then (--receipts) or a proof of "
-    "the issuer's log can still say.",
+    "It does not prove that the file existed before the token expired. An earlier receipt (--receipts) or a proof of "
+    "the issuer's log can prove that.",
 )
 WORDS: dict[Verdict, str] = {
     "verified": "verified", "failed": "not verified", "undecided": "undecided",
@@ -63,21 +63,20 @@ _AT_FROM = {
     "clock": "as received at {}",
     "stated": "as received at {}, as stated",
     "receipt": "as received at {}, by the receipt",
-    "log": "as it existed at {}, by the log's witnesses: when it was received is not known",
-    "unknown": "at {}, for a reader: when it was received is not known",
+    "log": "as it existed at {}, by the log's witnesses; the time of receipt is unknown",
+    "unknown": "at {}, for a reader; the time of receipt is unknown",
 }
 _MOST_METRICS = 4
 _COMMIT_CHARS = 12
-# What the number of an attempt counts, and what not.
 _COUNTED = (
-    "The attempt counts what one registered identity had signed. Equal results do not count, nor do those of others; "
-    "another commit, even an empty one, starts anew."
+    "The attempt counts the different results that one registered identity had signed. Results of other identities do "
+    "not count. Another commit, even an empty one, starts a new count."
 )
-_MOST_COLUMNS = 400  # of one of the first lines, whatever is in it
+_MOST_COLUMNS = 400  # of the long lines, which contain texts from files
 
 
 def show(reports: Sequence[Report], name: str, now: int) -> None:
-    """Print the reports of a file; `name` is what to call it, `now` the reader's clock (Unix seconds)."""
+    """Print the reports of the file `name`. `now` is the reader's clock (Unix seconds)."""
     for report in reports:
         _show(report, f"{printable(name)}, {entry_of(report)}", now)
     if not reports:
@@ -108,24 +107,23 @@ def _say_indented(line: str) -> None:
 
 
 def _origin(report: Report, now: int) -> Iterator[str]:
-    """Yield who ran it and how, which issuer signed it and when, and the attempt if the token has one."""
+    """Yield the framework and the caller, the issuer and the time, and the attempt if the token has one."""
     if report.claims is None or report.issued_at is None:
-        yield f"run with {_framework(report.said.framework)}, as the file alone says"
-        yield "nobody here vouches for it"
+        yield f"run with {_framework(report.said.framework)}, according to the file"
+        yield "no trusted issuer vouches for it"
         return
     signed = report.claims.framework
     by = report.run_url or describe_caller(report.caller)
-    whose = "" if report.verdict in {"verified", "good_when_issued"} else "its token: "
-    yield shorten(f"{whose}run with {signed.name} {signed.version} by {by}", _MOST_COLUMNS)
-    vouched = "signed" if whose else "vouched for"
-    by_whom = f"{whose}{vouched} by {report.issuer} for its integration {report.integration}"
-    yield f"{shorten(by_whom, _MOST_COLUMNS)}, {show_when(report.issued_at, now)}"
+    prefix = "" if report.verdict in {"verified", "good_when_issued"} else "its token: "
+    yield shorten(f"{prefix}run with {signed.name} {signed.version} by {by}", _MOST_COLUMNS)
+    issuer = f"by {report.issuer} for its integration {report.integration}"
+    vouched = shorten(f"{prefix}{'signed' if prefix else 'vouched for'} {issuer}", _MOST_COLUMNS)
+    yield f"{vouched}, {show_when(report.issued_at, now)}"
     if report.attempt is not None:
-        yield f"{whose}{_describe_attempt(report.attempt, now)}"
+        yield f"{prefix}{_describe_attempt(report.attempt, now)}"
 
 
 def _describe_attempt(attempt: Attempt, now: int) -> str:
-    """Say which attempt a result was: `attempt 3: with this one, 3 different results were signed for ...`."""
     more = f"with this one, {attempt.shown} different results were"
     many = "this is the first result" if attempt.number == 1 else more
     run = "this model commit, benchmark commit, task and framework"
@@ -133,20 +131,20 @@ def _describe_attempt(attempt: Attempt, now: int) -> str:
 
 
 def describe_said(repo: str, said: Said) -> str:
-    """Say on one line what a file says: model and commit, benchmark and task, and its metrics."""
+    """Return one line with an entry's content: model and commit, benchmark and task, and metrics."""
     commit = f"@{said.model_revision[:_COMMIT_CHARS]}" if said.model_revision else ""
     task = f" ({said.dataset.task_id})" if said.dataset.task_id else ""
     metrics = [_metric(metric, said) for metric in said.metrics[:_MOST_METRICS]]
     if (more := len(said.metrics) - _MOST_METRICS) > 0:
         metrics.append(f"and {more} more")
     if not metrics:
-        metrics.append("no metric" if said.value is UNSET else f"{number_text(said.value)}, of a metric without a name")
+        metrics.append("no metric" if said.value is UNSET else f"{number_text(said.value)}, of an unnamed metric")
     part = ", of a partial run" if said.completeness == "partial" else ""
     return shorten(f"{repo}{commit} on {said.dataset.id}{task}: {', '.join(metrics)}{part}", _MOST_COLUMNS)
 
 
 def metric_name(metric: EntryMetric) -> str:
-    """Return how people name a metric, and `run.selection` does: its id, and its slice in brackets."""
+    """Return a metric's name, as in `run.selection`: its id, and its slice in brackets."""
     return f"{metric.metric_id} ({metric.slice})" if metric.slice else metric.metric_id
 
 
@@ -178,7 +176,9 @@ def _show_check(check: Check) -> None:
 
 def _headline(report: Report) -> str:
     if report.verdict == "failed":
-        return f"not verified: check {', '.join(map(str, report.failed))} failed"
+        *first, last = map(str, report.failed)
+        checks = f"checks {', '.join(first)} and {last}" if first else f"check {last}"
+        return f"not verified: {checks} failed"
     word = WORDS[report.verdict]
     if report.verdict == "good_when_issued":
         return printable(report.reason)
@@ -186,5 +186,5 @@ def _headline(report: Report) -> str:
 
 
 def entry_of(report: Report) -> str:
-    """Name the entry of a report by its number."""
+    """Return the name of a report's entry: `entry 0`."""
     return f"entry {report.pointer.removeprefix('/')}"

@@ -1,12 +1,12 @@
-"""The Hub, for who proposes results: what is on main, and a pull request with the files that were made of it.
+"""The client of the Hugging Face Hub: it reads files on main, and opens pull requests with changed files.
 
     hub = Hub.here()
     commit = hub.main(repo)
     after = merge_entries(hub.read(repo, path, revision=commit), path, [issued.entry])
     made = hub.open_pull_request(repo, {path: after}, title, description, commit, [issued.content_digest])
 
-`huggingface_hub` speaks to it; it is the extra `[hub]`, and imported when something is asked. The write token goes to
-the endpoint alone. Knows nothing of an issuer's answers and of what makes a token good: its caller verifies.
+It uses `huggingface_hub`, which is the extra `[hub]` and imported at the first request. The write token is sent only to
+the endpoint. The caller must verify the entries: this package does not know issuers or tokens.
 """
 
 from issuer.client.hub.hub import Hub

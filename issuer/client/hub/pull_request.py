@@ -1,7 +1,7 @@
-"""A pull request of the Hub: its files with merged entries, and the text that a model's owner reads. Pure.
+"""The content of a pull request on the Hub: files with merged entries, and the text for the model's owner. Pure.
 
-The description says what was run, how to check it in one command, what that proves and what it does not. Texts of a run
-are in code only, so that none of them is Markdown, a mention or a marker.
+The description has the facts of the run, one command that verifies them, and what a verification proves. Texts of a run
+are only shown as code, so that they cannot become Markdown, a mention or a marker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENDPOINT = "https://huggingface.co"
 
 
 class FileAt(Struct, frozen=True):
-    """A file of a repository at a commit, whose full hash is `commit`."""
+    """A file of a repository at a full commit."""
 
     repo: str
     path: str
@@ -37,12 +37,12 @@ class FileAt(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The file's name for people."""
+        """The file's name in messages."""
         return f"{self.repo}/{self.path}@{self.commit[:7]}"
 
 
 class PullRequest(Struct, frozen=True):
-    """An open pull request; `existed`: it was there already, and nothing was made. `ref` is its branch."""
+    """An open pull request. If it `existed`, none was made."""
 
     url: str
     number: int
@@ -55,7 +55,7 @@ class PullRequest(Struct, frozen=True):
 
 
 class Proposal(Struct, frozen=True):
-    """What a pull request is to hold: files by path, and the content digests of their new results."""
+    """The content of a new pull request: files by path, and the content digests of their new results."""
 
     repo: str
     files: dict[str, bytes]
@@ -65,8 +65,8 @@ class Proposal(Struct, frozen=True):
 
 
 class Moved(Refused):
-    """A file has changed on main since it was read: read it again, merge again, and propose that. `paths` are the
-    files; no pull request stays open."""
+    """Files have changed on main since they were read. The caller must read, merge and propose them again. `paths` are
+    these files. No pull request stays open."""
 
     def __init__(self, paths: tuple[str, ...], detail: str) -> None:
         super().__init__(Code.HUB_MOVED, detail)
@@ -74,29 +74,29 @@ class Moved(Refused):
 
 
 def merge_entries(before: FileAt | None, path: str, entries: Sequence[str]) -> bytes:
-    """Return the file with these entries, each as `IssuedToken.entry` or `client.files.shaped` has it. An entry takes
-    the place of the one with the same (dataset id, task id, slices); else it is appended. Comments, order and every
-    other entry stay. Raises InputError: for a file on main that is no result file, in which several entries have its
-    place, and `result.repeated` for two of `entries` with one place."""
+    """Return the file with these entries, each in the form of `IssuedToken.entry` or `client.files.shaped`. An entry
+    replaces the one with the same (dataset id, task id, slices), or is appended. Comments, order and all other entries
+    stay. Raises InputError for a file on main that is not a result file or has several such entries, and
+    `result.repeated` if two of `entries` have the same."""
     name = path if before is None else before.name
     text = "" if before is None else before.text
-    there = {edit.subject(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
-    places: set[tuple[object, ...]] = set()
+    existing = {edit.subject(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
+    subjects: set[tuple[object, ...]] = set()
     new = []
     for entry in entries:
         subject = edit.subject(*read_entries(entry.encode(), path))
-        if subject in places:
-            said = f"two results are for {subject[0]}, task {subject[1]}, and the same slices: propose one of them"
-            raise InputError(Code.RESULT_REPEATED, said, Place(path))
-        places.add(subject)
-        if subject in there:
+        if subject in subjects:
+            rule = f"two results are for {subject[0]}, task {subject[1]}, and the same slices: propose one of them"
+            raise InputError(Code.RESULT_REPEATED, rule, Place(path))
+        subjects.add(subject)
+        if subject in existing:
             text = edit.merge(text, entry, name)
-        else:  # all of them in one step: each step reads the file anew
+        else:  # appended together, because each step parses the file again
             new.append(entry)
     return (edit.extend(text, "".join(new), name) if new else text).encode()
 
 
-MAX_SHOWN = 20  # results in full; a description of the Hub's has 64 Ki characters at most
+MAX_SHOWN = 20  # results in full: a description on the Hub has at most 64 Ki characters
 
 
 class PullRequestText(Struct, frozen=True):
@@ -113,29 +113,20 @@ class _Signed(Struct, frozen=True):
 
 
 def pull_request_text(repo: str, entries: Mapping[str, Sequence[str]], endpoint: str = ENDPOINT) -> PullRequestText:
-    """Describe signed entries for the model repository, in the form of `IssuedToken.entry`, by the path of their file.
-    `endpoint` is the Hub's URL, where their benchmarks are. The caller has verified them. Raises FormatError or Refused
-    for a token that cannot be read."""
+    """Return title and description for signed entries, by the path of their file. The caller has verified the entries;
+    they have the form of `IssuedToken.entry`. `endpoint` is the URL of the Hub with their benchmarks. Raises
+    FormatError or Refused for a token that cannot be parsed."""
     signed = [
-        _signed(path, entry)
+        _Signed(path, entry, read_unverified(jose.parse_compact(entry.token or "").unverified_payload)[0])
         for path, texts in entries.items()
         for text in texts
         for entry in read_entries(text.encode(), path)
     ]
-    parts = [
-        _opening(signed),
-        _table(signed),
-        *(_block(one) for one in signed[:MAX_SHOWN]),
-        _more(signed),
-        _check(repo, signed, endpoint),
-        _MEANING,
-    ]
-    return PullRequestText(_title(signed), "\n\n".join(part for part in parts if part) + "\n")
-
-
-def _signed(path: str, entry: Entry) -> _Signed:
-    jws = jose.parse_compact(entry.token or "")
-    return _Signed(path, entry, read_unverified(jws.unverified_payload)[0])
+    parts = [_opening(signed), _table(signed), *map(_block, signed[:MAX_SHOWN])]
+    if len(signed) > MAX_SHOWN:
+        parts.append(f"And {len(signed) - MAX_SHOWN} more: the files have the same facts about each.")
+    parts += [_check(repo, signed, endpoint), _MEANING]
+    return PullRequestText(_title(signed), "\n\n".join(parts) + "\n")
 
 
 def _title(signed: Sequence[_Signed]) -> str:
@@ -152,9 +143,9 @@ def _opening(signed: Sequence[_Signed]) -> str:
     issuers = sorted({one.token.iss for one in signed})
     files = sorted({one.path for one in signed})
     return (
-        f"This adds {_count(signed)} to {_list(files)}. The job that ran the evaluation proved who it is to a token "
-        f"issuer, {_list(issuers)}, which signed what it reported. The signature, the verify token, stands beside each "
-        "score; it is public."
+        f"This adds {_count(signed)} to {_list(files)}. The job that ran the evaluation proved its identity to a token "
+        f"issuer, {_list(issuers)}, which signed the reported scores. Each entry contains the signature, the verify "
+        "token; it is public."
     )
 
 
@@ -172,17 +163,12 @@ def _rows(one: _Signed) -> Iterator[tuple[str, ...]]:
     framework = code_span(f"{token.framework.get('name')} {token.framework.get('version')}")
     for metric in one.entry.metrics or ():
         name = code_span(metric.metric_id) + ("" if metric.slice is UNSET else f" of {code_span(metric.slice)}")
-        yield (
-            code_span(token.benchmark_repo),
-            code_span(token.task_id),
-            name,
-            code_span(number_text(metric.value)),
-            framework,
-        )
+        value = code_span(number_text(metric.value))
+        yield code_span(token.benchmark_repo), code_span(token.task_id), name, value, framework
 
 
 def _block(one: _Signed) -> str:
-    """Say of one result what was run, and its digests."""
+    """Return the facts of one result: the commits, the caller, the digests and the command."""
     token = one.token
     link = run_url(token.caller)
     lines = [
@@ -190,7 +176,7 @@ def _block(one: _Signed) -> str:
         "",
         f"- model commit {code_span(token.model_revision)}, benchmark commit {code_span(token.benchmark_revision)}",
         f"- signed for {code_span(token.sub)} on {show_time(token.iat)}; "
-        f"asked for by {code_span(describe_caller(token.caller))}" + (f", [the run]({link})" if link else ""),
+        f"requested by {code_span(describe_caller(token.caller))}" + (f", [the run]({link})" if link else ""),
         f"- claims digest {code_span(token.claims_digest)}",
         f"- content digest {code_span(token.content_digest)}",
         f"- token id {code_span(token.jti)}",
@@ -200,11 +186,6 @@ def _block(one: _Signed) -> str:
     if command := token.framework.get("command"):
         lines += ["- command:", "", fenced_code(str(command))]
     return "\n".join(lines)
-
-
-def _more(signed: Sequence[_Signed]) -> str:
-    left = len(signed) - MAX_SHOWN
-    return f"And {left} more: the files have the same of each." if left > 0 else ""
 
 
 def _check(repo: str, signed: Sequence[_Signed], endpoint: str) -> str:
@@ -220,14 +201,14 @@ def _check(repo: str, signed: Sequence[_Signed], endpoint: str) -> str:
             "### Check it",
             "In a checkout of this pull request's branch:",
             fenced_code("\n".join(commands), "sh"),
-            f"It fetches the public keys of {hosts}, and compares every field. A token lives for a short time: once "
-            "it has ended, say with `--at` when this pull request was opened.",
+            f"The command fetches the public keys of {hosts}, and compares every field. A token expires after a short "
+            "time. After that, give the time at which this pull request was opened with `--at`.",
         ]
     )
 
 
 def _command(repo: str, place: tuple[str, str, str], definitions: Sequence[tuple[str, str]], endpoint: str) -> str:
-    """Write what verifies one file; before it, what fetches the definitions that it needs."""
+    """Return the command that verifies one file, after the commands that fetch the benchmark definitions it needs."""
     path, issuer, audience = place
     verify = ["issuer", "verify", path, "--repo", repo, "--issuer", issuer, "--audience", audience]
     fetches = [
@@ -239,33 +220,33 @@ def _command(repo: str, place: tuple[str, str, str], definitions: Sequence[tuple
     return " && \\\n".join(map(shlex.join, [*fetches, [*verify, *known]]))
 
 
-_MEANING = """### What that proves, and what it does not
+_MEANING = """### What a verification proves
 
-If it says `verified`, then these scores were reported by that job, for this commit of the model and this commit of the
-benchmark, and not a character of the result has been changed since.
+`verified` means: that job reported these scores for this commit of the model and this commit of the benchmark, and no
+character of the result has changed since.
 
-It does not prove that the run was honest (who controls the job controls what it reports), that the benchmark is sound,
-or that the score is good. The issuer did not run anything itself."""
+It does not prove that the run was honest (anyone who controls the job controls its reports), that the benchmark is
+sound, or that the score is good. The issuer did not run the evaluation."""
 
 
-# A comment of Markdown, which people do not see, says which results a pull request is of, each by 128 bits of its
-# content digest: enough among the pull requests of one account, and a thousand of them still fit into a description.
+# A Markdown comment, which readers do not see, lists the results of a pull request, each by 128 bits of its content
+# digest. That is enough for the pull requests of one account, and a thousand of them fit into a description.
 
 _CHARS = 32
 _MARKER = re.compile(r"^<!-- eval-results((?: [0-9a-f]{32})+) -->$", re.MULTILINE)
 
 
 def short(content_digest: str) -> str:
-    """Return what stands in a marker for a digest, `sha256:` and 64 hex digits."""
+    """Return the short form for markers of a digest, which is `sha256:` and 64 hex digits."""
     return content_digest.removeprefix("sha256:")[:_CHARS]
 
 
 def marked(description: str, content_digests: Iterable[str]) -> str:
-    """Return a description with the marker of these results, which it must not have yet, as its last line."""
+    """Return the description with the marker of these results as its last line. It must not have a marker yet."""
     return f"{description.rstrip()}\n\n<!-- eval-results {' '.join(sorted(set(map(short, content_digests))))} -->\n"
 
 
 def marker_in(text: str) -> frozenset[str]:
-    """Return the results, each as `short` names it, that a description says that it is of; the last marker counts."""
-    found = _MARKER.findall(text.replace("\r\n", "\n"))
-    return frozenset(found[-1].split()) if found else frozenset()
+    """Return the results in a description's last marker, each in its `short` form."""
+    markers = _MARKER.findall(text.replace("\r\n", "\n"))
+    return frozenset(markers[-1].split()) if markers else frozenset()

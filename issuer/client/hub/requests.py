@@ -1,11 +1,12 @@
-"""How the Hub is asked: `huggingface_hub`'s calls, bounded in time and repeated where that is safe; its errors as ours.
+"""Requests to the Hub: `huggingface_hub`'s calls with a time limit, safe repeats, and this project's errors.
 
-The one place that knows the library, which is imported when the first question is asked. A redirect is followed; to
-another origin it goes without the token (httpx2, as RFC 9110 15.4 asks for).
+Only this module uses the library, which is imported at the first request. Redirects are followed; the token is not sent
+to another origin (httpx2, as RFC 9110 15.4 requires).
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 RepoType = Literal["model", "dataset"]
 T = TypeVar("T")
 
-# What is left is 0, and until when: `"api";r=0;t=55` (draft-ietf-httpapi-ratelimit-headers).
+# No request is left for t seconds: `"api";r=0;t=55` (draft-ietf-httpapi-ratelimit-headers).
 _RATE_LIMIT = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,9})")
-# What the library makes of an answer that is no JSON, or other JSON.
+# The library's errors for an answer that is not JSON, or unexpected JSON.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
-_IN_THE_WAY = frozenset({409, 412})
+_CONFLICTS = frozenset({409, 412})
 
 
 class Lost(Undecided):
-    """429, 5xx, 409, 412 or no answer: what was asked for may be done or not. `asked_s` is the Retry-After, if any;
-    `going_on` says that nobody waits any more for what was sent, which may still arrive."""
+    """408, 409, 412, 429, 5xx or no answer: the Hub may have executed the request. `asked_s` is the Retry-After, if
+    any. `going_on` means that the request was abandoned and may still arrive."""
 
     def __init__(self, detail: str, asked_s: int | None = None, *, going_on: bool = False) -> None:
         super().__init__(Code.HUB_UNAVAILABLE, detail, retry_after_s=1 if asked_s is None else asked_s)
@@ -45,7 +46,7 @@ class Lost(Undecided):
 
 
 class HubRequests:
-    """One endpoint, one token, and how long a question may take with all its repeats."""
+    """Requests to one endpoint with one token. `patience_s` bounds a request with all its repeats."""
 
     def __init__(self, endpoint: str, token: str, patience_s: float) -> None:
         self.endpoint = check_url(endpoint)
@@ -62,29 +63,28 @@ class HubRequests:
             except ModuleNotFoundError as error:
                 detail = f"the Hub needs {error.name}. In the checkout, run `pip install '.[hub]'`"
                 raise SetupError(Code.PACKAGE_MISSING, detail) from None
-            # False: else the library would look for a token of its own.
+            # With None instead of False, the library would search for another token.
             self._made = HfApi(endpoint=self.endpoint, token=self._token or False, library_name="issuer")
         return self._made
 
     def demand_token(self) -> None:
-        """Raise SetupError(`hub.token`) where $HF_TOKEN has no token."""
+        """Raise SetupError(`hub.token`) if $HF_TOKEN has no token."""
         if not self._token:
-            raise SetupError(Code.HUB_TOKEN, "to open a pull request takes a token of the Hub, in $HF_TOKEN")
+            raise SetupError(Code.HUB_TOKEN, "opening a pull request needs a token of the Hub, in $HF_TOKEN")
 
     def patiently(self, repo: str, call: Callable[[], T]) -> T:
-        """Ask until there is an answer: for what is safe to repeat. Raises as `once` does."""
+        """Call until the Hub answers; the call must be safe to repeat. Raises as `once` does."""
         until = time.monotonic() + self.patience_s
-        attempt = 1
-        while True:
+        for attempt in itertools.count(1):
             try:
                 return self.once(repo, call, min(DEADLINE_S, max(0.1, until - time.monotonic())))
             except Lost as lost:
                 if not wait(lost, attempt, until):
                     raise
-            attempt += 1
+        raise AssertionError
 
     def once(self, repo: str, call: Callable[[], T], deadline_s: float = DEADLINE_S) -> T:
-        """Ask once. Raises Refused or SetupError with a code of the Hub's, and Lost."""
+        """Call once. Raises Refused or SetupError with a code of the Hub, and Lost."""
         self.api  # noqa: B018  (SetupError where the library is missing)
         from httpx2 import HTTPError, InvalidURL, StreamError
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -103,32 +103,31 @@ class HubRequests:
             raise self._stranger() from None
 
     def _stranger(self) -> Lost:
-        return Lost(f"what answers at {self.endpoint} is not the Hub, or not well")
+        return Lost(f"the server at {self.endpoint} is not the Hub, or answers with errors")
 
     def _meant(self, error: HfHubHTTPError, repo: str) -> IssuerError:
-        """Return the error that an answer means; nothing of its body is shown."""
+        """Return this project's error for an error of the library. The answer's body is not shown."""
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
         status = error.response.status_code
         if isinstance(error, GatedRepoError):
-            return Refused(Code.HUB_GATED, f"{repo} is gated, and this account has not been let in")
+            return Refused(Code.HUB_GATED, f"{repo} is gated, and this account has no access")
         if isinstance(error, RepositoryNotFoundError):
-            return Refused(Code.HUB_NOT_FOUND, f"the Hub shows this account no repository {repo}")
+            return Refused(Code.HUB_NOT_FOUND, f"the Hub has no repository {repo}, or hides it from this account")
         if isinstance(error, RevisionNotFoundError):
             return Refused(Code.HUB_NOT_FOUND, f"{repo} has no such commit or branch")
         if status in {408, 429} or status >= 500:
             return Lost(f"the Hub answers HTTP status {status}", _asked_s(error))
-        if status in _IN_THE_WAY:
-            return Lost(f"another commit to {repo} is in the way (HTTP status {status})", _asked_s(error))
+        if status in _CONFLICTS:
+            return Lost(f"the request conflicts with another commit to {repo} (HTTP status {status})", _asked_s(error))
         if status == 401:
-            return SetupError(Code.HUB_TOKEN, "the Hub does not know this token: it has ended, or is of another Hub")
+            return SetupError(Code.HUB_TOKEN, "the Hub does not know this token: it expired, or is for another Hub")
         if status == 403:
-            return Refused(Code.HUB_FORBIDDEN, f"the Hub does not let this account do that in {repo}")
-        return Refused(Code.HUB_REFUSED, f"the Hub answers HTTP status {status} about {repo}")
+            return Refused(Code.HUB_FORBIDDEN, f"this account may not do that in {repo}")
+        return Refused(Code.HUB_REFUSED, f"the Hub answers HTTP status {status} for {repo}")
 
     def commit_of(self, repo: str, revision: str, kind: RepoType = "model") -> str:
-        """Return the full hash that a revision of a repository is at. Raises Refused(`hub.renamed`), and
-        `hub.not_model` for a model's name that is another kind of repository's."""
+        """Return the full commit of a repository's revision. Raises Refused(`hub.renamed`, `hub.not_model`)."""
         try:
             info = self.patiently(repo, lambda: self.api.repo_info(repo, revision=revision, repo_type=kind))
         except Refused as missing:
@@ -147,11 +146,11 @@ class HubRequests:
                 self.patiently(repo, lambda kind=kind: self.api.repo_info(repo, repo_type=kind))  # type: ignore[misc]
             except Refused:
                 continue
-            raise Refused(Code.HUB_NOT_MODEL, f"{repo} is {name}: results sit in a model's repository")
+            raise Refused(Code.HUB_NOT_MODEL, f"{repo} is {name}: results belong in the model's repository")
 
     def fetch(self, repo: str, commit: str, path: str, kind: RepoType = "model") -> bytes | None:
-        """Return a file's bytes at a commit, at most as many as a result file has; None where there is none. Raises
-        InputError(`file.too_large`)."""
+        """Return a file's bytes at a commit; None if there is no such file. Raises InputError(`file.too_large`) for
+        more bytes than a result file may have."""
         folder = "datasets/" if kind == "dataset" else ""
         url = f"{self.endpoint}/{folder}{repo}/resolve/{commit}/{quote(path)}"
         data = self.patiently(repo, lambda: self._read(url))
@@ -178,29 +177,31 @@ class HubRequests:
         return bytes(data)
 
     def account(self) -> str:
-        """Return the name of the account whose token this is."""
+        """Return the name of the token's account."""
         return str(self.patiently("", lambda: self.api.whoami())["name"])
 
     def open_ones(self, repo: str, author: str) -> list[int]:
         """Return the numbers of an account's open pull requests."""
 
         def numbers() -> list[int]:
-            found = self.api.get_repo_discussions(
+            talks = self.api.get_repo_discussions(
                 repo, author=author, discussion_type="pull_request", discussion_status="open"
             )
-            # Looked at again: a mirror may know no such parameters.
-            return [one.num for one in found if one.is_pull_request and one.status == "open" and one.author == author]
+            # Filtered again, because a mirror may not know these parameters.
+            return [
+                talk.num for talk in talks if talk.is_pull_request and (talk.status, talk.author) == ("open", author)
+            ]
 
         return self.patiently(repo, numbers)
 
     def description(self, repo: str, number: int) -> str:
-        """Return the description of a pull request, which is its first comment; "" where there is none."""
+        """Return the description of a pull request, which is its first comment, or ""."""
         details = self.patiently(repo, lambda: self.api.get_discussion_details(repo, number))
         return next((str(event.content) for event in details.events if hasattr(event, "content")), "")
 
     def create(self, proposal: Proposal, files: Mapping[str, bytes], parent: str) -> int | None:
-        """Make a pull request from a commit of main, with these of its files, and return its number; None where main
-        has them by now. Not repeated: after Lost it may be there."""
+        """Create a pull request on a commit of main with these files, and return its number; None if main has the files
+        by now. This is not repeated: after Lost the pull request may exist."""
         from huggingface_hub import CommitOperationAdd
 
         operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=data) for path, data in files.items()]
@@ -212,7 +213,7 @@ class HubRequests:
             )  # fmt: skip
             return made.pr_num
 
-        # Half: what is left is for finding out whether it was taken.
+        # The other half of the time is for finding out whether the Hub accepted it.
         return self.once(proposal.repo, commit, self.patience_s / 2)
 
     def close(self, repo: str, number: int, comment: str) -> None:
@@ -221,7 +222,7 @@ class HubRequests:
 
 
 def wait(lost: Lost, attempt: int, until: float) -> bool:
-    """Wait before the next attempt, as long as the Hub asks; False where there is none, or no time for it."""
+    """Wait before the next attempt for as long as the Hub requests. Return False if no attempt or no time is left."""
     wait_s = attempt if lost.asked_s is None else lost.asked_s
     if attempt >= ATTEMPTS or time.monotonic() + wait_s >= until:
         return False
@@ -230,19 +231,19 @@ def wait(lost: Lost, attempt: int, until: float) -> bool:
 
 
 def _checked(token: str) -> str:
-    """Return a token that may be sent. Raises SetupError(`hub.token`), which does not show it."""
+    """Return a token that may be sent. Raises SetupError(`hub.token`), without the token."""
     if token.startswith(pat.PREFIX):
-        detail = "$HF_TOKEN holds a personal access token of an issuer, which the Hub must not see; it was not sent"
+        detail = "$HF_TOKEN is a personal access token of an issuer, which the Hub must not see; it was not sent"
         raise SetupError(Code.HUB_TOKEN, detail)
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise SetupError(Code.HUB_TOKEN, "$HF_TOKEN holds no token: it has spaces, line breaks or other characters")
+        raise SetupError(Code.HUB_TOKEN, "$HF_TOKEN is not a token: it has spaces, line breaks or other characters")
     return token
 
 
 def _asked_s(error: HfHubHTTPError) -> int | None:
-    """How long the Hub asks to wait: Retry-After, or of its own rate limit headers the time until they begin anew."""
+    """Return the wait that the Hub requests: Retry-After, or the time until its rate limit starts anew."""
     headers = error.response.headers
-    if (told := seconds_of(headers.get("retry-after", ""))) is not None:
-        return told
+    if (retry_after_s := seconds_of(headers.get("retry-after", ""))) is not None:
+        return retry_after_s
     limit = _RATE_LIMIT.search(headers.get("ratelimit", ""))
     return int(limit[1]) if limit and error.response.status_code == 429 else None

@@ -1,5 +1,5 @@
-// A worker: the verifier apart from the page, so that what takes too long can be ended, and no file holds the page up.
-// It reaches no network (its policy, and nothing here asks): what it needs is handed in.
+// The web worker with the verifier: the page can end it if a check takes too long, and no file can block the page.
+// It has no network access (its policy forbids that): the page passes all data in.
 import { FormatError, inspectToken, readBenchmark, readEntries, readTrustFile, resolve, sources, trustIssuer, verifyEntries } from "../verify/index.js";
 import { benchmarkKey } from "../verify/check-entry.js";
 import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
@@ -9,33 +9,33 @@ import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
 /** @typedef {import("../verify/trust.js").Absence} Absence */
 /** @typedef {import("../verify/trust.js").TrustFile} TrustFile */
 /**
- * Whom to trust: by a trust file, or one issuer by what it publishes.
+ * The trusted issuers: a trust file, or one issuer with the documents that it publishes.
  * @typedef {{issuer: string, audience: string, published: {archive: boolean, revocations: boolean}}} OneIssuer
  * @typedef {{bytes: Uint8Array} | OneIssuer} Whom
  */
 /**
- * What to check: a file, which is `path` in the repository `repo`, or a token alone; received at `at`, which `witnessed`
- * says is by this person's own clock, or null. Times are Unix seconds.
+ * What to check: a file, which is `path` in the repository `repo`, or only a token. `at` is the time of receipt in Unix
+ * seconds, or null; `witnessed` says that it comes from this person's own clock.
  * @typedef {{file: Uint8Array, token: null} | {file: null, token: string}} Subject
  * @typedef {Subject & {repo: string, path: string, trust: Whom, now: number, at: number | null, witnessed: boolean}} Question
  */
 /**
- * What the trust file names by this pointer: to be fetched, or a file that the person has.
+ * A document that the trust file names at a JSON Pointer: a URL to fetch, or a file that the person has.
  * @typedef {{pointer: string, url?: string, file?: string}} Need
  */
 /**
- * A token's leaf in its issuer's log, what its proof is called beside the file, and where it is asked for, "" for nowhere.
+ * A token's leaf in its issuer's log, the name of its proof's file, and the URL of the proof, or "".
  * @typedef {{leaf: string, name: string, url: string}} Leaf
  */
 /** @typedef {{entries: number, tokens: number, audience: string, needs: Need[], leaves: Leaf[]}} Plan */
 /**
- * What was fetched and given: by pointers of the trust file, and proofs and answers of logs by leaf.
+ * The documents that were fetched or given: by pointers of the trust file; proofs and answers of logs by leaf.
  * @typedef {{found: Map<string, Uint8Array | null>, fetchedAt: Map<string, number>, proofs: Map<string, AtHand>,
  *   asked: Map<string, AtHand>, benchmark: Uint8Array | null}} Evidence
  */
 /** @typedef {{reports: Report[], absent: Absence[]}} Judged */
 /**
- * What the worker is sent, and what it answers to it.
+ * The worker's tasks, each with its input and its answer.
  * @typedef {{plan: {given: {question: Question}, done: Plan}, judge: {given: {question: Question, evidence: Evidence},
  *   done: Judged}}} Verbs
  * @typedef {{verb: "plan", given: Verbs["plan"]["given"]} | {verb: "judge", given: Verbs["judge"]["given"]}} Task
@@ -48,7 +48,7 @@ import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
 const MOST_LEAVES = 100;
 const TRUST_FILE = "your trust file";
 
-/** What is wrong with another file than the one that is checked. */
+/** A fault in a file other than the one that is checked. */
 class InFile extends Error {
   /** @param {string} file @param {FormatError} error */
   constructor(file, { message, code, place }) {
@@ -59,7 +59,7 @@ class InFile extends Error {
 }
 
 /**
- * Have something read; what is wrong there is of this file.
+ * Read something. Faults in it are then faults of this file.
  * @template Read
  * @param {string} file @param {() => Read | Promise<Read>} read
  */
@@ -77,7 +77,7 @@ const trustOf = async (trust) =>
     ? inFile(TRUST_FILE, () => readTrustFile(trust.bytes))
     : trustIssuer(trust.issuer, trust.audience, trust.published);
 
-/** Say what judging would need. @param {Verbs["plan"]["given"]} given @returns {Promise<Plan>} */
+/** Return what judging needs. @param {Verbs["plan"]["given"]} given @returns {Promise<Plan>} */
 async function plan({ question }) {
   const entries = question.file ? readEntries(question.file) : [];
   const trust = await trustOf(question.trust);
@@ -93,8 +93,8 @@ async function plan({ question }) {
 }
 
 /**
- * The leaves of tokens whose issuer has a log in the trust file, and where its proof may be asked for. What a token says is
- * not checked here: it decides which question is shown to the person, and nothing else.
+ * The leaves of tokens whose issuer has a log in the trust file, with the URLs of their proofs. The tokens' content is not
+ * checked here, because it only decides which URLs are shown to the person.
  * @param {string[]} tokens @param {TrustFile} trust @param {string} file its name
  */
 async function leavesOf(tokens, { issuers }, file) {
@@ -117,7 +117,7 @@ async function leafOf(token) {
     const { leaf, claims } = await unverifiedLeaf(token);
     return { leaf, iss: claims.iss };
   } catch (error) {
-    if (!(error instanceof FormatError)) throw error; // check 1 says what is wrong with such a token
+    if (!(error instanceof FormatError)) throw error; // check 1 reports the fault of such a token
     return { leaf: "", iss: "" };
   }
 }
@@ -139,7 +139,7 @@ async function judge({ question, evidence }) {
 }
 
 /**
- * The `eval.yaml` that lies beside a file is taken for that of each benchmark and commit which the file names.
+ * The `eval.yaml` of the person counts as the definition of each benchmark and commit that the file names.
  * @param {import("../verify/entry.js").Entry[]} entries @param {Uint8Array | null} raw
  */
 async function benchmarksOf(entries, raw) {

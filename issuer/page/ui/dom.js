@@ -1,10 +1,10 @@
-// What every page is drawn with. A stranger's text becomes text, never markup, and turns no direction.
+// Functions that draw elements, for every page. Untrusted text never becomes markup or changes the text direction.
 import { showTime } from "./times.js";
 
-const MOST = 4000; // characters of one text, whatever is in it
+const MOST = 4000; // the most characters of one text
 const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 
-/** Escape what is not seen, or turns what is: control characters, line ends, marks of direction. @param {unknown} value */
+/** Escape invisible and misleading characters: control characters, line ends, marks of direction. @param {unknown} value */
 export function visible(value) {
   const text = String(value);
   const short = text.length > MOST ? `${text.slice(0, MOST)}… (${text.length.toLocaleString("en")} characters)` : text;
@@ -15,7 +15,7 @@ export function visible(value) {
   });
 }
 
-/** What an element is made of: a node as it is, text by `visible`, and nothing of what is absent. @typedef {Node | string | number | null | undefined} Part */
+/** A part of an element: a node, or text for `visible`; null and undefined are left out. @typedef {Node | string | number | null | undefined} Part */
 /** The tag of "p.quiet". @template {string} Kind @typedef {Kind extends `${infer Tag}.${string}` ? Tag : Kind} TagOf */
 /** The element of a tag. @template {string} Tag @typedef {Tag extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[Tag] : HTMLElement} ElementOf */
 
@@ -38,14 +38,14 @@ export function el(kind, ...parts) {
   return made;
 }
 
-/** A stranger's text, apart from what is around it. @param {unknown} value */
+/** Isolate untrusted text from the direction of the text around it. @param {unknown} value */
 export const said = (value) => el("bdi", visible(value));
 
 /** @param {unknown} value */
 export const code = (value) => el("code", said(value));
 
 /**
- * The element of this id, which the page's markup has; where the code needs one of a kind, it names it.
+ * Return the element with this id in the page's markup. With `kind`, check its class.
  * @template {HTMLElement} [Kind=HTMLElement]
  * @param {string} id @param {new () => Kind} [kind]
  */
@@ -55,7 +55,7 @@ export function byId(id, kind) {
   return /** @type {Kind} */ (found);
 }
 
-/** Facts as pairs of a name and what it is; pairs without a value are left out. @param {[string, Part][]} pairs */
+/** Draw facts as pairs of a name and a value. Pairs without a value are left out. @param {[string, Part][]} pairs */
 export function facts(pairs) {
   const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return rows.length ? el("dl.facts", ...rows.flatMap(([name, value]) => [el("dt", name), el("dd", asNode(value))])) : "";
@@ -64,7 +64,7 @@ export function facts(pairs) {
 /** @param {Part} value */
 const asNode = (value) => (value instanceof Node ? value : said(value));
 
-/** A moment in the reader's own zone, and in UTC beside it; nothing of none. @param {number | null} seconds Unix seconds */
+/** Draw a time in the reader's zone, with UTC; nothing for null. @param {number | null} seconds Unix seconds */
 export function moment(seconds) {
   if (seconds === null) return "";
   const at = new Date(seconds * 1000);
@@ -74,7 +74,7 @@ export function moment(seconds) {
   return time;
 }
 
-/** A link that says nothing of where it came from; what is not https stays text. @param {string} url @param {string} text */
+/** Draw a link without a referrer. A URL other than https stays text. @param {string} url @param {string} text */
 export function link(url, text) {
   return /^https:\/\/[A-Za-z0-9.-]+(:\d+)?(\/|$)/.test(url)
     ? el("a", { href: url, rel: "noreferrer nofollow noopener" }, text)
@@ -82,8 +82,8 @@ export function link(url, text) {
 }
 
 /**
- * A table with a header for each column. On a phone a row's last cell stands below the others (style.css), so that the
- * roles are said: a browser forgets them where cells are laid out otherwise.
+ * Draw a table with a header for each column. The roles are explicit: on a phone a row's last cell is below the others
+ * (style.css), and a browser drops the implicit roles of cells with another layout.
  * @param {string} caption @param {string[]} heads @param {HTMLElement[][]} rows cells
  */
 export function table(caption, heads, rows) {
@@ -97,7 +97,7 @@ export function table(caption, heads, rows) {
 
 const SIGNS = { good: "✓", bad: "✗", open: "?", none: "–" };
 
-/** The cell that says how a check came out: a sign, a word, a colour. @param {"good"|"bad"|"open"|"none"} kind @param {string} word */
+/** Draw the cell with the result of a check: a sign, a word, a colour. @param {"good"|"bad"|"open"|"none"} kind @param {string} word */
 export function result(kind, word) {
   return el(`td.result.${kind}`, el("span.sign", { "aria-hidden": "true" }, SIGNS[kind]), word);
 }
@@ -105,14 +105,14 @@ export function result(kind, word) {
 /** @param {"good"|"bad"|"open"|""} kind @param {...Part} parts */
 export const note = (kind, ...parts) => el(kind ? `div.note.${kind}` : "div.note", ...parts);
 
-/** Put this in the place of what stood there. @param {Element} place @param {...(Node|string)} parts */
+/** Replace the content of a place. @param {Element} place @param {...(Node|string)} parts */
 export function show(place, ...parts) {
   place.replaceChildren(...parts.filter((part) => part !== ""));
 }
 
 /**
- * Take the files that are dropped on an element. Beside it a file does not open in place of the page: it is dropped on an
- * input for files, or nowhere. A text that is dragged goes where the browser puts it.
+ * Take the files that are dropped on an element. Elsewhere on the page a dropped file has no effect, except on a file input:
+ * it must not open in place of the page. The browser handles dragged text as usual.
  * @param {HTMLElement} place @param {(files: File[]) => void} take
  */
 export function onDrop(place, take) {

@@ -1,32 +1,32 @@
-// What is fetched to judge a result, one document after the other, as the verifier takes it.
+// The documents that are fetched to judge a result, one after the other, in the form for the verifier.
 import { fetchDocument } from "./fetching.js";
 import { MOST_PROOF } from "./given.js";
 
 /** @typedef {import("./checking.js").Evidence} Evidence */
 /** @typedef {import("./checking.js").Plan} Plan */
 /** @typedef {import("./checking.js").Question} Question */
-/** What is fetched: what the trust file names at `pointer`, or the proof of `leaf`; the other one is "".
+/** A document to fetch: the one that the trust file names at `pointer`, or the proof of `leaf`. The other one is "".
  * @typedef {{url: string, pointer: string, leaf: string}} Wanted */
 /** @typedef {Wanted & Awaited<ReturnType<typeof fetchDocument>>} Got */
 
 const MOST = 1024 * 1024;
-/** What a trust file may name, by the end of its pointer: how large its reader takes it, and what it is. @type {Map<string, [number, string]>} */
+/** The documents of a trust file by the end of their pointer: the largest size in bytes, and a name. @type {Map<string, [number, string]>} */
 const KINDS = new Map([
   ["keys", [256 * 1024, "the keys that sign its tokens"]],
   ["archive", [MOST, "every key that ever signed, for older tokens"]],
-  ["revocations", [4 * MOST, "what it has taken back"]],
+  ["revocations", [4 * MOST, "its revoked tokens"]],
   ["policy", [MOST, "the witnesses of its log"]],
   ["receipt_keys", [256 * 1024, "the keys of your receipts"]],
-  ["revocation_keys", [256 * 1024, "the keys that sign what was taken back"]],
+  ["revocation_keys", [256 * 1024, "the keys that sign lists of revoked tokens"]],
 ]);
 const NOT_FOUND = new Set([404, 410]);
 
 /** @param {string} pointer @returns {[number, string]} */
 const kindOf = (pointer) => KINDS.get(pointer.split("/").pop() ?? "") ?? [MOST, "named by your trust file"];
 
-/** What is named, in words. @param {{pointer: string, leaf?: string}} named */
+/** Return the name of a document. @param {{pointer: string, leaf?: string}} named */
 export const whatIs = ({ pointer, leaf }) =>
-  leaf ? "is the token in its log? The address has the token's digest and time" : kindOf(pointer)[1];
+  leaf ? "whether the token is in its log; the URL has the token's digest and time" : kindOf(pointer)[1];
 
 /** @param {Plan} plan @returns {Wanted[]} */
 export const wantedBy = ({ needs, leaves }) => [
@@ -35,7 +35,7 @@ export const wantedBy = ({ needs, leaves }) => [
 ];
 
 /**
- * Fetch them: a log is not asked a hundred things at once, and nobody is after `signal`, whose reason it throws.
+ * Fetch the documents one by one, so a log never gets a hundred requests at once. After `signal`, throw its reason.
  * @param {Wanted[]} wanted @param {(done: number) => void} tell @param {AbortSignal} signal
  */
 export async function gather(wanted, tell, signal) {
@@ -49,11 +49,11 @@ export async function gather(wanted, tell, signal) {
   return got;
 }
 
-/** Say whether one issuer alone does not publish what it need not: that is no fault. @param {Question} question @param {Got} one */
+/** Return whether a single issuer does not publish an optional document, which is not a fault. @param {Question} question @param {Got} one */
 export const isLeftOut = ({ trust }, { status, pointer }) =>
   !("bytes" in trust) && NOT_FOUND.has(status) && /archive|revocation/.test(pointer);
 
-/** What is judged, once it is known what the issuer does not publish. @param {Question} question @param {Got[]} got @returns {Question} */
+/** Return the question without the documents that the issuer does not publish. @param {Question} question @param {Got[]} got @returns {Question} */
 export function settled(question, got) {
   if ("bytes" in question.trust) return question;
   const lacks = (/** @type {string} */ name) => got.some((one) => one.pointer.endsWith(name) && isLeftOut(question, one));
@@ -62,7 +62,7 @@ export function settled(question, got) {
 }
 
 /**
- * What was fetched, and what the person gave: `supplied` for the trust file, and what lay beside the result file.
+ * Return the fetched documents and the person's documents: `supplied` for the trust file, `beside` for the result file.
  * @param {Plan} plan @param {Got[]} got @param {[string, Uint8Array | null][]} supplied
  * @param {import("./given.js").Beside} beside
  * @returns {Evidence}
@@ -78,7 +78,7 @@ export function evidence({ leaves }, got, supplied, { benchmark, proofs }) {
   };
 }
 
-/** What a log answered. Only its own word is a no: another 404 may be anybody's. @param {Got} got */
+/** Return a log's answer. Only its own problem document means that there is no leaf: any server may answer 404. @param {Got} got */
 function answerOf({ bytes, fault, code }) {
   if (bytes) return { proof: bytes };
   return code === "log.no_leaf" ? { denied: true } : { fault };

@@ -1,4 +1,4 @@
-// What a person is told in place of an answer, and no fault of the page.
+// An error to show to the person in place of an answer. It is not a bug of the page.
 
 export class Fault extends Error {
   /**

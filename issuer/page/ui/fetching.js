@@ -1,9 +1,9 @@
-// What a page fetches, after a person has read its address and agreed: bounded in bytes and in time, without a cookie.
+// Fetches of a page, after a person has seen the URL and agreed: bounded in bytes and time, and without cookies.
 
 export const WAIT_MS = 15_000;
 const MOST_PROBLEM = 64 * 1024;
 
-/** Read an answer's body, or throw RangeError where it is larger. @param {Response} answer @param {number} most bytes */
+/** Read an answer's body. Throws RangeError if it is larger than `most`. @param {Response} answer @param {number} most bytes */
 export async function readBounded(answer, most) {
   const reader = answer.body?.getReader();
   /** @type {Uint8Array[]} */
@@ -29,10 +29,10 @@ export async function readBounded(answer, most) {
 }
 
 /**
- * Fetch one document. Never throws: what went wrong is in `fault`.
- * @param {string} url @param {number} most bytes @param {AbortSignal[]} signals that end it before its time
- * @returns {Promise<{bytes: Uint8Array | null, status: number, fault: string, code: string, at: number}>} `at`: when it was
- *   asked, Unix seconds; `code`: of the problem document (RFC 9457) that refused it
+ * Fetch one document. Never throws: `fault` has the error.
+ * @param {string} url @param {number} most bytes @param {AbortSignal[]} signals that end the fetch early
+ * @returns {Promise<{bytes: Uint8Array | null, status: number, fault: string, code: string, at: number}>} `at`: the
+ *   time of the request, Unix seconds; `code`: from the problem document (RFC 9457) of a refusal
  */
 export async function fetchDocument(url, most, ...signals) {
   const at = Math.floor(Date.now() / 1000);
@@ -61,7 +61,7 @@ async function codeOf(answer) {
 
 /** @param {unknown} error */
 function faultOf(error) {
-  if (error instanceof RangeError) return `it sends ${error.message}`;
-  if (error instanceof DOMException && error.name === "TimeoutError") return `no whole answer in ${WAIT_MS / 1000} s`;
-  return "it was not reached, leads elsewhere, or does not let pages of other origins read it";
+  if (error instanceof RangeError) return `the answer has ${error.message}`;
+  if (error instanceof DOMException && error.name === "TimeoutError") return `no complete answer in ${WAIT_MS / 1000} s`;
+  return "it could not be reached, redirects, or does not allow pages of other origins to read it";
 }

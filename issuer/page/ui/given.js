@@ -1,10 +1,10 @@
-// What the person gave: files, and what the form says. A question of it, or a Fault that says what is lacking.
+// The person's input: files and the fields of the form. It becomes a question, or a Fault about a missing part.
 import { byId } from "./dom.js";
 import { Fault } from "./fault.js";
 
 /** @typedef {import("./checking.js").Question} Question */
 /** @typedef {import("./checking.js").Whom} Whom */
-/** What lies beside a result file, by name. @typedef {{benchmark: Uint8Array | null, proofs: Map<string, Uint8Array>}} Beside */
+/** Further files for a result file, by name. @typedef {{benchmark: Uint8Array | null, proofs: Map<string, Uint8Array>}} Beside */
 
 const MOST_FILE = 1024 * 1024;
 const MOST_TRUST = 4 * 1024 * 1024;
@@ -13,10 +13,10 @@ const MOST_FILES = 200;
 export const REPO = /^[A-Za-z0-9._-]{1,96}\/[A-Za-z0-9._-]{1,96}$/;
 const ISSUER = /^https?:\/\/[^\s/?#@]+(\/[^\s?#@]*[^\s?#@/])?$/;
 const TOKEN = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
-const MEMBER = /^\s*verify_token:/; // a token is copied with its name, and broken over lines
+const MEMBER = /^\s*verify_token:/; // a copied token may come with its member's name, and with line breaks
 
 /**
- * What was dropped or chosen. It is read when it is asked about: nothing that was read before is told of what is there now.
+ * The files that were dropped or chosen. They are read at each check, so an answer is always about their current content.
  * @type {{file: File | null, benchmark: File | null, proofs: Map<string, File>}}
  */
 export const given = { file: null, benchmark: null, proofs: new Map() };
@@ -42,7 +42,7 @@ export async function read(file, most) {
 }
 
 /**
- * Take a result file and what lies beside it, by their names. What lay beside an earlier result file is none of this one's.
+ * Take a result file and its further files, by their names. Those of an earlier result file are dropped.
  * Throws Fault. @param {File[]} files
  */
 export function take(files) {
@@ -56,23 +56,23 @@ export function take(files) {
   if (benchmark) given.benchmark = bounded(benchmark, MOST_FILE);
 }
 
-/** Read what lies beside the result file. Throws Fault. @returns {Promise<Beside>} */
+/** Read the further files. Throws Fault. @returns {Promise<Beside>} */
 export async function beside() {
   const proofs = [...given.proofs.values()].map(async (file) => /** @type {const} */ ([file.name, await read(file, MOST_PROOF)]));
   return { benchmark: given.benchmark && (await read(given.benchmark, MOST_FILE)), proofs: new Map(await Promise.all(proofs)) };
 }
 
-/** What the form asks. Throws Fault. @returns {Promise<Question>} */
+/** Return the form's question. Throws Fault. @returns {Promise<Question>} */
 export async function question() {
   const subject = await subjectOf(pasted().value);
   const repo = field("repo").value.trim();
   const path = field("path").value.trim();
-  if (subject.file && !REPO.test(repo)) throw new Fault("2. Name the model repository, as OWNER/NAME: a file does not say where it sits.");
-  if (subject.file && !path) throw new Fault("2. Name the file as it is called in the repository, as .eval_results/gsm8k.yaml.");
+  if (subject.file && !REPO.test(repo)) throw new Fault("2. Name the model repository, as OWNER/NAME: the file does not say it.");
+  if (subject.file && !path) throw new Fault("2. Give the file's path in the repository, such as .eval_results/gsm8k.yaml.");
   return { ...subject, repo, path, trust: await whom(), ...received() };
 }
 
-/** @param {string} text what is pasted, which counts before a file @returns {Promise<import("./checking.js").Subject>} */
+/** @param {string} text the pasted text, which takes precedence over a file @returns {Promise<import("./checking.js").Subject>} */
 async function subjectOf(text) {
   if (text.length > MOST_FILE) throw new Fault("The pasted text is longer than 1 MiB.");
   const bare = text.replace(MEMBER, "").replace(/["'\s]/g, "");
@@ -91,7 +91,7 @@ async function whom() {
   }
   const issuer = field("issuer").value.trim();
   const audience = field("audience").value.trim();
-  if (!ISSUER.test(issuer)) throw new Fault("3. Name the issuer as its URL, https and without a slash at the end.");
+  if (!ISSUER.test(issuer)) throw new Fault("3. Give the issuer's URL, with https and without a slash at the end.");
   if (!audience) throw new Fault("3. Name the audience: the site that the token was made for, for example https://huggingface.co.");
   return { issuer, audience, published: { archive: true, revocations: true } };
 }
@@ -102,6 +102,6 @@ function received() {
   if (how === "unknown") return { now, at: null, witnessed: false };
   if (how === "now") return { now, at: now, witnessed: true };
   const at = Date.parse(`${field("at").value}Z`) / 1000;
-  if (!Number.isFinite(at)) throw new Fault("2. Say when you received it.");
+  if (!Number.isFinite(at)) throw new Fault("2. Say when you received the file.");
   return { now, at: Math.floor(at), witnessed: false };
 }

@@ -1,4 +1,4 @@
-// What the log's page draws: the way from an entry to the root, and tokens by day. Beside each drawing are its numbers.
+// The drawings of the log's page: the path from an entry to the root, and tokens by day. Each has its numbers beside it.
 import { hex } from "../verify/bytes.js";
 import { el, result, table } from "./dom.js";
 
@@ -18,9 +18,9 @@ const [LEFT, MIDDLE, RIGHT, WIDTH] = [80, 180, 280, 360];
 const short = (hash) => `${hex(hash.subarray(0, 4))}…`;
 
 /**
- * Draw the way from a leaf to the root: at each step the hash that the log gave, and on which side it stands.
+ * Draw the path from a leaf to the root, with the hash from the log at each step and its side.
  * @param {bigint} index @param {Uint8Array} leaf its hash @param {import("../verify/log/merkle.js").Step[]} steps
- * @param {Uint8Array} root that the log has signed
+ * @param {Uint8Array} root the root that the log has signed
  */
 export function drawClimb(index, leaf, steps, root) {
   const height = (steps.length + 1) * ROW + 20;
@@ -43,7 +43,7 @@ export function drawClimb(index, leaf, steps, root) {
   return el(
     "div.climb",
     el("figure", shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img" }, shape("title", {}, title), ...parts),
-      el("figcaption.quiet", "From the entry, below, to the root. In the middle is what your browser has hashed; beside it what the log has given.")),
+      el("figcaption.quiet", "From the entry, at the bottom, to the root. Your browser computed the hashes in the middle; the log gave those beside them.")),
     steps.length ? table("The same as a list", ["Step", "Given by the log", "Hashed here"], rows) : el("p", "It is the only entry: its hash is the root."),
   );
 }
@@ -53,7 +53,7 @@ function node(x, y, text, kind) {
   return shape("g", { class: kind }, shape("rect", { x: x - 42, y: y - 13, width: 84, height: 26, rx: 4 }), shape("text", { x, y: y + 4, "text-anchor": "middle" }, text));
 }
 
-/** Draw tokens by day as bars; the table beside has the numbers. @param {{day: string, count: number}[]} days oldest first */
+/** Draw tokens by day as bars. The table beside them has the numbers. @param {{day: string, count: number}[]} days oldest first */
 export function drawDays(days) {
   const shown = days.slice(-60);
   const most = Math.max(...shown.map(({ count }) => count));

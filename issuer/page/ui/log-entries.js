@@ -1,4 +1,4 @@
-// The newest entries of the log, each checked up to the root that the log has signed; tokens by day and integration.
+// The newest entries of the log, each checked against the root that the log has signed; tokens by day and integration.
 import { FormatError } from "../verify/errors.js";
 import { readLines } from "../verify/log/leaf.js";
 import { leafHash, verifyInclusion } from "../verify/log/merkle.js";
@@ -22,7 +22,7 @@ export async function newestEntries(shown) {
 }
 
 /**
- * Read a bundle of entries, each of which must be under the signed root.
+ * Read a bundle of entries, and check each against the signed root.
  * @param {bigint} index @param {import("./log-reading.js").Good} under
  */
 async function checkedBundle(index, { checkpoint: { size, root }, node }) {
@@ -35,7 +35,7 @@ async function checkedBundle(index, { checkpoint: { size, root }, node }) {
     }),
   );
   if (leaves.length === width && isUnder.every(Boolean)) return leaves;
-  throw new FormatError("log.unverified", "the entries that the log gives are not those under the root that it has signed");
+  throw new FormatError("log.unverified", "the log gives entries that are not under the root that it has signed");
 }
 
 /** @param {Map<string, string>[]} entries @param {bigint} size */

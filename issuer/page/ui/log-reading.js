@@ -1,4 +1,4 @@
-// A log as the page reads it: its files, what a checkpoint is worth under a policy, and whether two are of one tree.
+// The reader of a log for its page: files, a checkpoint's signatures under a policy, and consistency of two checkpoints.
 import { equal } from "../verify/bytes.js";
 import { FormatError } from "../verify/errors.js";
 import { verifyConsistency } from "../verify/log/merkle.js";
@@ -12,12 +12,12 @@ export const LOG = new URL("../log/", document.baseURI);
 
 /** @typedef {import("../verify/log/checkpoint.js").Checkpoint} Checkpoint */
 /** @typedef {import("../verify/log/quorum.js").WitnessPolicy} WitnessPolicy */
-/** What was found good at a look. @typedef {{policy: WitnessPolicy, checkpoint: Checkpoint, node: import("../verify/log/tiles.js").Node}} Good */
+/** A good checkpoint with its policy. @typedef {{policy: WitnessPolicy, checkpoint: Checkpoint, node: import("../verify/log/tiles.js").Node}} Good */
 
-/** Read a file of the log, or throw what a person is to be told. @param {string} path @param {number} most bytes */
+/** Read a file of the log. Throws Fault with a message for the person. @param {string} path @param {number} most bytes */
 export async function read(path, most = MOST_TILE) {
   const { bytes, status, fault, code: refused } = await fetchDocument(new URL(path, LOG).href, most);
-  if (refused === "log.no_leaf") throw new FormatError("log.no_leaf", "the log was asked, and has no such entry. One that is seconds old may need a moment");
+  if (refused === "log.no_leaf") throw new FormatError("log.no_leaf", "the log answers that it has no such entry. An entry may take a few seconds to appear");
   if (status === 404) throw new FormatError("log.unavailable", `${new URL(path, LOG).pathname} is not there: this issuer may keep no log`);
   if (bytes === null) throw new FormatError("log.unavailable", `${new URL(path, LOG).pathname}: ${fault}`);
   return bytes;
@@ -27,11 +27,11 @@ export const now = () => Math.floor(Date.now() / 1000);
 /** @param {bigint | number} count */
 export const counted = (count) => count.toLocaleString("en");
 
-/** Say by whom a checkpoint is signed; too few witnesses are said, and anything else is thrown. @param {WitnessPolicy} policy @param {import("../verify/log/note.js").Note} signed */
+/** Return the signers of a checkpoint. Too few witnesses are reported in the result; other faults are thrown. @param {WitnessPolicy} policy @param {import("../verify/log/note.js").Note} signed */
 export async function judged(policy, signed) {
   try {
     const { time } = await checkNote(policy, signed, now());
-    return { quorum: policy.quorum === "none" ? "No witness is asked for, so nothing here proves a time or that others are shown the same log" : "", time };
+    return { quorum: policy.quorum === "none" ? "The policy requires no witness, so nothing here proves a time, or that others see the same log" : "", time };
   } catch (error) {
     if (!(error instanceof FormatError) || error.code !== "log.quorum") throw error;
     return { quorum: error.message, time: null };

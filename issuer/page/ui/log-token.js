@@ -1,4 +1,4 @@
-// Where a token is in the log: its entry, and the way from it to the root that the log has signed.
+// A token's place in the log: its entry, and the path of hashes from it to the root that the log has signed.
 import { utf8 } from "../verify/bytes.js";
 import { FormatError } from "../verify/errors.js";
 import { proofUrl, unverifiedLeaf } from "../verify/log/ask.js";
@@ -16,14 +16,14 @@ import { LOG, MOST_INFO, counted, isBeginning, judged, read } from "./log-readin
 /** @typedef {import("./log-reading.js").Checkpoint} Checkpoint */
 /** @typedef {import("./log-reading.js").Good} Good */
 
-/** What the lines of an entry are called here. @type {Record<string, string>} */
+/** The labels for the lines of an entry. @type {Record<string, string>} */
 const NAMES = {
   first_line: "Kind of entry", iss: "Issuer", sub: "Integration", kid: "Key", iat: "Signed", exp: "The token ends",
   policy: "Policy's digest", token: "Token's digest",
 };
 
 /**
- * Ask the log for a token, and draw what its answer proves. Throws FormatError for what it does not.
+ * Ask the log for a token, and draw the proof. Throws FormatError if the answer does not prove the entry.
  * @param {string} text a token @param {Good} shown
  */
 export async function findToken(text, shown) {
@@ -36,17 +36,17 @@ export async function findToken(text, shown) {
   const reason = await objection(proof, checkpoint, claims.log ?? checkpoint.origin, utf8(leaf));
   const hash = await leafHash(utf8(leaf));
   const steps = (await climb(proof.index, checkpoint.size, hash, proof.hashes)) ?? [];
-  if (reason) throw new FormatError("log.unverified", `the log's proof does not serve: ${reason}`);
+  if (reason) throw new FormatError("log.unverified", `the log's proof is not usable: ${reason}`);
   if (!(await isOfOneTree(checkpoint, shown))) throw new FormatError("log.unverified", "the proof is of another tree than the one above: the log shows two histories");
   return [
     note("good", el("p", el("strong", `It is entry ${counted(proof.index + 1n)} of ${counted(checkpoint.size)}. `), `${steps.length} hashes lead from it to the root that the log has signed.`),
-      el("p.quiet", "This shows that the entry is there. Whether the token is good for a result, and its signature, is the matter of the page that checks a result.")),
+      el("p.quiet", "This shows that the log has the entry. The page that verifies a result checks the token's signature, and whether it matches the result.")),
     facts([...readLines(utf8(leaf))].map(([name, value]) => [NAMES[name] ?? name, name === "iat" || name === "exp" ? moment(Number(value)) : value])),
     drawClimb(proof.index, hash, steps, checkpoint.root),
   ];
 }
 
-/** Say whether a checkpoint and the one that is shown are of one tree that grew. @param {Checkpoint} checkpoint @param {Good} shown */
+/** Return whether a checkpoint and the shown one are of the same growing tree. @param {Checkpoint} checkpoint @param {Good} shown */
 async function isOfOneTree(checkpoint, shown) {
   if (checkpoint.size <= shown.checkpoint.size) return isBeginning(checkpoint, shown);
   return isBeginning(shown.checkpoint, { checkpoint, node: nodeOfTiles((path) => read(path), checkpoint.size) });

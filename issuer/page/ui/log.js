@@ -1,4 +1,4 @@
-// The transparency log: its checkpoint and witnesses, what changed since the last visit, a token's place, the newest entries.
+// The page of the log: its checkpoint and witnesses, changes since the last visit, a token's place, and the newest entries.
 import { hex, utf8 } from "../verify/bytes.js";
 import { FormatError } from "../verify/errors.js";
 import { isObject, readJson } from "../verify/json.js";
@@ -15,12 +15,12 @@ import { forgetVisit, keepVisit, lastVisit, otherLogs } from "./visits.js";
 /** @typedef {import("./log-reading.js").Good} Good */
 /** @typedef {import("./log-reading.js").WitnessPolicy} WitnessPolicy */
 
-/** What was found good at the last look. @type {Good | null} */
+/** The last checkpoint that was found good. @type {Good | null} */
 let good = null;
-/** What is under way for each place: what was begun before something else is not shown there. @type {Map<string, object>} */
+/** The newest work for each place of the page: only its result is shown there. @type {Map<string, object>} */
 const turns = new Map();
 
-/** Show this in a place, and nothing of what is under way for it. Returns whether that is still so. @param {string} place @param {...(Node | string)} parts */
+/** Show parts in a place, and discard older work for it. Returns a function that says whether this is still newest. @param {string} place @param {...(Node | string)} parts */
 function begin(place, ...parts) {
   const own = {};
   turns.set(place, own);
@@ -29,7 +29,7 @@ function begin(place, ...parts) {
 }
 
 /**
- * Do some work, and show in a place what it finds or why it cannot, where nothing else was begun for it since.
+ * Do some work, and show its result or its error in a place, unless newer work for that place has begun.
  * @param {string} place @param {string} busy @param {(isNewest: () => boolean) => Promise<(Node | string)[]>} work
  */
 async function into(place, busy, work) {
@@ -44,7 +44,7 @@ async function into(place, busy, work) {
       return;
     }
     const lie = ["log.signature", "log.unverified", "log.malformed"].includes(error.code);
-    show(byId(place), note(lie ? "bad" : "open", el("p", el("strong", lie ? "This is not as it must be. " : "This cannot be checked now. "), said(error.message)), el("p.quiet", code(error.code))));
+    show(byId(place), note(lie ? "bad" : "open", el("p", el("strong", lie ? "The log is wrong. " : "This cannot be checked now. "), said(error.message)), el("p.quiet", code(error.code))));
   }
 }
 
@@ -52,7 +52,7 @@ async function into(place, busy, work) {
 
 async function look() {
   good = null;
-  for (const place of ["visits", "found", "growth"]) begin(place); // what stood there was found by another policy
+  for (const place of ["visits", "found", "growth"]) begin(place); // their content was found under another policy
   await into("state", "Asking the log …", async (isNewest) => {
     const own = byId("policy", HTMLTextAreaElement).value;
     const policy = await parsePolicy(own.trim() ? utf8(own.endsWith("\n") ? own : `${own}\n`) : await statedPolicy());
@@ -69,13 +69,13 @@ async function look() {
   });
 }
 
-/** The policy that the server itself states. */
+/** Return the policy that the server itself publishes. */
 async function statedPolicy() {
   const said = readJson(await read("log.json", MOST_INFO), { maxBytes: MOST_INFO, maxDepth: 8 });
   const info = isObject(said) ? said : {};
   if (typeof info.witness_policy === "string" && info.witness_policy) return utf8(info.witness_policy);
   const keys = Array.isArray(info.vkeys) ? info.vkeys.filter((key) => typeof key === "string") : [];
-  if (!keys.length) throw new FormatError("log.unavailable", "this server names no key of its log: paste its witness policy below");
+  if (!keys.length) throw new FormatError("log.unavailable", "this server does not say its log's key: paste the log's witness policy below");
   return utf8(`${keys.map((key) => `log ${key}`).join("\n")}\nquorum none\n`);
 }
 
@@ -86,7 +86,7 @@ function drawState(checkpoint, quorum, time, isOwn) {
   return el(
     `div.verdict.${kind}`,
     el("h3", el("span.sign", { "aria-hidden": "true" }, quorum ? "?" : "✓"), title),
-    el("p", isOwn ? "By the policy that you gave." : "By the keys that this server names itself."),
+    el("p", isOwn ? "By the policy that you gave." : "By the keys that this server itself names."),
     quorum ? el("p", said(quorum)) : "",
     facts([
       ["Log", said(checkpoint.origin)],
@@ -115,40 +115,40 @@ async function drawWitnesses(policy, signed) {
 
 // -- visits ------------------------------------------------------------------------------------------------------------
 
-/** @param {Good} under @param {Uint8Array} raw its checkpoint, signed @param {() => boolean} isAsked whether it was not forgotten since */
+/** @param {Good} under @param {Uint8Array} raw its checkpoint, signed @param {() => boolean} isAsked whether the person has not pressed "forget" since */
 async function compared(under, raw, isAsked) {
   const { checkpoint } = under;
   const before = lastVisit(checkpoint.origin);
   if (before === null) {
     const others = otherLogs(checkpoint.origin, LOG.href);
-    if (others.length) return [note("bad", el("p", el("strong", "This is another log than before. "), "At this address your browser has seen ", said(others.join(", ")), ". A log of another name needs to have nothing of what that one had: ask who runs the issuer. If it is meant, forget the old one."))];
+    if (others.length) return [note("bad", el("p", el("strong", "This is another log than before. "), "At this address your browser has seen ", said(others.join(", ")), ". A log with another name need not have the entries of that one. Ask the issuer's operator; if the change is intended, forget the old log."))];
     keepVisit(checkpoint.origin, LOG.href, raw, now());
     return [note("", el("p", "This is your first visit with this browser. From now on it can tell whether history is rewritten."))];
   }
   const earlier = parseCheckpoint(parseNote(before.raw).text);
   const grown = checkpoint.size - earlier.size;
   const since = el("p", "Then, at ", moment(before.at), `: ${counted(earlier.size)} entries.`);
-  if (grown < 0n) return [note("bad", el("p", el("strong", "The log is smaller than it was. "), "It shows another tree than then."), since)];
+  if (grown < 0n) return [note("bad", el("p", el("strong", "The log is smaller than it was. "), "Its tree is not the one that this browser saw."), since)];
   if (!(await isBeginning(earlier, under))) {
-    return [note("bad", el("p", el("strong", "History was rewritten, or you are shown another log. "), "What this browser saw then is not the beginning of what it is shown now. Keep what you have, and tell who relies on this issuer."), since)];
+    return [note("bad", el("p", el("strong", "History was rewritten, or you are shown another log. "), "The tree that this browser saw then is not the beginning of today's. Keep your data, and tell the relying parties of this issuer."), since)];
   }
   if (isAsked()) keepVisit(checkpoint.origin, LOG.href, raw, now());
-  const more = grown === 0n ? "Nothing was added." : `${counted(grown)} entries were added, and everything that was there is there.`;
+  const more = grown === 0n ? "Nothing was added." : `${counted(grown)} entries were added, and all earlier ones are unchanged.`;
   return [note("good", el("p", el("strong", more)), since)];
 }
 
-// -- what is asked for: scripts that come when they are needed --------------------------------------------------------------
+// -- scripts that are loaded when they are needed ----------------------------------------------------------------------------
 
 /** @template Part @param {Promise<Part>} part */
 const loaded = (part) => part.catch(() => { throw new FormatError("log.unavailable", "a part of this page did not load: try again"); });
 
-/** What the form asks for needs a checkpoint that is good. @param {string} place @param {string} busy @param {(shown: Good) => Promise<(Node | string)[]>} work */
+/** Do work for a form, which needs a good checkpoint. @param {string} place @param {string} busy @param {(shown: Good) => Promise<(Node | string)[]>} work */
 const under = (place, busy, work) =>
-  into(place, busy, async () => (good === null ? [note("open", el("p", "The log's checkpoint is not good, or not there: look above."))] : work(good)));
+  into(place, busy, async () => (good === null ? [note("open", el("p", "The log has no good checkpoint: see above."))] : work(good)));
 
 async function find() {
   const text = byId("token", HTMLTextAreaElement).value.trim();
-  if (!text) return void begin("found", note("", el("p", "Nothing is pasted yet.")));
+  if (!text) return void begin("found", note("", el("p", "Paste a token first.")));
   return under("found", "Asking the log …", async (shown) => (await loaded(import("./log-token.js"))).findToken(text, shown));
 }
 
@@ -157,7 +157,7 @@ const readNewest = () => under("growth", "Reading entries …", async (shown) =>
 byId("find").addEventListener("input", () => begin("found"));
 byId("forget").addEventListener("click", () => {
   forgetVisit();
-  begin("visits", note("", el("p", "Forgotten. The next look is a first visit.")));
+  begin("visits", note("", el("p", "Forgotten. The next visit counts as the first.")));
 });
 for (const [form, work] of /** @type {const} */ ([["find", find], ["trust", look]])) {
   byId(form).addEventListener("submit", (event) => {

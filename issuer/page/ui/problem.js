@@ -1,8 +1,8 @@
-// A refusal in words: a problem document (RFC 9457) as this issuer writes it, or the answer of /tokens/explain.
+// The drawing of a refusal: a problem document (RFC 9457) of this issuer, or an answer of /tokens/explain.
 import { code, el, facts, moment, note, result, said, table } from "./dom.js";
 
 const MOST_ROWS = 200;
-/** What stands in an answer: of which kind each member is, is looked at where it is read. @typedef {{[name: string]: unknown}} Members */
+/** The members of an answer. The type of each is checked when it is read. @typedef {{[name: string]: unknown}} Members */
 const CODE = /^[a-z0-9_]{1,40}\.?[a-z0-9_.]{0,60}$/;
 
 /** Find the JSON object in a text: all of it, or from the first brace to the last. @param {string} text */
@@ -15,7 +15,7 @@ export function findObject(text) {
       const value = JSON.parse(part);
       if (isObject(value)) return value;
     } catch {
-      // The other part may do.
+      // Try the other part.
     }
   }
   return null;
@@ -31,20 +31,20 @@ const text = (value) => (typeof value === "string" ? value : "");
 const objects = (value) => (Array.isArray(value) ? value.filter(isObject) : []);
 
 /**
- * Draw what an issuer answered. Raises nothing: what is not there is not drawn.
- * @param {Members} answer @param {{isPasted: boolean}} from whether a person pasted it: anybody can have written that
+ * Draw an issuer's answer. Never throws: missing members are left out.
+ * @param {Members} answer @param {{isPasted: boolean}} from whether a person pasted it: then anyone can have written it
  */
 export function drawAnswer(answer, { isPasted }) {
   if (answer.verdict === "granted" || answer.verdict === "refused") return drawExplained(answer, isPasted);
   if (text(answer.code) || text(answer.title) || text(answer.type)) return [drawProblem(answer)];
-  return [note("bad", el("p", "This is JSON, but no answer of an issuer: it has neither a "), code("code"), " nor a title.")];
+  return [note("bad", el("p", "This is JSON, but not an issuer's answer: it has neither a "), code("code"), " nor a title.")];
 }
 
 /** @param {Members} problem */
 function drawProblem(problem) {
   const undecided = problem.retryable === true;
   const name = text(problem.code) || text(problem.type);
-  const word = undecided ? "Nothing was decided" : "Refused";
+  const word = undecided ? "Not decided" : "Refused";
   const checks = objects(problem.checks);
   return el(
     "div",
@@ -58,9 +58,9 @@ function drawProblem(problem) {
       ]),
     ),
     nextStep(undecided, text(problem.detail), checks),
-    checks.length ? drawChecks(checks) : drawFaults(objects(problem.errors)), // both say what failed, the checks more
+    checks.length ? drawChecks(checks) : drawFaults(objects(problem.errors)), // both list the failures, and checks have more detail
     drawWarnings(problem.warnings),
-    text(problem.request_id) ? el("p.quiet", "Whoever runs the issuer finds this answer in its audit by the request's id.") : "",
+    text(problem.request_id) ? el("p.quiet", "The issuer's operator can find this answer in the audit by the request's id.") : "",
   );
 }
 
@@ -86,14 +86,14 @@ function drawExplained(answer, isPasted) {
       ]),
     ),
     granted
-      ? note("", el("p", "Not said here: whether this credential is used up already. Nothing was signed, and no use was spent."))
+      ? note("", el("p", "This does not say whether the credential is already used up. Nothing was signed, and no use was spent."))
       : nextStep(false, "", checks),
     drawChecks(checks),
     drawWarnings(answer.warnings),
   ].filter((part) => part !== "");
 }
 
-/** @param {string} name a code; only one that has the form of ours becomes a link */
+/** @param {string} name a code; it becomes a link only if it has the form of our codes */
 function errorCode(name) {
   if (!name) return "";
   return CODE.test(name) ? el("a", { href: new URL(`../errors/${name}`, document.baseURI).pathname }, code(name)) : code(name);
@@ -118,7 +118,7 @@ function drawFaults(faults) {
   return el("div", table("What is wrong, and where in the request", ["Where", "Code", "What"], rows), more(faults));
 }
 
-/** Draw a policy's checks: those that failed first. @param {Members[]} checks */
+/** Draw a policy's checks, failed ones first. @param {Members[]} checks */
 function drawChecks(checks) {
   if (!checks.length) return "";
   const sorted = [...checks.filter((one) => one.passed !== true), ...checks.filter((one) => one.passed === true)];
@@ -141,7 +141,7 @@ function drawChecks(checks) {
   return el("div.checks", table(caption, ["Result", "Check", "What was found"], rows), more(checks));
 }
 
-/** Name what is checked: a check that passed is not called by how it fails. @param {Members} check */
+/** Return the subject of a check. The code of a check names its failure, which would mislead for a passed one. @param {Members} check */
 function subject(check) {
   const name = text(check.code);
   if (name.startsWith("policy.")) return name.slice("policy.".length);

@@ -1,10 +1,10 @@
-// "Why was I refused?": a pasted answer in words, and a question to this issuer's own evaluator.
+// The page "Why was I refused?": it explains a pasted answer, and asks this issuer's endpoint for explanations.
 import { byId, code, el, note, onDrop, said, show } from "./dom.js";
 import { readBounded } from "./fetching.js";
 import { drawAnswer, findObject } from "./problem.js";
 
 const MOST_BYTES = 256 * 1024;
-const MOST_BODY = 64 * 1024; // as the issuer takes (POST /tokens)
+const MOST_BODY = 64 * 1024; // the issuer's own limit (POST /tokens)
 const MOST_ANSWER = 1024 * 1024;
 const WAIT_MS = 30_000;
 const BEARER = /^[A-Za-z0-9._~+/-]{1,16384}=*$/; // RFC 6750 2.1
@@ -37,11 +37,11 @@ let asking = new AbortController();
 /** @param {string} text */
 function showPasted(text) {
   const place = byId("answer");
-  if (!text.trim()) return show(place, note("", el("p", "Nothing is pasted yet.")));
-  if (text.length > MOST_BYTES) return show(place, note("bad", el("p", `More than ${MOST_BYTES / 1024} KiB: this is no answer of an issuer.`)));
+  if (!text.trim()) return show(place, note("", el("p", "Paste an answer first.")));
+  if (text.length > MOST_BYTES) return show(place, note("bad", el("p", `More than ${MOST_BYTES / 1024} KiB: this is not an issuer's answer.`)));
   const found = findObject(text);
   if (found === null) {
-    return show(place, note("bad", el("p", "There is no JSON object in this text. The answer begins with "), code("{"), el("p", "In a CI's log it stands behind the request; copy all of it, to the last brace.")));
+    return show(place, note("bad", el("p", "There is no JSON object in this text. The answer begins with "), code("{"), el("p", "In a CI's log it follows the request; copy all of it, to the last brace.")));
   }
   return show(place, ...drawAnswer(found, { isPasted: true }));
 }
@@ -62,7 +62,7 @@ async function ask() {
   const send = byId("send", HTMLButtonElement);
   const credential = credentialField().value.trim().replace(/^Bearer\s+/i, "");
   const body = byId("body", HTMLTextAreaElement).value.trim() || "{}";
-  if (!BEARER.test(credential)) return show(place, note("bad", el("p", credential ? "This is no bearer credential: it has characters that none has." : "Paste a credential first.")));
+  if (!BEARER.test(credential)) return show(place, note("bad", el("p", credential ? "This is not a bearer credential: it has characters that a credential cannot have." : "Paste a credential first.")));
   if (new Blob([body]).size > MOST_BODY) return show(place, note("bad", el("p", `The request has more than ${MOST_BODY / 1024} KiB.`)));
   forgetAnswer();
   const { signal } = asking;
@@ -74,17 +74,17 @@ async function ask() {
       credentials: "omit", redirect: "error", cache: "no-store", referrerPolicy: "no-referrer", signal: AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]),
     });
     const found = findObject(new TextDecoder().decode(await readBounded(answered, MOST_ANSWER)));
-    return show(place, ...(found ? drawAnswer(found, { isPasted: false }) : [note("bad", el("p", `The issuer answered ${answered.status}, and no JSON.`))]));
+    return show(place, ...(found ? drawAnswer(found, { isPasted: false }) : [note("bad", el("p", `The issuer answered ${answered.status}, without JSON.`))]));
   } catch (error) {
     if (signal.aborted) return undefined;
     const late = error instanceof DOMException && error.name === "TimeoutError";
-    return show(place, note("open", el("p", late ? `No answer in ${WAIT_MS / 1000} s. Nothing was decided: ask again.` : "The issuer was not reached. Nothing was decided: ask again.")));
+    return show(place, note("open", el("p", late ? `No answer in ${WAIT_MS / 1000} s. Nothing was decided: ask again.` : "The issuer could not be reached. Nothing was decided: ask again.")));
   } finally {
     send.disabled = false;
   }
 }
 
-/** What was answered was answered to something else; what is asked is not answered any more. */
+/** Remove the answer, which belongs to other input, and end a request in progress. */
 function forgetAnswer() {
   asking.abort();
   asking = new AbortController();
@@ -112,6 +112,6 @@ byId("ask").addEventListener("submit", (event) => {
 byId("paste").addEventListener("input", () => show(byId("answer")));
 byId("ask").addEventListener("input", forgetAnswer);
 byId("forget").addEventListener("click", forget);
-addEventListener("pagehide", forget); // a page that is kept for "back" keeps no credential
+addEventListener("pagehide", forget); // a browser may keep the page for "back", but not with the credential
 onDrop(byId("paste"), takeFile);
 byId("late").remove();

@@ -1,4 +1,4 @@
-// What was found, drawn: the verdict in words, who ran what, how much stands behind it, and every check with its evidence.
+// The drawing of reports: the verdict in words, the run and its caller, the tier, and every check with its evidence.
 import { code, el, facts, link, moment, note, result, said, show, table } from "./dom.js";
 
 const AT_ONCE = 20; // entries drawn at first, and with each press for more
@@ -16,40 +16,40 @@ const VERDICTS = {
   },
   failed: {
     word: "Not verified", kind: "bad",
-    proves: "The file and the token do not belong together as they are, or the token does not count here.",
-    not: "That the result is false. Nothing signed says that it is true.",
+    proves: "The file and the token do not match, or the token does not count here.",
+    not: "That the result is false. But no signature says that it is true.",
   },
   undecided: {
     word: "Undecided", kind: "open",
-    proves: "Nothing yet. Something that a check needs was not to be had, and nothing speaks against it.",
-    not: "That the result is good. Try again when what is missing is there.",
+    proves: "Nothing yet. A check needs something that was unavailable, and no check failed.",
+    not: "That the result is good. Try again when the missing part is available.",
   },
   good_when_issued: {
     word: "Good when issued", kind: "open",
     proves: "The file says what the token says, and the token was good when it was issued.",
-    not: "That the file was there before the token ended. Who received it then may have kept a receipt.",
+    not: "That the file existed before the token expired. A party that received it then may have a receipt.",
   },
-  unverified: { word: "Unverified", kind: "open", proves: "Nothing. Nobody vouches for this result.", not: "That the result is false." },
+  unverified: { word: "Unverified", kind: "open", proves: "Nothing. No issuer vouches for this result.", not: "That the result is false." },
 };
 const NOT_FRESH = {
   proves: "The file says what the token says, but the token does not count at this time: see check 5.",
-  not: "That the result is false. Tokens are short-lived: a receipt from back then may serve.",
+  not: "That the result is false. Tokens are short-lived: a receipt from that time may help.",
 };
-/** A token by itself is never more than good: no file was compared. */
+/** The words for a token alone: its verdict is never more than good, because no file was compared. */
 const TOKEN = {
-  proves: "What the issuer signed, where the first checks passed.",
-  not: "That any file says the same. Only a file with this token in it can be verified.",
+  proves: "If the first checks passed, that the issuer signed this.",
+  not: "That a file says the same. Only a file that contains this token can be verified.",
 };
 
-/** From the most that stands behind a result to the least, and what would put it higher. @type {[string, string, string][]} */
+/** The tiers from the strongest to the weakest, with the way to a higher one. @type {[string, string, string][]} */
 const TIERS = [
-  ["reproduced", "another signed run came to the same numbers", ""],
-  ["logged", "verified, and witnesses saw the token in the issuer's log", "A signed run of somebody else that reproduces it (run.reproduces)."],
+  ["reproduced", "another signed run has the same numbers", ""],
+  ["logged", "verified, and witnesses saw the token in the issuer's log", "A signed run by another party that reproduces it (run.reproduces)."],
   ["verified", "every check that is due passed", "A proof that the token is in the issuer's log, seen by witnesses: a trust file that names the log, and receipt of the file in time."],
-  ["signed", "a good token binds it, and one thing is open", "A receipt of who took the file in while the token lived, or a proof of the issuer's log, would settle what is open."],
-  ["self-reported", "nobody vouches for it", "Have it signed: the job that ran it asks an issuer for a token."],
-  ["undecided", "whether its token counts is not settled here", "See the checks below that did not pass: each names what is missing, or wrong."],
-  ["refuted", "the token is no issuer's, or signs another result", "Nothing makes this pair good. Ask who published it for the file as it was signed."],
+  ["signed", "a good token binds it, and a check is unknown", "A receipt from a party that received the file before the token expired, or a proof from the issuer's log."],
+  ["self-reported", "no issuer vouches for it", "A token: the job that ran it requests one from an issuer."],
+  ["undecided", "it is not known here whether its token counts", "See the checks below that did not pass: each names the missing or wrong part."],
+  ["refuted", "the token is forged or revoked, or signs another result", "Nothing can make this pair good. Ask the publisher for the file that was signed."],
 ];
 
 /** @type {Record<string, [("good"|"bad"|"open"|"none"), string]>} */
@@ -57,10 +57,10 @@ const STATUS = { pass: ["good", "pass"], fail: ["bad", "FAIL"], unknown: ["open"
 
 /** @typedef {import("../verify/report.js").Report} Report */
 /** @typedef {import("../verify/report.js").Said} Said */
-/** What is drawn of what an entry or a token says. @typedef {Pick<Said, "dataset" | "metrics" | "framework" | "model_revision" | "selection" | "completeness" | "value">} Shown */
+/** The claims of an entry or a token that are drawn. @typedef {Pick<Said, "dataset" | "metrics" | "framework" | "model_revision" | "selection" | "completeness" | "value">} Shown */
 /**
- * What is known beside the reports: whether they are of a token alone, the link that was followed, the audience, what
- * could not be fetched, and what the trust file names and was not to be had.
+ * The context of the reports: whether they are about a token alone, the link that was followed, the audience, failed
+ * fetches, and documents of the trust file that were unavailable.
  * @typedef {{token: boolean, linked: {content: string} | null, audience: string, faults: import("./evidence.js").Got[],
  *   absent: import("../verify/trust.js").Absence[]}} Around
  */
@@ -89,7 +89,7 @@ function drawSome(place, reports, around, from) {
       drawSome(place, reports, around, until).focus();
     });
   }
-  drawn[0].tabIndex = -1; // where a keyboard goes on, after a press for more
+  drawn[0].tabIndex = -1; // the keyboard continues here after a press for more
   return drawn[0];
 }
 
@@ -98,8 +98,8 @@ function drawLink(reports, linked) {
   if (!linked) return "";
   const found = reports.find((report) => report.content_digest === linked.content);
   return found
-    ? note("", el("p", `Entry ${found.pointer.slice(1)} is the one that the link speaks of.`))
-    : note("open", el("p", "No entry of this file has a good token with the digest that the link names: it speaks of another result."));
+    ? note("", el("p", `Entry ${found.pointer.slice(1)} is the one that the link names.`))
+    : note("open", el("p", "No entry of this file has a good token with the digest in the link, so the link is about another result."));
 }
 
 /** @param {Around} around */
@@ -108,7 +108,7 @@ function drawFaults({ faults, absent }) {
     ...faults.map((one) => el("li", code(one.url), ": ", said(one.fault))),
     ...absent.filter((one) => !faults.some((other) => other.pointer === one.pointer)).map((one) => el("li", code(one.pointer), ": ", said(one.reason))),
   ];
-  return rows.length ? note("open", el("h3", "Not to be had"), el("ul", ...rows.slice(0, MOST_ROWS))) : "";
+  return rows.length ? note("open", el("h3", "Unavailable"), el("ul", ...rows.slice(0, MOST_ROWS))) : "";
 }
 
 /** @param {Report[]} reports */
@@ -131,7 +131,7 @@ function drawEntry(report, { audience }) {
     el(`div.verdict.${kind}`, el("h2", word), el("p", describe(report))),
     el("h3", "What the file says"),
     drawSaid(report.said, report.repo, audience),
-    report.claims ? drawSigned(report) : el("p", "Nobody here vouches for it."),
+    report.claims ? drawSigned(report) : el("p", "No good signature vouches for it."),
     drawTier(report),
     drawChecks(report),
     drawMeaning(meaningOf(report)),
@@ -147,7 +147,7 @@ function drawToken(report, { audience }) {
     "article",
     el(`div.verdict.${verdict === "failed" ? "bad" : "open"}`, el("h2", title), el("p", "A token, without a file.")),
     el("h3", "What it says"),
-    claims ? drawSaid(saidByToken(claims), claims.model_repo, audience) : el("p", "Its signature was not found good: what it says counts for nothing."),
+    claims ? drawSaid(saidByToken(claims), claims.model_repo, audience) : el("p", "No good signature was found, so its content counts for nothing."),
     claims ? drawSigned(report) : "",
     drawChecks(report),
     drawMeaning(TOKEN),
@@ -208,18 +208,18 @@ function drawSigned(report) {
     el("h3", counts ? "Who ran it, and who vouches for it" : "What its token says"),
     facts([
       ["Run by", `${caller.provider ?? "an unnamed provider"}${caller.workflow_ref || caller.job_workflow_ref ? `, workflow ${caller.job_workflow_ref ?? caller.workflow_ref}` : ""}`],
-      ["The run", report.run_url ? link(report.run_url, report.run_url) : "its provider names no address of it"],
+      ["The run", report.run_url ? link(report.run_url, report.run_url) : "the token gives no link to it"],
       ["The run's commit", commitOfRun(report.run_url, caller)],
       ["Signed by", said(report.issuer)], ["For its integration", report.integration],
       ["Signed", moment(report.issued_at)], ["The token's end", moment(report.expires_at)],
       ["Seen by witnesses", moment(report.witnessed_at)],
       ["Attempt", report.attempt ? el("span", `${many}, since `, moment(report.attempt.since)) : ""],
     ]),
-    el("details", el("summary", "All that the issuer says of who asked"), facts(ids.map(([name, value]) => [name, code(value)]))),
+    el("details", el("summary", "All that the issuer says about the caller"), facts(ids.map(([name, value]) => [name, code(value)]))),
   );
 }
 
-/** The commit of the workflow's code, at its provider, where the address of the run says where that is. @param {string} url @param {Report["caller"]} caller */
+/** Return a link to the workflow's commit, if the URL of the run shows where its repository is. @param {string} url @param {Report["caller"]} caller */
 function commitOfRun(url, caller) {
   const sha = typeof caller.sha === "string" ? caller.sha : typeof caller.workflow_sha === "string" ? caller.workflow_sha : "";
   if (!COMMIT.test(sha)) return "";
@@ -234,7 +234,7 @@ function drawTier({ tier, tier_reason: reason, verdict }) {
   const apart = own && TIERS.indexOf(own) > 4 ? el("p", el("strong", `${own[0]}: `), own[1]) : "";
   return el(
     `section.${VERDICTS[verdict].kind}`,
-    el("h3", "How much stands behind it"), apart,
+    el("h3", "How strong the evidence is"), apart,
     el("ol.ladder", ...ranks),
     el("p", el("strong", "Why: "), said(reason)),
     own?.[2] ? el("p", el("strong", "What would make it stronger: "), own[2]) : "",
@@ -278,7 +278,7 @@ function drawDigests(report, link) {
   return digests ? el("details", el("summary", "Digests, and a link"), digests, link) : "";
 }
 
-/** A link that has digests and where the file sits, and no token. @param {Report} report */
+/** Return a link with digests and the path of the file, but without the token. @param {Report} report */
 function copyLink(report) {
   const parts = new URLSearchParams({ repo: report.repo, path: report.path, content: report.content_digest });
   const address = `${location.origin}${location.pathname}#${parts}`;
@@ -287,7 +287,7 @@ function copyLink(report) {
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(address);
-      said_.textContent = "Copied. It has digests, and no token.";
+      said_.textContent = "Copied. It has digests and no token.";
     } catch {
       said_.textContent = `Not copied; it is ${address}`;
     }

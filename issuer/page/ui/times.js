@@ -1,6 +1,6 @@
-// Shows moments in the reader's own zone, with UTC beside them: those that a page was written with, and those that are drawn.
+// Shows times in the reader's zone, with UTC beside them: times in the page's markup, and times that scripts draw.
 
-/** Show a moment in its element. @param {Element} time @param {Date} at a moment that is one */
+/** Show a time in its element. @param {Element} time @param {Date} at a valid date */
 export function showTime(time, at) {
   const own = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const beside = document.createElement("span");

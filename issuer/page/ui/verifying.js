@@ -1,4 +1,4 @@
-// The page "Verify a result": a file, where it sits, whom the person trusts; what is fetched, with consent; every check.
+// The page "Verify a result": the form for the file, its path and the trusted issuers; the fetches, with consent; the checks.
 import { byId, code, el, note, onDrop, said, show, visible } from "./dom.js";
 import { evidence, gather, isLeftOut, settled, wantedBy, whatIs } from "./evidence.js";
 import { Fault } from "./fault.js";
@@ -10,28 +10,28 @@ import { work } from "./working.js";
 /** @typedef {import("./checking.js").Question} Question */
 /** @typedef {import("./given.js").Beside} Beside */
 /** @typedef {import("./evidence.js").Wanted} Wanted */
-/** A file that the trust file names, and where the person gives it. @typedef {{pointer: string, file: string, input: HTMLInputElement}} Asked */
+/** A file that the trust file names, with the input for it. @typedef {{pointer: string, file: string, input: HTMLInputElement}} Asked */
 
 const MOST_SUPPLIED = 4 * 1024 * 1024;
 const DIGEST = /^sha256:[0-9a-f]{64}$/;
 let current = new AbortController();
-let suggested = ""; // the path that was named after a file, and by nobody else
+let suggested = ""; // the path that the page has filled in after a file's name
 
-/** End what is under way: it asks nobody else, and shows nothing. Returns what ends that which begins now. */
+/** End the current check: it sends no further request and shows nothing. Returns the signal of the next check. */
 function begin() {
   current.abort();
   current = new AbortController();
   return current.signal;
 }
 
-/** What was found was found of something else. */
+/** Remove the answer: it belongs to other input. */
 function forgetFound() {
   begin();
   show(byId("plan"));
   show(byId("answer"));
 }
 
-// -- what is given ------------------------------------------------------------------------------------------------------
+// -- input --------------------------------------------------------------------------------------------------------------
 
 /** @param {File[]} files */
 function choose(files) {
@@ -47,7 +47,7 @@ function choose(files) {
   }
 }
 
-/** A file takes the place of a pasted text, and of the path of the file before. @param {File | null} file */
+/** Use a file in place of a pasted text, and of the path of the file before. @param {File | null} file */
 function nameAfter(file) {
   pasted().value = "";
   const isOwn = field("path").value !== "" && field("path").value !== suggested;
@@ -61,13 +61,13 @@ function showGiven() {
   show(byId("chosen"), said(file ? file.name : "No result file yet"), size, others.length ? `; ${others.join(", ")}` : "");
 }
 
-/** What is pasted counts, and not the file. */
+/** Use a pasted text in place of the file. */
 function dropFile() {
-  if (given.file) show(byId("chosen"), "What is pasted below is checked, and no file.");
+  if (given.file) show(byId("chosen"), "The pasted text below is checked, not a file.");
   given.file = null;
 }
 
-// -- what is needed -----------------------------------------------------------------------------------------------------
+// -- the plan -----------------------------------------------------------------------------------------------------------
 
 async function look() {
   const own = begin();
@@ -90,7 +90,7 @@ function refuse(error) {
     byId("plan"),
     note(
       beyond ? "open" : "bad",
-      el("h2", beyond ? "This page does not read all of it: nothing is known" : "Not checked"),
+      el("h2", beyond ? "This page cannot read all of it, so it gives no verdict" : "Not checked"),
       el("p", said(fault.message)),
       fault.code ? el("p", "Code: ", code(fault.code)) : "",
       fault.place ? el("p", "Where: ", code(fault.place)) : "",
@@ -98,7 +98,7 @@ function refuse(error) {
   );
 }
 
-/** Show what would be fetched, and wait for the person. @param {Question} asked @param {Beside} around @param {Plan} plan */
+/** Show the documents to fetch, and wait for the person's consent. @param {Question} asked @param {Beside} around @param {Plan} plan */
 function offer(asked, around, plan) {
   if (asked.file && !plan.entries) return show(byId("plan"), note("", el("p", "This file has no entries: there is nothing to check.")));
   const wanted = wantedBy(plan);
@@ -119,8 +119,8 @@ function countOf({ file }, { entries, tokens }) {
 
 /** @param {Wanted[]} wanted */
 function drawWanted(wanted) {
-  if (!wanted.length) return [el("p", "Nothing is fetched.")];
-  const why = "To judge this, documents are fetched that everybody may have. Whoever serves them sees your address, and which documents; of the file, nothing but what stands here:";
+  if (!wanted.length) return [el("p", "No document needs to be fetched.")];
+  const why = "To judge this, the page fetches these public documents. Their servers see your IP address and these URLs, and nothing else of the file:";
   return [el("p", why), el("ul", ...wanted.map((each) => el("li", code(each.url), " ", el("span.quiet", `(${whatIs(each)})`))))];
 }
 
@@ -162,7 +162,7 @@ async function readSupplied({ pointer, input }) {
 
 // -- links --------------------------------------------------------------------------------------------------------------
 
-/** What the page's address says: digests, and where the file sits. Never whom to trust: that is nobody else's to say. */
+/** Read the page's URL: digests and the path of the file. It never names trusted issuers: only the person chooses those. */
 function linked() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const content = parts.get("content") ?? "";
@@ -176,7 +176,7 @@ function showLinked() {
   if (!asked) return show(byId("linked"));
   field("repo").value = asked.repo;
   field("path").value = asked.path;
-  return show(byId("linked"), note("", el("p", "The link that you followed speaks of the entry with this digest, of ", said(asked.repo), ":"), el("p", code(asked.content)), el("p.quiet", "A link proves nothing, and has no token in it. Drop the file here to check it.")));
+  return show(byId("linked"), note("", el("p", "The link that you followed is about the entry with this digest, of ", said(asked.repo), ":"), el("p", code(asked.content)), el("p.quiet", "A link proves nothing, and contains no token. Drop the file here to check it.")));
 }
 
 // -- the form -----------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ addEventListener("hashchange", () => {
   showLinked();
 });
 field("issuer").value = document.body.dataset.issuer ?? "";
-if (!globalThis.crypto?.subtle) show(byId("plan"), note("bad", el("p", "This browser checks signatures only on a page that came by https, or from its own machine. Open this page so, or use ", code("issuer verify"), ".")));
+if (!globalThis.crypto?.subtle) show(byId("plan"), note("bad", el("p", "This browser checks signatures only on a page that came by https, or from this machine. Open the page that way, or use ", code("issuer verify"), ".")));
 showFields();
 showLinked();
 byId("late").remove();

@@ -1,4 +1,4 @@
-// The last checkpoint that this browser found good, for each log: kept in its local storage, and forgotten when asked to.
+// The last good checkpoint of each log: kept in the browser's local storage, and removed when the person asks.
 
 const PREFIX = "issuer.log ";
 const MOST = 300_000; // characters
@@ -11,12 +11,12 @@ export function lastVisit(origin) {
     if (typeof kept?.note !== "string" || typeof kept.at !== "number" || !Number.isSafeInteger(kept.at)) return null;
     return { raw: new TextEncoder().encode(kept.note), at: kept.at };
   } catch {
-    return null; // storage is denied, or what is there is none of ours
+    return null; // storage is denied, or the content is not ours
   }
 }
 
 /**
- * Name the other logs that this browser has seen at an address: who gives a log another name begins another history.
+ * Return the other logs that this browser has seen at a URL: an issuer could hide history by giving its log a new name.
  * @param {string} origin @param {string} address
  */
 export function otherLogs(origin, address) {
@@ -30,7 +30,7 @@ export function otherLogs(origin, address) {
     const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX) && key !== PREFIX + origin);
     return keys.filter(isHere).map((key) => key.slice(PREFIX.length));
   } catch {
-    return []; // storage is denied, or what is there is none of ours
+    return []; // storage is denied, or another program wrote this value
   }
 }
 
@@ -41,7 +41,7 @@ export function keepVisit(origin, address, raw, at) {
   try {
     localStorage.setItem(PREFIX + origin, JSON.stringify({ note, address, at }));
   } catch {
-    // denied, or full: the next visit is a first one
+    // denied, or full: the next visit counts as the first
   }
 }
 
@@ -49,6 +49,6 @@ export function forgetVisit() {
   try {
     for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX)) localStorage.removeItem(key);
   } catch {
-    // denied: nothing was kept
+    // denied: the storage was empty anyway
   }
 }

@@ -1,20 +1,20 @@
-// The worker (checking.js), begun for each task and ended with it: after CHECK_MS whatever it has come to.
+// The web worker (checking.js): it is started for each task, and ended with it or after CHECK_MS.
 import { Fault } from "./fault.js";
 
 /** @typedef {import("./checking.js").Verbs} Verbs */
-/** A worker's address is code: as text it is refused where Trusted Types are, whose own kind of it is no text.
+/** With Trusted Types, the URL of a worker must be a TrustedScriptURL, because the URL chooses code. A string is refused.
  * @typedef {{createPolicy: (name: string, rules: {createScriptURL: () => string}) => {createScriptURL: (text: string) => URL}}} TrustedTypes */
 
 const CHECK_MS = 60_000;
-const LATE = `This could not be checked in ${CHECK_MS / 1000} s: it was stopped, and nothing is known. Use the command issuer verify.`;
-const ABSENT = "The verifier did not load: this page may be of an older version than its host. Load it again; nothing is known.";
+const LATE = `This could not be checked in ${CHECK_MS / 1000} s, so it was stopped without a verdict. Use the command issuer verify.`;
+const ABSENT = "The verifier did not load, so there is no verdict: the host may have a newer version of this page. Load it again.";
 const WORKER = new URL("./checking.js", import.meta.url);
 const { trustedTypes } = /** @type {{trustedTypes?: TrustedTypes}} */ (globalThis);
-/** The one address that may be named. */
+/** The only URL that the policy allows. */
 const addresses = trustedTypes?.createPolicy("checking", { createScriptURL: () => WORKER.href });
 
 /**
- * Have the worker do this, or end it by `signal`, whose reason it throws. Throws Fault with what the person is told.
+ * Give the worker a task. After `signal`, end it and throw the signal's reason. Throws Fault with a message for the person.
  * @template {keyof Verbs} Verb
  * @param {Verb} verb @param {Verbs[Verb]["given"]} given @param {AbortSignal} signal
  * @returns {Promise<Verbs[Verb]["done"]>}

@@ -1,7 +1,7 @@
 /**
- * The keys that an issuer once signed with, and when (contract section 5, `jwks-archive.json`).
+ * The keys with which an issuer signs or once signed, and their times (contract section 6, `jwks-archive.json`).
  *
- * Files outlive tokens and key sets. An archive is a JWK set whose members also say `active_from`, `last_token_exp`
+ * Files outlive tokens and key sets. An archive is a JWK set whose members also have `active_from`, `last_token_exp`
  * (absent while the key still signs) and `revoked_from`, in Unix seconds.
  */
 
@@ -13,7 +13,7 @@ import { MAX_UNIX_S } from "./times.js";
 
 /** @typedef {import("./keys.js").Key} Key */
 /**
- * A key with its window; null: no end yet, not revoked.
+ * A key with its window. null: it has no end yet, or is not revoked.
  * @typedef {{key: Key, activeFrom: number, lastTokenExp: number | null, revokedFrom: number | null}} ArchivedKey
  */
 /** By kid. @typedef {Map<string, ArchivedKey>} Archive */
@@ -26,8 +26,8 @@ const window = object({ active_from: time, last_token_exp: optional(time), revok
 /**
  * Read an archive of at most 1 MiB and 1024 keys.
  *
- * Throws FormatError for one that is malformed, names a kid twice, or holds a key that must not verify anything or has
- * no good window: a skipped key could be a revoked one.
+ * Throws FormatError if it is malformed, repeats a kid, or has a key that must not verify or that has no valid window.
+ * Bad keys are not skipped, because a skipped key could be a revoked one.
  * @param {Uint8Array} raw
  * @returns {Archive}
  */
@@ -41,7 +41,7 @@ export function parseArchive(raw) {
   members.forEach((member, index) => {
     const archived = readMember(member, `/keys/${index}`);
     if (found.has(archived.key.kid))
-      throw new FormatError("file.rule", "this kid stands here twice", { pointer: `/keys/${index}/kid` });
+      throw new FormatError("file.rule", "this kid occurs twice", { pointer: `/keys/${index}/kid` });
     found.set(archived.key.kid, archived);
   });
   return found;
@@ -60,7 +60,7 @@ function readMember(member, pointer) {
   }
   const said = /** @type {Record<string, number | undefined>} */ (member);
   const key = parseKey(member);
-  if (!key) throw new FormatError("file.rule", "a key that must not verify anything", { pointer });
+  if (!key) throw new FormatError("file.rule", "this key must not verify anything", { pointer });
   const activeFrom = said.active_from ?? 0;
   const lastTokenExp = said.last_token_exp ?? null;
   if (lastTokenExp !== null && lastTokenExp < activeFrom)
@@ -69,7 +69,7 @@ function readMember(member, pointer) {
 }
 
 /**
- * Say whether a moment lies in the key's window; `leeway` (seconds) is how far the issuer's clock may run ahead.
+ * Say whether a moment is in the key's window; `leeway` (seconds) is how far the issuer's clock may run ahead.
  * @param {ArchivedKey} archived
  * @param {number} moment
  */

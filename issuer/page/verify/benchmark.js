@@ -1,4 +1,4 @@
-/** A benchmark's `eval.yaml`: its tasks, its metrics, and which of them is primary (contract section 3). */
+/** A benchmark's `eval.yaml`: its tasks, its metrics, and the primary metric (contract section 3). */
 
 import { FormatError } from "./errors.js";
 import { isObject } from "./json.js";
@@ -7,7 +7,7 @@ import { readYaml } from "./yaml.js";
 
 /** @typedef {{id: string, dataset?: {id: string, revision?: string}}} Task */
 /**
- * `metrics` is empty in the live form: then no metric is known to be defined.
+ * `metrics` is empty in the live form, which defines no metrics.
  * @typedef {{tasks: Task[], metrics: {id: string, primary?: boolean}[]}} Benchmark
  */
 
@@ -43,8 +43,8 @@ const shape = object({
 });
 
 /**
- * Read an `eval.yaml`. Throws FormatError, or Beyond for YAML that only `issuer verify` reads; the code is
- * `benchmark.absent` where the file is sound YAML but defines no benchmark.
+ * Read an `eval.yaml`. Throws FormatError, or Beyond for YAML that only `issuer verify` reads. The code is
+ * `benchmark.absent` if the file is valid YAML but defines no benchmark.
  * @param {Uint8Array} raw
  * @returns {Benchmark}
  */
@@ -58,7 +58,7 @@ export function readBenchmark(raw) {
 }
 
 /**
- * The id of the primary metric: the only one, or the one that is marked; null where that is ambiguous.
+ * Return the id of the primary metric: the only one or the marked one; null if that is ambiguous.
  * @param {Benchmark} benchmark
  */
 export function primaryOf({ metrics }) {

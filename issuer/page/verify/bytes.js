@@ -1,8 +1,8 @@
 /**
- * Bytes and their texts: UTF-8, the two alphabets of base64 in their one canonical spelling, SHA-256.
+ * Bytes and their texts: UTF-8, the two alphabets of base64 in their canonical spelling, SHA-256.
  *
- * A decoder that takes more than one spelling of the same bytes gives one statement two texts (RFC 4648 3.5), so these
- * take one, and answer null to every other.
+ * A decoder that accepts several spellings of the same bytes lets one statement have two texts (RFC 4648 3.5). These
+ * decoders accept one spelling, and return null for any other.
  */
 
 const encoder = new TextEncoder();
@@ -13,7 +13,7 @@ export const utf8 = (text) => encoder.encode(text);
 
 /**
  * @param {Uint8Array} raw
- * @returns {string | null} null where it is not UTF-8; a byte order mark is kept
+ * @returns {string | null} null if it is not UTF-8; a byte order mark is kept
  */
 export function decodeUtf8(raw) {
   try {
@@ -52,7 +52,7 @@ function encode(raw, alphabet) {
 }
 
 /**
- * Read unpadded base64; null for a character of another alphabet, an impossible length, or bits left over.
+ * Decode unpadded base64; null for a character of another alphabet, an impossible length, or leftover bits.
  * @param {string} text
  * @param {Int8Array} values
  */
@@ -114,7 +114,7 @@ export function concat(...parts) {
 }
 
 /**
- * Compare public bytes; not for secrets.
+ * Compare public bytes; the time depends on them, so do not use it for secrets.
  * @param {Uint8Array} one
  * @param {Uint8Array} other
  */

@@ -1,8 +1,7 @@
 /**
- * RFC 8785 (JCS): the one text of a JSON value, and the digests over its UTF-8 bytes.
+ * RFC 8785 (JCS): the canonical text of a JSON value, and digests of its UTF-8 bytes.
  *
- * JCS writes numbers and texts as JavaScript does, with members in the order of their UTF-16 code units, which is that
- * of `sort()`.
+ * JCS writes numbers and texts as JavaScript does, and sorts members by their UTF-16 code units, as `sort()` does.
  */
 
 import { hex, sha256, utf8 } from "./bytes.js";
@@ -11,13 +10,13 @@ import { Float } from "./numbers.js";
 /** @typedef {import("./json.js").Json} Json */
 
 /**
- * Write a value's canonical text. Throws RangeError for one that has none: not finite, half a surrogate pair.
+ * Return a value's canonical text. Throws RangeError for a number that is not finite and for half a surrogate pair.
  * @param {Json | undefined} value  an absent value is written as null
  */
 export const canonical = (value) => write(value, (float) => writeNumber(float.value));
 
 /**
- * Write a value so that reading it again gives the same one, a `Float` too: `20.0` stays a number with a point.
+ * Return JSON that reads back as the same value, including a `Float`: `20.0` keeps its point.
  * @param {Json} value
  */
 export const jsonText = (value) => write(value, (float) => `${float.value}.0`);
@@ -50,13 +49,13 @@ function writeText(text) {
 }
 
 /**
- * The digest of a value: `sha256:<64 lowercase hex>` over its canonical bytes.
+ * Return the digest of a value: `sha256:<64 lowercase hex>` over its canonical bytes.
  * @param {Json} value
  */
 export const digest = (value) => digestOf(utf8(canonical(value)));
 
 /**
- * The digest of bytes.
+ * Return the digest of bytes.
  * @param {Uint8Array} raw
  */
 export const digestOf = async (raw) => `sha256:${hex(await sha256(raw))}`;

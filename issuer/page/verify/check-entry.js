@@ -1,7 +1,8 @@
 /**
- * Checks 6 to 11 of contract section 6: does the entry, in its place, say what the token says?
+ * Checks 6 to 11 of contract section 6: does the entry, at its place, say the same as the token?
  *
- * Every function takes what a good signature vouches for, or null: then the token's side of the check is skipped.
+ * Each function takes the claims that a good signature vouches for. Without them (null) it skips comparisons with the
+ * token.
  */
 
 import { primaryOf } from "./benchmark.js";
@@ -22,7 +23,7 @@ import { contentDigest } from "./target.js";
 // -- (6) and (7) ------------------------------------------------------------------------------------------------------
 
 /**
- * Compare the file's place in its repository, which needs no token, and the repository, which does.
+ * Compare the file's path, which needs no token, and the repository, which does.
  * @param {Entry} entry
  * @param {string} repo
  * @param {string} path
@@ -31,7 +32,7 @@ import { contentDigest } from "./target.js";
 export function placed({ dataset }, repo, path, signed) {
   const expected = resultFileName(dataset.id);
   if (path !== expected)
-    return check(6, "fail", `results of ${shown(dataset.id)} belong into ${shown(expected)}`, { file: path });
+    return check(6, "fail", `results of ${shown(dataset.id)} belong in ${shown(expected)}`, { file: path });
   if (!signed) return restsOn(6, 3);
   const { model_repo: bound } = signed.run;
   if (bound !== repo)
@@ -40,7 +41,7 @@ export function placed({ dataset }, repo, path, signed) {
 }
 
 /**
- * Compare every bound field; one that is absent here is a mismatch.
+ * Compare every bound field; a field that the entry lacks is a mismatch.
  * @param {Entry} entry
  * @param {Signed | null} signed
  */
@@ -68,7 +69,7 @@ export function fieldsEqual({ dataset, framework, model_revision: revision }, si
 /** The scores of metrics, each by its pair. @typedef {Map<string, {pair: [string, string], value: number}>} Scores */
 
 /**
- * Compare the pairs and their doubles, and a lone `value` with the primary metric.
+ * Compare metrics and their values as doubles, and a lone `value` with the primary metric.
  * @param {Entry} entry
  * @param {Signed | null} signed
  * @param {Benchmarks} benchmarks
@@ -110,7 +111,7 @@ const scores = (metrics) =>
 const keyOf = (pair) => JSON.stringify(pair);
 
 /**
- * Judge a lone `value`: it is the score of the primary metric, without a slice (contract section 3).
+ * Judge a lone `value`, which must be the score of the primary metric without a slice (contract section 3).
  * @param {number} value
  * @param {Scores} bound
  * @param {Benchmark | undefined} benchmark
@@ -122,9 +123,9 @@ function judgeValue(value, bound, benchmark) {
     return check(8, "unknown", "`value` cannot be judged: the benchmark's eval.yaml names no primary metric");
   const name = showPair([primary, ""]);
   const same = bound.get(keyOf([primary, ""]));
-  if (!same) return check(8, "fail", `\`value\` is of the primary metric ${name}, which no metric here is`);
+  if (!same) return check(8, "fail", `\`value\` belongs to the primary metric ${name}, which is missing here`);
   if (same.value !== value) {
-    const evidence = `\`value\` is not that of the primary metric ${name}`;
+    const evidence = `\`value\` differs from the primary metric ${name}`;
     return check(8, "fail", evidence, { token: shown(same.value), file: shown(value) });
   }
   return check(8, "pass", `${bound.size} equal, and \`value\` is ${name}`);
@@ -133,7 +134,7 @@ function judgeValue(value, bound, benchmark) {
 // -- (9) --------------------------------------------------------------------------------------------------------------
 
 /**
- * Recompute both digests from the file; what the token states is not believed.
+ * Compute both digests from the file, and compare them with those that the token states.
  * @param {Entry} entry
  * @param {string} repo
  * @param {Signed | null} signed
@@ -143,17 +144,17 @@ export async function digestsRecompute({ form }, repo, signed) {
   const { claims_digest: stated, content_digest: statedContent } = signed.claims;
   const claims = await digest(claimsInFile(form, repo));
   if (claims !== stated || (await claimsDigest(signed.run)) !== stated)
-    return check(9, "fail", "claims_digest does not recompute", { token: stated, file: claims });
+    return check(9, "fail", "claims_digest does not match", { token: stated, file: claims });
   const content = await contentDigest(form);
   if (content !== statedContent) {
-    const evidence = "content_digest does not recompute: some member of the entry was changed";
+    const evidence = "content_digest does not match: a member of the entry was changed";
     return check(9, "fail", evidence, { token: statedContent, file: content });
   }
-  return check(9, "pass", "claims_digest and content_digest recompute");
+  return check(9, "pass", "claims_digest and content_digest match");
 }
 
 /**
- * The run claims that the file alone makes.
+ * Return the run claims that the file states.
  * @param {import("./json.js").JsonObject} form
  * @param {string} repo
  * @returns {import("./json.js").JsonObject}
@@ -180,7 +181,7 @@ function claimsInFile(form, repo) {
 export const benchmarkKey = (repo, revision) => `${repo}@${revision}`;
 
 /**
- * Look up task and metrics in the `eval.yaml` of the commit: the file's needs no token.
+ * Look up task and metrics in the `eval.yaml` of the commit. Without a token, those of the file are checked.
  * @param {Entry} entry
  * @param {Signed | null} signed
  * @param {Benchmarks} benchmarks
@@ -194,16 +195,16 @@ export function definedIn({ dataset, metrics }, signed, benchmarks, required) {
   if (!signed) return restsOn(10, 3);
   const { run } = signed;
   const benchmark = benchmarks.get(benchmarkKey(run.benchmark_repo, run.benchmark_revision));
-  if (!benchmark) return check(10, "unknown", "the benchmark's eval.yaml of that commit is not to be had");
+  if (!benchmark) return check(10, "unknown", "the benchmark's eval.yaml of that commit is unavailable");
   const missing = undefinedIn(benchmark, run.task_id, run.metrics);
   if (missing) return check(10, "fail", "the benchmark's eval.yaml does not define it", { token: missing });
   if (!benchmark.metrics.length)
-    return check(10, "unknown", "the benchmark's eval.yaml defines the task, and no metrics at all");
+    return check(10, "unknown", "the benchmark's eval.yaml defines the task, but no metrics");
   return check(10, "pass", `task and metrics are defined${elsewhere(benchmark, run)}`);
 }
 
 /**
- * Name what the benchmark does not define, or return "".
+ * Name the task or metric that the benchmark does not define, or return "".
  * @param {Benchmark} benchmark
  * @param {string} taskId
  * @param {{metric_id: string}[]} found
@@ -216,7 +217,7 @@ function undefinedIn({ tasks, metrics }, taskId, found) {
 }
 
 /**
- * Report a task on another dataset or commit. Not a failure: a commit cannot name itself.
+ * Report a task whose dataset or commit is another one. The check passes all the same: a commit cannot name itself.
  * @param {Benchmark} benchmark
  * @param {RunClaims} run
  */
@@ -232,7 +233,7 @@ function elsewhere({ tasks }, run) {
 }
 
 /**
- * Make check 11 of what was found, null without a good signature. Not required, it is skipped, whatever it is.
+ * Return check 11 for an inclusion, null without a good signature. The check is skipped if it is not required.
  * @param {Inclusion | null} inclusion
  * @param {boolean} required
  */

@@ -1,8 +1,8 @@
 /**
- * Checks 1 to 5 of contract section 6: is this a good token of a trusted issuer, for us, in time?
+ * Checks 1 to 5 of contract section 6: is this a valid token of a trusted issuer, for us, in time?
  *
- * Of the entry it knows only the token and the place, which a receipt must name. What a token says is returned only
- * where its signature is good.
+ * Of the entry this file knows only the token and the place, which a receipt must name. The claims are returned only if
+ * the signature is good.
  */
 
 import { covers } from "./archive.js";
@@ -29,19 +29,19 @@ import { readPayload, showAttempt } from "./token.js";
 /** @typedef {Pick<Parameters<typeof findInclusion>[0], "proofs" | "asked" | "notes">} Search */
 
 /**
- * Where a token was found, the file `path` of the model repository `repo`, and the time to judge it by. `moment` is
- * what this party knows by itself, `receipt` and `search` where there may be evidence of an earlier one. `now` is the
- * verifier's clock.
+ * The place where a token was found (the file `path` in the model repository `repo`), and the evidence of the time.
+ * `moment` is what this party knows by itself; `receipt` and `search` may show an earlier time. `now` is the relying
+ * party's clock.
  * @typedef {{repo: string, path: string, moment: Moment, now: number, receipt: string | null, search: Search}}
  *   Occurrence
  */
 /**
- * What a good signature vouches for, and who made it.
+ * The claims that a good signature vouches for, with the issuer that made it.
  * @typedef {{claims: TokenClaims, run: RunClaims, kid: string, issuer: TrustedIssuer, archived: ArchivedKey | null}}
  *   Signed
  */
 /**
- * Checks 1 to 5, and what was found in the log; `signed` is null unless the signature is good.
+ * Checks 1 to 5, and the inclusion in the log; `signed` is null unless the signature is good.
  * @typedef {{checks: Check[], moment: Moment, signed: Signed | null, inclusion: Inclusion | null, wantsKeysOf: string}}
  *   JudgedToken
  */
@@ -52,12 +52,12 @@ import { readPayload, showAttempt } from "./token.js";
 
 /** How far the issuer's clock may run ahead of the relying party's. */
 const NOT_BEFORE_LEEWAY_S = 60;
-const NOT_KNOWN_HERE = "when this file was received is not known here";
-/** Of a token that has ended, where all that is missing is the time. */
+const NOT_KNOWN_HERE = "it is not known when this file was received";
+/** The words for an expired token if only the time of receipt is missing. */
 export const GOOD_WHEN_ISSUED = `good when it was issued; ${NOT_KNOWN_HERE}`;
 
 /**
- * Make checks 1 to 5 of a token where it was found.
+ * Make checks 1 to 5 of a token at the place where it was found.
  * @param {string} token
  * @param {Trust} trust
  * @param {Occurrence} found
@@ -70,7 +70,8 @@ export async function judgeToken(token, trust, found) {
   if (!parsed) return { ...nothing, checks: [first, restsOn(2, 1), restsOn(3, 1), ...unsigned], moment: found.moment };
   const issuer = trust.issuers.get(parsed.claims.iss) ?? null;
   const held = await heldKey(parsed, issuer);
-  // Before the key's window is judged, for the log may open it; and for nobody's tokens but the issuer's own.
+  // The log comes before the key's window, because it may open the window. It is searched only for tokens with a good
+  // signature.
   const inclusion = issuer && held.signed ? await lookUp(parsed, issuer, found) : null;
   const moment = await momentFor(parsed, token, trust, found, inclusion);
   const second = judgeKey(parsed, issuer, held, moment, found.now);
@@ -85,8 +86,8 @@ export async function judgeToken(token, trust, found) {
 }
 
 /**
- * Look for a token in its issuer's log, for who may ask the log where nothing is found; null unless the signature is
- * good.
+ * Look for a token in its issuer's log; null unless the signature is good. If nothing is found, the caller may ask the
+ * log.
  * @param {string} token
  * @param {Trust} trust
  * @param {Pick<Occurrence, "search" | "now">} found
@@ -114,7 +115,7 @@ async function lookUp({ claims, kid, signingInput }, { log }, { search, now }) {
 }
 
 /**
- * Put together what is known of the time: by this party itself, by its receipt for this very entry, by the log.
+ * Combine the evidence of the time: this party's own, its receipt for this entry, and the log's.
  * @param {Parsed} parsed
  * @param {string} token
  * @param {Trust} trust
@@ -156,13 +157,13 @@ function wellFormed(token) {
 // -- (2) --------------------------------------------------------------------------------------------------------------
 
 /**
- * What is held under the token's kid: a key that may verify it, in the current set (`current`) or the archive, the
- * archive's member, and whether the token's signature is by that key.
+ * The key for the token's kid, from the current set (`current`) or the archive; the archive's member; and whether that
+ * key made the token's signature.
  * @typedef {{key: Key | null, current: boolean, archived: ArchivedKey | null, signed: boolean}} Held
  */
 
 /**
- * Look the kid up: in the current set first.
+ * Find the key for the token's kid, in the current set first.
  * @param {Parsed} parsed
  * @param {TrustedIssuer | null} issuer
  * @returns {Promise<Held>}
@@ -179,7 +180,7 @@ async function heldKey({ kid, algorithm, signature, signingInput }, issuer) {
 const isEddsa = ({ algorithms }) => [...EDDSA_NAMES].some((name) => algorithms.has(name));
 
 /**
- * Judge the key: it is in the current set, or in the archive and the token and the moment lie in its window.
+ * Judge the key: it is in the current set, or in the archive with a window that covers the token and the moment.
  * @param {Parsed} parsed
  * @param {TrustedIssuer | null} issuer
  * @param {Held} held
@@ -190,26 +191,26 @@ function judgeKey(parsed, issuer, held, moment, now) {
   const { claims, kid, algorithm } = parsed;
   if (!EDDSA_NAMES.has(algorithm)) return check(2, "fail", "the algorithm is not EdDSA (Ed25519)");
   if (!issuer)
-    return check(2, "fail", "no trusted issuer has this name, so there is no key to check with", { token: claims.iss });
+    return check(2, "fail", "no trusted issuer has this name", { token: claims.iss });
   if (held.current) return check(2, "pass", `kid ${kid}${ageOf(issuer, now)}`);
   if (held.key && held.archived) return judgeArchivedKey(parsed, issuer, held.archived, moment);
   if (issuer.keys === null || issuer.archive === null) {
     const missing = issuer.keys === null ? "key set" : "archive of keys";
-    return check(2, "unknown", `the ${missing} of ${issuer.issuer} is not to be had`);
+    return check(2, "unknown", `the ${missing} of ${issuer.issuer} is unavailable`);
   }
   if (isOutdated(parsed, issuer)) {
-    const evidence = `no key at hand has this kid, and ${issuer.issuer} has not confirmed them since the token's issue`;
+    const evidence = `no key at hand has this kid, but the keys of ${issuer.issuer} may be older than the token`;
     return check(2, "unknown", evidence, { token: kid });
   }
   if (issuer.archive === undefined && mayHaveRetired(claims, moment, now)) {
-    const evidence = "the key may have retired since, and there is no archive of the issuer's keys to look into";
+    const evidence = "the key may have retired since, and the trust file names no archive of the issuer's keys";
     return check(2, "unknown", evidence, { token: kid });
   }
   return check(2, "fail", "no good Ed25519 key of the issuer's key set has this kid", { token: kid });
 }
 
 /**
- * Say whether the keys at hand lack the token's, and may be older than it: a newer set could have it.
+ * Say whether the keys at hand lack the token's key and may be older than the token, so that a newer set could have it.
  * @param {Parsed} parsed
  * @param {TrustedIssuer} issuer
  */
@@ -220,7 +221,7 @@ function isOutdated({ kid, claims }, { keys, archive, keysFetchedAt, archiveFetc
 }
 
 /**
- * Say whether the key may be gone by plan: it stays in the key set until its last token has ended.
+ * Say whether the issuer may have removed the key as planned: it keeps a key until its last token has expired.
  * @param {TokenClaims} claims
  * @param {Moment} moment
  * @param {number} now
@@ -239,7 +240,8 @@ function mayHaveRetired({ exp }, moment, now) {
  */
 function judgeArchivedKey({ claims: { iat }, kid }, { keys }, archived, moment) {
   const issued = covers(archived, iat);
-  // Of a revoked key only such evidence counts, so that without any 5 is a no whenever the file came.
+  // A token of a revoked key needs a time shown by a receipt or witnesses. Without one, check 5 fails for any time of
+  // receipt.
   const onlyShown = archived.revokedFrom !== null && existedAt(moment) === null;
   if (issued && (onlyShown || timesOf(moment).some((time) => covers(archived, time, NOT_BEFORE_LEEWAY_S))))
     return check(2, "pass", `kid ${kid}, from the archive`);
@@ -263,11 +265,11 @@ const ageOf = ({ keysFetchedAt }, now) =>
  * @param {Held} held
  */
 function judgeSignature(second, { signed }) {
-  if (second.status === "unknown") return check(3, "unknown", "there is no key to check with");
+  if (second.status === "unknown") return check(3, "unknown", "no key is available");
   if (second.status !== "pass") return restsOn(3, 2);
   return signed
     ? check(3, "pass", "Ed25519, by that key")
-    : check(3, "fail", "the signature does not fit token and key");
+    : check(3, "fail", "the signature does not match the token and the key");
 }
 
 /**
@@ -284,7 +286,7 @@ function judgeTrust({ claims, run, issuer }, trust) {
 }
 
 /**
- * Judge the attempt, as far as the trust file does: no receipt and no later time makes it another one.
+ * Judge the attempt by the trust file. It does not depend on the time, so no receipt or log changes the result.
  * @param {TokenClaims} claims
  * @param {Trust} trust
  */
@@ -294,11 +296,11 @@ function judgeAttempt({ iss, aud, attempt }, { maxAttempt: most, require }) {
   if (most === null && !required) return check(4, "pass", forUs);
   if (!attempt)
     return required
-      ? check(4, "fail", "the token does not say which attempt it is, which is required")
+      ? check(4, "fail", "the trust file requires an attempt, but the token states none")
       : check(4, "pass", `${forUs}; attempts were not counted`);
   const shown = `attempt ${showAttempt(attempt)}`;
   if (most !== null && attempt.number > most) {
-    const evidence = "more different results were signed for this run than are trusted";
+    const evidence = "more different results were signed for this run than the trust file allows";
     return check(4, "fail", evidence, { token: shown, file: `at most ${most}` });
   }
   return check(4, "pass", `${forUs}; ${shown}${most === null ? "" : `, of at most ${most}`}`);
@@ -319,10 +321,10 @@ function judgeFreshness(signed, { maxTokenLife }, moment, now) {
   if (revoked) return revoked;
   const life = claims.exp - claims.iat;
   if (life > maxTokenLife)
-    return check(5, "fail", `lives ${showSpan(life)}; at most ${showSpan(maxTokenLife)} are trusted`);
-  // Of a time of the log the token has ended by now.
+    return check(5, "fail", `valid for ${showSpan(life)}; the trust file allows at most ${showSpan(maxTokenLife)}`);
+  // A time from the log is used only if the token has expired by now.
   if (at < claims.nbf - NOT_BEFORE_LEEWAY_S && moment.atFrom !== "log")
-    return check(5, "fail", `not valid for another ${showSpan(claims.nbf - at)}${note}`);
+    return check(5, "fail", `becomes valid only in ${showSpan(claims.nbf - at)}${note}`);
   const late = showSpan(at - claims.exp);
   if (at > claims.exp && lateStatus(moment) === "fail")
     return check(5, "fail", `expired ${late} before the time it is judged at${besides(moment)}`);
@@ -333,13 +335,13 @@ function judgeFreshness(signed, { maxTokenLife }, moment, now) {
 }
 
 /**
- * Say what else speaks of an earlier time, and why it does not help who receives the file late.
+ * Name the witnessed time, and say why it does not help a party that receives the file late.
  * @param {Moment} moment
  */
 const besides = ({ witnessed, note }) =>
   witnessed === null
     ? note
-    : `; it existed at ${showTime(witnessed)}, which does not say that this file had come${note}`;
+    : `; the token existed at ${showTime(witnessed)}, but this file may have come later${note}`;
 
 /**
  * @param {TokenClaims} claims
@@ -354,7 +356,7 @@ function whenIn({ iat, exp }, { at, atFrom }) {
 }
 
 /**
- * Why the issuer has revoked what is signed, or "": its key is another matter.
+ * Return why the issuer has revoked this token, or "". A revoked key is not considered here.
  * @param {Signed} signed
  */
 export const revokedBy = ({ claims: { jti, sub, iat }, issuer: { revocations } }) =>
@@ -370,28 +372,28 @@ function judgeRevocation(signed, moment) {
   const revokedFrom = signed.archived?.revokedFrom ?? null;
   const existed = existedAt(moment);
   if (revokedFrom === null || (existed !== null && existed < revokedFrom)) return null;
-  // Not by iat or a stated time: the thief of the key writes both.
+  // The thief of a key writes iat and the stated time, so they do not count here.
   const since = `its key is revoked from ${showTime(revokedFrom)} on`;
-  const evidence = `${since}, and no receipt is from before that, nor a witness of the log${moment.note}`;
+  const evidence = `${since}, and neither a receipt nor a witness of the log shows an earlier time${moment.note}`;
   return check(5, moment.unsure ? "unknown" : "fail", evidence);
 }
 
 /**
- * Return why it is unknown whether the token is revoked, or "".
+ * Return why it is unknown whether the token is revoked, or "" if it is known.
  * @param {TrustedIssuer} trusted
  * @param {number} now
  */
 function unknownRevocations({ issuer, revocations: listed, archive }, now) {
-  if (listed === null || listed?.held) return `the revocation list of ${issuer} is not to be had`;
+  if (listed === null || listed?.held) return `the revocation list of ${issuer} is unavailable`;
   if (listed && listed.iat > now + NOT_BEFORE_LEEWAY_S)
     return `the revocation list of ${issuer} is dated ${showSpan(listed.iat - now)} in the future`;
   if (listed && now > listed.nextUpdate)
     return `the revocation list of ${issuer} is ${showSpan(now - listed.nextUpdate)} past its next update`;
-  return archive === null ? `the archive of ${issuer}, which says what keys are revoked, is not to be had` : "";
+  return archive === null ? `the archive of ${issuer}, which lists revoked keys, is unavailable` : "";
 }
 
 /**
- * Say what is known of the issuer's revocations.
+ * Say which revocations were checked.
  * @param {TrustedIssuer} issuer
  */
 function saidOf({ revocations, unpublished }) {

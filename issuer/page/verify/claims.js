@@ -1,8 +1,8 @@
 /**
- * Run claims: what an evaluation framework says of one run (contract section 2).
+ * Run claims: the statement of an evaluation framework about one run (contract section 2).
  *
- * Knows the rules of each member, the canonical order and the claims digest. Never repairs: a member that breaks a rule
- * is refused with its place.
+ * This file knows the rules of each member, the canonical order and the claims digest. It never repairs: a member that
+ * breaks a rule is refused with its place.
  */
 
 import { digest } from "./canonical.js";
@@ -13,7 +13,7 @@ import { integer, list, number, object, oneOf, optional, text } from "./shape.js
 /** @typedef {{metric_id: string, value: number, slice?: string, value_type?: string, sample_size?: number}} Metric */
 /** @typedef {{name: string, version: string, command?: string}} Framework */
 /**
- * In canonical order: metrics sorted, and every number a plain one.
+ * Claims in canonical form: metrics are sorted, and every number is a JavaScript number.
  * @typedef {{model_repo: string, model_revision: string, benchmark_repo: string, benchmark_revision: string,
  *   task_id: string, metrics: Metric[], framework: Framework}} RunClaims
  */
@@ -61,7 +61,7 @@ const shape = object(
 );
 
 /**
- * Read run claims from JSON that a strict reader returned. Throws FormatError with the first fault: `claims.invalid`,
+ * Read run claims from JSON that a strict reader returned. Throws FormatError for the first fault: `claims.invalid`,
  * `claims.revision`, `claims.number`, `claims.duplicate_metric`.
  * @param {unknown} value
  * @returns {RunClaims}
@@ -81,20 +81,20 @@ export function readClaims(value) {
 }
 
 /**
- * The claims digest.
+ * Return the claims digest.
  * @param {RunClaims} claims
  */
 export const claimsDigest = (claims) => digest(claims);
 
 /**
- * The name of a metric: its id and slice, "" without one.
+ * Return the key of a metric: its id and slice, "" without one.
  * @param {{metric_id: string, slice?: string}} metric
  * @returns {[string, string]}
  */
 export const pairOf = ({ metric_id: id, slice = "" }) => [id, slice];
 
 /**
- * The order of metrics in claims, whose names are ASCII.
+ * Compare metrics for their order in claims; their names are ASCII.
  * @param {Metric} one
  * @param {Metric} other
  */
@@ -127,7 +127,7 @@ function* faults(claims) {
     const [place, pair] = [`/metrics/${index}`, pairOf(metric).join(" ")];
     yield* metricFaults(metric, place);
     if (seen.has(pair))
-      yield ["claims.duplicate_metric", place, "the same metric_id and slice stand here a second time"];
+      yield ["claims.duplicate_metric", place, "the same metric_id and slice are here a second time"];
     seen.add(pair);
   }
 }
@@ -148,7 +148,7 @@ function commandRule(command) {
   const length = [...command].length;
   if (length < 1 || length > MAX_COMMAND) return `must be 1 to ${MAX_COMMAND} characters, or absent`;
   if (command.normalize("NFC") !== command) return "must be in Unicode normal form NFC";
-  return /\p{Cc}/u.test(command) ? "must not hold control characters, line breaks included" : "";
+  return /\p{Cc}/u.test(command) ? "must not contain control characters, line breaks included" : "";
 }
 
 /**
@@ -162,7 +162,7 @@ function* metricFaults({ metric_id: id, slice, value, value_type: type }, place)
   if (slice !== undefined && !IDENTIFIER.test(slice))
     yield ["claims.invalid", `${place}/slice`, "must be 1 to 128 printable ASCII without space, or absent"];
   if (!(Math.abs(value) <= Number.MAX_SAFE_INTEGER))
-    yield ["claims.number", `${place}/value`, "must be finite, and at most 2^53 - 1 where it is whole"];
+    yield ["claims.number", `${place}/value`, "must be finite, and at most 2^53 - 1 if it is whole"];
   if ((type === "int" || type === "rank") && !Number.isInteger(value))
     yield ["claims.invalid", `${place}/value`, `must be a whole number: its value_type is ${type}`];
 }

@@ -1,11 +1,11 @@
 /**
- * Ed25519 (RFC 8032): which points may be a public key, and whether a signature fits.
+ * Ed25519 (RFC 8032): which points may be a public key, and whether a signature verifies.
  *
- * The points are public, so nothing here has to run in constant time. Signatures are the platform's (WebCrypto).
+ * The points are public, so constant time is not needed here. The platform (WebCrypto) verifies signatures.
  */
 
 const P = 2n ** 255n - 19n;
-// The order of the group that signatures count in.
+// The order of the group of signatures.
 const ORDER = 2n ** 252n + 27742317777372353535851937790883648493n;
 
 /** @param {Uint8Array} bytes */
@@ -33,15 +33,15 @@ const inverse = (value) => power(value, P - 2n);
 const D = mod(-121665n * inverse(121666n));
 
 /**
- * The square of x on the curve -x^2 + y^2 = 1 + d x^2 y^2.
+ * Return the square of x on the curve -x^2 + y^2 = 1 + d x^2 y^2.
  * @param {bigint} y
  */
 const xSquared = (y) => mod((y * y - 1n) * inverse(D * y * y + 1n));
 
 /**
- * Say whether 32 bytes encode, canonically, a point of edwards25519 whose order is not small (RFC 8032 5.1.3).
+ * Say whether 32 bytes are the canonical encoding of a point of edwards25519 whose order is not small (RFC 8032 5.1.3).
  *
- * Under a key of low order one fixed signature fits every message, and some libraries take such keys.
+ * Under a key of low order, one fixed signature verifies for every message, and some libraries accept such keys.
  * @param {Uint8Array} point
  */
 export function isGoodPoint(point) {
@@ -60,8 +60,8 @@ export function isGoodPoint(point) {
 }
 
 /**
- * Keys as WebCrypto has them, for as long as somebody holds their bytes: a file has a thousand tokens under one key, and
- * to import it for each is a tenth of what they cost. Whoever holds the bytes of a key does not change them.
+ * WebCrypto keys, kept as long as the bytes of the key exist. A file may have a thousand tokens under one key, and
+ * importing it for each would be a tenth of their cost. The caller must not change the bytes.
  * @type {WeakMap<Uint8Array, Promise<CryptoKey>>}
  */
 const imported = new WeakMap();
@@ -76,10 +76,10 @@ function keyOf(publicKey) {
 }
 
 /**
- * Say whether a signature of a public key, which `isGoodPoint` has taken, fits the message.
+ * Say whether a signature of a public key that passed `isGoodPoint` verifies for the message.
  *
- * Its second half has to be below the group's order (RFC 8032 5.1.7): else whoever has a signature can write another one
- * of the same message, and some engines take it (WebKit with libgcrypt).
+ * The signature's second half must be below the group's order (RFC 8032 5.1.7). Otherwise anyone with a signature could
+ * make another one of the same message, which some engines accept (WebKit with libgcrypt).
  * @param {Uint8Array} publicKey
  * @param {Uint8Array} signature
  * @param {Uint8Array} message

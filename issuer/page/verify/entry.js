@@ -1,7 +1,7 @@
 /**
- * Entries of `.eval_results/*.yaml` files (contract section 3), in the three shapes that are in the wild.
+ * Entries of `.eval_results/*.yaml` files (contract section 3), in the three forms that exist.
  *
- * The repository of a file is not in the file and not known here.
+ * A file does not name its repository, so this code does not know it.
  */
 
 import { FormatError } from "./errors.js";
@@ -14,13 +14,13 @@ import { readYamlDocument } from "./yaml.js";
 /** @typedef {import("./json.js").JsonObject} JsonObject */
 /** @typedef {{id: string, task_id?: string, revision?: string}} Dataset */
 /**
- * Its values may be what no metric of run claims has: the checks judge them.
+ * Values here may break the rules of run claims; the checks judge that.
  * @typedef {{metric_id: string, value: number, slice?: string, value_type?: string, sample_size?: number}} EntryMetric
  */
 /** @typedef {{name?: string, version?: string, command?: string}} EntryFramework */
 /**
- * One entry of a file: the members that checks compare, and `form`, its target form, in which unknown ones are, too. It
- * is plain data. `metrics` is null where there are none, `line` 0 where it is not known.
+ * One entry of a file as plain data: the members that the checks compare, and `form`, its target form, which also has
+ * unknown members. `metrics` is null if the entry has none, `line` 0 if unknown.
  * @typedef {{pointer: string, line: number, form: JsonObject, token: string | null, dataset: Dataset, model_revision:
  *   string | undefined, framework: EntryFramework, metrics: EntryMetric[] | null, value: number | undefined}} Entry
  */
@@ -98,13 +98,13 @@ function located(error, document) {
 }
 
 /**
- * Say whether this is the `date` of an entry, which may be a bare ISO date.
+ * Say whether this pointer is the `date` of an entry, which may be a bare ISO date.
  * @param {string} pointer
  */
 const isDateMember = (pointer) => /^\/[0-9]+\/date$/.test(pointer);
 
 /**
- * Read one entry that a strict reader returned from `pointer` in its file. Throws FormatError with the pointer within
+ * Read one entry that a strict reader returned from `pointer` in its file. Throws FormatError with the pointer inside
  * the entry.
  * @param {Json} value
  * @param {string} [pointer]
@@ -138,7 +138,7 @@ function tokenOf({ verify_token: one = null, verifyToken: other = null }) {
 }
 
 /**
- * The path of a benchmark's results in a model repository: `.eval_results/<name>.yaml`.
+ * Return the path of a benchmark's results in a model repository: `.eval_results/<name>.yaml`.
  * @param {string} benchmarkRepo
  */
 export function resultFileName(benchmarkRepo) {

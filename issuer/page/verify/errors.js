@@ -1,11 +1,11 @@
 /**
- * What this verifier says of what it cannot take.
+ * The errors of this verifier.
  *
- * A `FormatError` is a decision: the bytes are not what their format demands. `Beyond` is none: this reader does not know,
- * and the command `issuer verify` does.
+ * A `FormatError` is a decision: the bytes break the rules of their format. `Beyond` is not: this reader does not know,
+ * but the command `issuer verify` does.
  */
 
-/** Bytes or a value are not what their format demands. `code` is stable, `message` is for people. */
+/** Bytes or a value that break the rules of their format. `code` is stable, `message` is for people. */
 export class FormatError extends Error {
   /**
    * @param {string} code  of the registry that `issuer explain CODE` shows
@@ -22,13 +22,13 @@ export class FormatError extends Error {
     this.column = column;
   }
 
-  /** Where: `line:column` of the text if that is known, else the JSON pointer; "" for the whole. */
+  /** Return `line:column` of the text if known, else the JSON pointer; "" for the whole. */
   get place() {
     return this.line ? `${this.line}:${this.column}` : this.pointer;
   }
 
   /**
-   * Put `pointer` before the error's own, for a value that is a part of another; returns the error itself.
+   * Put `pointer` before the error's own, for a value inside another one; return the error.
    * @param {string} pointer
    */
   within(pointer) {
@@ -37,7 +37,7 @@ export class FormatError extends Error {
   }
 }
 
-/** What this reader leaves to `issuer verify`: neither good nor bad, but unknown. */
+/** Input that only `issuer verify` can decide: neither good nor bad, but unknown. */
 export class Beyond extends FormatError {
   /**
    * @param {string} what

@@ -1,4 +1,4 @@
-/** Checks that an evaluation result says what its token says. What each name does is said where it is defined. */
+/** The public functions of the verifier. Each is described at its definition. */
 
 export { readBenchmark } from "./benchmark.js";
 export { readEntries, resultFileName } from "./entry.js";

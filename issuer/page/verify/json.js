@@ -1,9 +1,9 @@
 /**
  * A strict JSON reader (RFC 8259, I-JSON of RFC 7493).
  *
- * `JSON.parse` keeps the last of two members of one name, rounds numbers and takes half a surrogate pair. This reader
- * refuses what readers disagree about: such members (also in escaped spelling), lone surrogates, NUL, a byte order
- * mark, other encodings, and numbers that a double does not carry exactly (contract section 2).
+ * `JSON.parse` keeps the last of two members with one name, rounds numbers and accepts half a surrogate pair. This
+ * reader refuses input that readers disagree about: such members (also in escaped spelling), lone surrogates, NUL, a
+ * byte order mark, other encodings, and numbers beyond the limits of contract section 2.
  */
 
 import { decodeUtf8 } from "./bytes.js";
@@ -12,7 +12,7 @@ import { Float, exactNumber } from "./numbers.js";
 
 /** @typedef {null | boolean | number | Float | string | JsonArray | JsonObject} Json */
 /** @typedef {Json[]} JsonArray */
-/** With a null prototype: `__proto__` is a name like another. @typedef {{[name: string]: Json}} JsonObject */
+/** It has a null prototype, so `__proto__` is an ordinary name. @typedef {{[name: string]: Json}} JsonObject */
 
 const SPACE = /[ \t\n\r]*/y;
 const NUMBER = /NaN|-?Infinity|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?/y;
@@ -23,9 +23,9 @@ const SURROGATE = /\p{Surrogate}/u;
 const WORDS = { true: true, false: false, null: null };
 
 /**
- * Read one JSON document of at most `maxBytes`, whose arrays and objects nest at most `maxDepth` deep.
+ * Read one JSON document of at most `maxBytes`. Arrays and objects may nest `maxDepth` deep.
  *
- * `number` reads the text of each number and throws RangeError for one that it refuses. Throws FormatError with a
+ * `number` reads the text of each number, and throws RangeError for one that it refuses. Throws FormatError with a
  * `file.*` code, and a pointer or a line and column.
  * @param {Uint8Array} raw
  * @param {{maxBytes: number, maxDepth: number, number?: (text: string) => number | Float}} limits
@@ -52,7 +52,7 @@ export const pointerTo = (parent, name) => `${parent}/${String(name).replaceAll(
 export const isObject = (value) =>
   typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Float);
 
-/** Reads a text from its beginning; `at` is how far it has come. A broken rule is told where the whole is JSON. */
+/** Reads a text from its start; `at` is the position. A broken rule is reported only if the whole text is JSON. */
 class Reader {
   /**
    * @param {string} text
@@ -180,7 +180,7 @@ class Reader {
   }
 
   /**
-   * Take what a pattern matches here, "" where it does not.
+   * Take the match of a pattern at the position, "" without one.
    * @param {RegExp} pattern
    */
   take(pattern) {

@@ -1,6 +1,4 @@
-/**
- * Compact JWS (RFC 7515 7.1), taken apart. Nothing in one is true before its signature has been verified.
- */
+/** Compact JWS (RFC 7515 7.1), split into its parts. Trust no part before its signature has been verified. */
 
 import { decodeBase64url, utf8 } from "./bytes.js";
 import { FormatError } from "./errors.js";
@@ -9,14 +7,14 @@ import { isObject, readJson } from "./json.js";
 /** @typedef {import("./json.js").JsonObject} JsonObject */
 /** @typedef {{header: JsonObject, payload: Uint8Array, signature: Uint8Array, signingInput: Uint8Array}} Jws */
 
-/** `Ed25519` is what RFC 9864 renames `EdDSA`: both are taken, on an Ed25519 key only. */
+/** RFC 9864 renames `EdDSA` to `Ed25519`. Both names are accepted, for Ed25519 keys only. */
 export const EDDSA_NAMES = new Set(["EdDSA", "Ed25519"]);
 export const TOKEN_TYPE = "eval-verify+jwt";
 export const MAX_TOKEN_BYTES = 16 * 1024;
 const MAX_HEADER_BYTES = 4 * 1024;
 
 /**
- * Take a compact JWS apart: size, alphabet, canonical base64url, a header object without duplicates.
+ * Split a compact JWS. Checks size, alphabet, canonical base64url, and a header object without duplicates.
  *
  * Throws FormatError (`jws.malformed`). The caller must still judge every header member, the payload and the signature.
  * @param {string} token
@@ -26,7 +24,7 @@ const MAX_HEADER_BYTES = 4 * 1024;
 export function parseCompact(token, maxBytes = MAX_TOKEN_BYTES) {
   if (token.length > maxBytes) throw malformed(`longer than ${maxBytes} bytes`);
   const segments = token.split(".");
-  if (segments.length !== 3) throw malformed(`${segments.length} segments where a signed JWT has 3`);
+  if (segments.length !== 3) throw malformed(`${segments.length} segments; a signed JWT has 3`);
   const [head, body, signature] = /** @type {[string, string, string]} */ (segments);
   if (head.length > MAX_HEADER_BYTES) throw malformed(`a header longer than ${MAX_HEADER_BYTES} bytes`);
   return {
@@ -50,7 +48,7 @@ function readHeader(raw) {
 }
 
 /**
- * Decode unpadded base64url in its one canonical spelling. Throws FormatError.
+ * Decode unpadded base64url in its canonical spelling. Throws FormatError.
  * @param {string} segment
  */
 export function decodeSegment(segment) {
@@ -58,8 +56,8 @@ export function decodeSegment(segment) {
   if (raw) return raw;
   throw malformed(
     !isBase64url(segment) || segment.length % 4 === 1
-      ? "a segment that is not base64url, or whose length no such text has"
-      : "a segment that is empty, or not the canonical base64url of its bytes",
+      ? "a segment is not base64url, or has an impossible length"
+      : "a segment is empty, or is not the canonical base64url of its bytes",
   );
 }
 

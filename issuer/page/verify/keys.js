@@ -1,6 +1,6 @@
 /**
- * JWK sets (RFC 7517), and which of their keys may verify. Tokens, receipts and lists are signed by Ed25519 keys alone;
- * other kinds are judged, too, for a set names them and two keys of one kid are none.
+ * JWK sets (RFC 7517), and which of their keys may verify. Only Ed25519 keys sign tokens, receipts and lists. Keys
+ * of other kinds in a set are parsed as well, because two keys with one kid are both skipped.
  */
 
 import { FormatError } from "./errors.js";
@@ -13,13 +13,13 @@ import { readEc, readRsa } from "./other-keys.js";
 /** @typedef {import("./json.js").JsonObject} JsonObject */
 
 /**
- * A public key that may verify: `algorithms` are the JWS names that it fits and is meant for. `publicKey` are the 32
- * bytes of an Ed25519 key; of another kind, which nothing here verifies by, bytes that tell two keys apart.
+ * A public key that may verify: `algorithms` are the JWS names that the key allows. `publicKey` has the 32 bytes of an
+ * Ed25519 key. For another kind, which is never used here, it has bytes that distinguish two keys.
  * @typedef {{kid: string, algorithms: Set<string>, publicKey: Uint8Array}} Key
  */
 
 /**
- * The usable keys of a set by kid, and how many members were skipped.
+ * The usable keys of a set by kid, and the number of skipped members.
  * @typedef {{keys: Map<string, Key>, skipped: number}} KeySet
  */
 
@@ -31,8 +31,8 @@ const PRIVATE_MEMBERS = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 /**
  * Read a JWK set of at most 256 KiB and 64 keys.
  *
- * Unusable keys are skipped: private or symmetric, for encryption, weak, of low order, without a kid; of two keys with
- * one kid, both. Throws FormatError where the set itself is malformed.
+ * Skips unusable keys: private or symmetric ones, encryption keys, weak ones, points of low order, keys without a kid,
+ * and both of two keys with one kid. Throws FormatError if the set itself is malformed.
  * @param {Uint8Array} raw
  * @returns {KeySet}
  */
@@ -55,12 +55,12 @@ export function parseKeySet(raw) {
  * @param {string} text
  */
 function anyNumber(text) {
-  if (!/[0-9]$/.test(text)) throw new RangeError("no JSON number");
+  if (!/[0-9]$/.test(text)) throw new RangeError("not a JSON number");
   return Number(text);
 }
 
 /**
- * Read one JWK (RFC 7517, 7518 section 6, 8037); null for one that must not verify anything.
+ * Read one JWK (RFC 7517, 7518 section 6, 8037); null for a key that must not verify.
  * @param {Json} jwk
  * @returns {Key | null}
  */
@@ -117,7 +117,7 @@ function meantFor(named, algorithms) {
 }
 
 /**
- * Check an EdDSA signature. False for a wrong one, and for an algorithm that is not this key's.
+ * Check an EdDSA signature. Returns false for a wrong one, and for an algorithm that the key does not allow.
  * @param {Key} key
  * @param {string} algorithm
  * @param {Uint8Array} signingInput

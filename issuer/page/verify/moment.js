@@ -1,19 +1,19 @@
 /**
- * When a file counts as received, and by when its token is known to have existed (contract section 6).
+ * The time at which a file counts as received, and a time by which its token existed (contract section 6).
  *
- * Three things speak of it: this party's own clock or word, a receipt that it wrote, and a witnessed inclusion in the
- * issuer's log. The first two say when the file came. The last one says only that the token existed, and is the one
- * that neither this party nor the issuer can make up. Checks 2 and 5 judge by them.
+ * There are three sources: this party's own clock or claim, a receipt that it wrote, and a witnessed inclusion in the
+ * issuer's log. The first two say when the file came. The last says only that the token existed, but neither this party
+ * nor the issuer can fake it. Checks 2 and 5 judge by them.
  */
 
 import { FormatError } from "./errors.js";
 import { readReceipt, receiptObjection } from "./receipt.js";
 
 /**
- * `receiptIat` is when a good receipt says so, `witnessed` by when the log's witnesses had seen the token; null
- * without. To a reader, who cannot know (`atFrom` is `unknown`), `at` is now: by then it had come. Where the token had
- * ended by then and `witnessed` stands in (`log`), `at` is that. `note` says why a receipt at hand does not serve,
- * `unsure` that this could not be decided.
+ * `receiptIat` is when a good receipt was written, `witnessed` a time by which the log's witnesses had seen the token;
+ * null without one. A reader does not know when the file came (`atFrom` is `unknown`), so `at` is now. If the token had
+ * expired by then and witnesses saw it in time, `at` is `witnessed` (`log`). `note` says why a receipt at hand is not
+ * usable; `unsure`: that could not be decided.
  * @typedef {{at: number, atFrom: import("./report.js").AtFrom, receiptIat: number | null, witnessed: number | null,
  *   note: string, unsure: boolean}} Moment
  */
@@ -26,7 +26,7 @@ import { readReceipt, receiptObjection } from "./receipt.js";
 export const momentOf = (at, atFrom) => ({ at, atFrom, receiptIat: null, witnessed: null, note: "", unsure: false });
 
 /**
- * The status for a token that is too old at this moment: no, unless it may have come earlier.
+ * Return the status of a token that is too old at this moment: fail, unless the file may have come earlier.
  * @param {Moment} moment
  * @returns {"unknown" | "fail"}
  */
@@ -34,7 +34,7 @@ export const lateStatus = ({ unsure, atFrom }) =>
   unsure || atFrom === "unknown" || atFrom === "log" ? "unknown" : "fail";
 
 /**
- * When the token existed, by evidence from outside of it: the earliest such time, null where there is none.
+ * Return the earliest time at which a receipt or witnesses show that the token existed, or null.
  * @param {Moment} moment
  */
 export function existedAt({ receiptIat, witnessed }) {
@@ -43,13 +43,13 @@ export function existedAt({ receiptIat, witnessed }) {
 }
 
 /**
- * Every time at which it is said or shown to have been there.
+ * Return every time at which the token is claimed or shown to have existed.
  * @param {Moment} moment
  */
 export const timesOf = ({ at, witnessed }) => (witnessed === null ? [at] : [at, witnessed]);
 
 /**
- * Take the moment from a receipt, where it is one of ours for just this entry.
+ * Take the moment from a receipt, if this party wrote it for this very entry.
  * @param {Moment} moment
  * @param {string} receipt
  * @param {import("./receipt.js").Subject} subject
@@ -60,7 +60,7 @@ export const timesOf = ({ at, witnessed }) => (witnessed === null ? [at] : [at, 
 export async function withReceipt(moment, receipt, subject, { receiptKeys }, now) {
   if (!receiptKeys) {
     const unsure = receiptKeys === null;
-    const reason = unsure ? "the receipt keys are not to be had" : "the trust file lists no receipt keys";
+    const reason = unsure ? "the receipt keys are unavailable" : "the trust file lists no receipt keys";
     return { ...moment, note: `; there is a receipt, but ${reason}`, unsure };
   }
   try {
@@ -79,13 +79,13 @@ export async function withReceipt(moment, receipt, subject, { receiptKeys }, now
  * @param {Moment} moment
  * @param {string} reason
  */
-const withoutReceipt = (moment, reason) => ({ ...moment, note: `; the receipt at hand does not serve: ${reason}` });
+const withoutReceipt = (moment, reason) => ({ ...moment, note: `; the receipt at hand is not usable: ${reason}` });
 
 /**
- * Add the witnessed time of a token that ends at `exp`.
+ * Add the witnessed time of a token that expires at `exp`.
  *
- * It shows that the token existed, not that the file had come: only who cannot know judges by it, and who receives the
- * file, or says when it came, stays bound by `exp`.
+ * It shows that the token existed, not that the file had come. So only a reader is judged by it; a party that knows or
+ * claims the time of receipt stays bound by `exp`.
  * @param {Moment} moment
  * @param {number | null} time
  * @param {number} exp

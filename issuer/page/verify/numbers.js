@@ -1,8 +1,9 @@
 /**
- * Numbers as the contract has them (section 2): a double that carries exactly what is written, or none.
+ * Numbers by the rules of the contract (section 2): read as the nearest double, within limits of digits and size.
  *
- * A member that must be a whole number is spelled as one: `20.0` is none. JavaScript's numbers cannot tell, so a whole
- * number that was spelled with a point or an exponent is a `Float`; every other one is a number.
+ * A member that must be a whole number must be spelled as one, so `20.0` is refused there. JavaScript's numbers lose
+ * the spelling, so a whole number that was spelled with a point or an exponent is a `Float`; every other one is a
+ * number.
  */
 
 const MAX_SIGNIFICANT_DIGITS = 17;
@@ -17,7 +18,7 @@ export class Float {
 
 /**
  * @param {unknown} value
- * @returns {number | undefined} undefined for what is no number
+ * @returns {number | undefined} undefined if it is not a number
  */
 export function plainNumber(value) {
   if (typeof value === "number") return value;
@@ -25,10 +26,10 @@ export function plainNumber(value) {
 }
 
 /**
- * Read a decimal number, whose form the caller has checked, as the nearest double; `-0` becomes 0.
+ * Return a decimal number as the nearest double; `-0` becomes 0. The caller has checked its grammar.
  *
- * Throws RangeError, which says what rule is broken: more than 17 significant digits, over- or underflow, whole beyond
- * 2^53 - 1 in any spelling.
+ * Throws RangeError that names the broken rule: more than 17 significant digits, over- or underflow, a whole number
+ * beyond 2^53 - 1 in any spelling.
  * @param {string} text
  */
 export function exactNumber(text) {

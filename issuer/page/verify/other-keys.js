@@ -1,6 +1,4 @@
-/**
- * RSA and EC keys of a JWK set (RFC 7518 section 6): which are good ones. Nothing here verifies by them.
- */
+/** RSA and EC keys of a JWK set (RFC 7518 section 6): which are valid. This verifier never uses them to verify. */
 
 import { utf8 } from "./bytes.js";
 import { decodeSegment } from "./jws.js";
@@ -57,7 +55,7 @@ export function readEc(jwk) {
   const [xBytes, yBytes] = [octets(jwk.x), octets(jwk.y)];
   if (!curve || xBytes.length !== curve.size || yBytes.length !== curve.size) return null;
   const { p, b } = curve;
-  const [x, y] = [numberOf(xBytes) % p, numberOf(yBytes) % p]; // a larger one is taken as what is left of it, as by OpenSSL
+  const [x, y] = [numberOf(xBytes) % p, numberOf(yBytes) % p]; // a larger one is reduced, as OpenSSL does
   if ((y * y - (x * x * x - 3n * x + b)) % p !== 0n) return null;
   return { publicKey: utf8(`${curve.name} ${x} ${y}`), algorithms: [curve.name] };
 }
@@ -79,7 +77,7 @@ function divisors(n) {
 }
 
 /**
- * The exponent of each power of 65537 modulo a prime.
+ * Map each power of 65537 modulo a prime to its exponent.
  * @param {number} prime
  */
 function powers(prime) {
@@ -91,8 +89,8 @@ function powers(prime) {
 const EXPONENTS = PRIMES.map((prime) => /** @type {const} */ ([BigInt(prime), powers(prime)]));
 
 /**
- * Say whether a modulus is a power of 65537 modulo the first 39 primes at once: of the flawed keys every one is, of
- * others one in 2^154. One exponent fits all primes if it fits each two of them (Chinese remainder theorem).
+ * Say whether a modulus is a power of 65537 modulo the first 39 primes at once. Every flawed key is one; of other keys,
+ * one in 2^154. One exponent fits all primes if it fits each pair of them (Chinese remainder theorem).
  * @param {bigint} modulus
  */
 function isRoca(modulus) {

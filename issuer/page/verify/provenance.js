@@ -1,22 +1,26 @@
 /**
- * Where people can look at the run that asked for a token: a link from a token's `caller`.
+ * A link to the run that requested a token, from the token's `caller`.
  *
- * The caller is what the issuer verified of a workload identity: ids that are public and stay. A link needs names, too,
- * so there is one only where what is bound spells them out, for GitHub Actions and GitLab; no check rests on it.
+ * `caller` has the permanent public ids of a workload identity, as the issuer verified them. A link also needs names.
+ * So there are links only for GitHub Actions and GitLab, if the token's claims spell the names out. No check depends on
+ * them.
  */
 
 /** @typedef {Record<string, string | number | boolean>} Caller */
 
 const GITHUB = /^https:\/\/token\.actions\.(?:githubusercontent\.com|([a-z0-9-]+)\.ghe\.com)(?:\/[A-Za-z0-9_-]+)?$/;
 const GITHUB_SERVER = /^(https:\/\/[A-Za-z0-9.-]+(?::[0-9]+)?)\/_services\/token$/;
-// No part of a path is `.` or `..`, by which a link would lead elsewhere than it reads.
+// A path segment `.` or `..` would make the link lead elsewhere than it reads.
 const PART = "(?!\\.{1,2}(?:/|$))[A-Za-z0-9_.-]+";
 const GITHUB_WORKFLOW = new RegExp(`^([A-Za-z0-9-]+/${PART})/\\.github/workflows/[^@]+@.+$`);
 const GITLAB = new RegExp(`^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/${PART})*$`);
 const GITLAB_CONFIG = new RegExp(`^(${PART}(?:/${PART})+)//[^@]+@.+$`);
 const NUMBER = /^[0-9]{1,20}$/;
 
-/** The owner of a workload, by the id that outlives its name; not what one owner may have several of, as subgroups. */
+/**
+ * The ids of a workload's owner that outlive its name. An id of which one owner may have several, such as a subgroup's,
+ * is not listed.
+ */
 const OWNERS = [
   "repository_owner_id",
   "organization_id",
@@ -30,10 +34,10 @@ const OWNERS = [
 ];
 
 /**
- * Where people can look at the run, or "" where what is bound does not say.
+ * Return a page about the run, or "" if the claims do not say.
  *
- * The name of its repository is in that of the workflow's file, which may lie in another repository: it counts where
- * both are of one commit.
+ * The repository's name comes from the path of the workflow file, which may be in another repository: the name counts
+ * only if both have the same commit.
  * @param {Caller} caller
  */
 export const runUrl = (caller) => github(caller) || gitlab(caller);
@@ -59,7 +63,7 @@ function githubSite(issuer) {
 /** @param {Caller} caller */
 function gitlab(caller) {
   const [issuer, job] = [text(caller, "issuer"), text(caller, "job_id")];
-  // What it begins by is the instance, with the path below which that lies.
+  // The reference begins with the instance's host and the path under which it is served.
   const prefix = `${issuer.replace(/^https:\/\//, "")}/`;
   const uri = text(caller, "ci_config_ref_uri");
   const config = uri.startsWith(prefix) ? GITLAB_CONFIG.exec(uri.slice(prefix.length)) : null;
@@ -69,7 +73,7 @@ function gitlab(caller) {
 }
 
 /**
- * Why two workloads may be one owner's, or "": they are at two providers, or at one of two owners.
+ * Return why two workloads may have one owner, or "" if they have two providers or two owners.
  * @param {Caller} first
  * @param {Caller} second
  */
@@ -77,8 +81,8 @@ export function doubtOfTwoOwners(first, second) {
   if (providerOf(first) !== providerOf(second)) return "";
   const [one, other] = [ownerOf(first), ownerOf(second)];
   if (one === null || other === null)
-    return "both were asked for at one provider, and whether by two owners cannot be told";
-  return one === other ? "both were asked for by workloads of one owner" : "";
+    return "both callers have one provider, and their owners are unknown";
+  return one === other ? "both callers are workloads of one owner" : "";
 }
 
 /** @param {Caller} caller */
@@ -88,7 +92,7 @@ function ownerOf(caller) {
 }
 
 /**
- * Within what an id is one owner's. An enterprise's own issuer at github.com has the ids of github.com.
+ * Return the provider whose ids are compared. An enterprise's issuer at github.com shares the ids of github.com.
  * @param {Caller} caller
  */
 function providerOf(caller) {

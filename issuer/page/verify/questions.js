@@ -1,6 +1,7 @@
 /**
- * What to ask the logs of a trust's issuers about the tokens of a file, before it is judged. A log that is asked learns
- * which tokens interest whom, so only what may decide something is asked. Nothing is fetched here.
+ * The questions to the logs of trusted issuers about the tokens of a file, before it is judged. A log that is asked
+ * learns which tokens interest the caller, so there are questions only if the answers may decide something. The caller
+ * sends them.
  */
 
 import { seekInLog } from "./check-token.js";
@@ -15,8 +16,8 @@ import { searchOf } from "./verify.js";
 const MAX_QUESTIONS = 100; // of one file, which may have a thousand tokens
 
 /**
- * Return the questions for the tokens that have no good proof at hand, where the log is required or the token has
- * ended, and the trust file says where the log is.
+ * Return the questions for tokens that have no usable proof at hand, if the log is required or the token has expired,
+ * and the trust file has the log's URL.
  * @param {import("./entry.js").Entry[]} entries
  * @param {import("./trust.js").Trust} trust
  * @param {import("./verify.js").Context} context

@@ -1,8 +1,9 @@
 /**
- * A relying party's receipts: its own word that it saw a verified entry in time (contract section 6).
+ * A relying party's receipts: its own confirmation that it saw a verified entry in time (contract section 6).
  *
- * A JWS, `typ` `eval-receipt+jwt`, by a key listed under `receipt_keys` and never a token key. Tokens expire within a
- * day and files stay: a receipt serves freshness and the key's window of the one entry that it names, and nothing else.
+ * A receipt is a JWS with `typ` `eval-receipt+jwt`, signed by a key that `receipt_keys` lists and that never signs
+ * tokens. Tokens expire within a day, but files stay. A receipt counts only for freshness and the key's window of the
+ * entry that it names.
  */
 
 import { utf8 } from "./bytes.js";
@@ -14,17 +15,17 @@ import { readStatement, withoutLineBreaks } from "./statement.js";
 import { MAX_UNIX_S } from "./times.js";
 
 /**
- * What a receipt must name to serve an entry.
+ * The members that a receipt and an entry must have in common.
  * @typedef {{repo: string, path: string, token: string, jti: string, content_digest: string, kid: string}} Subject
  */
 /**
- * `kid` is the token's key; `iat` is the writer's clock, `at` when it got the file.
+ * `kid` is the token's key; `iat` is the writer's clock, `at` when it received the file.
  * @typedef {Subject & {at: number, iat: number, checks: Record<string, import("./report.js").Status>}} Receipt
  */
 
 const RECEIPT_TYPE = "eval-receipt+jwt";
 const MAX_BYTES = 16 * 1024;
-/** How far the clocks of those who write and read receipts may be apart. */
+/** How far apart the clocks of writers and readers of receipts may be. */
 const LEEWAY_S = 60;
 
 const time = integer({ min: 0, max: MAX_UNIX_S });
@@ -56,13 +57,14 @@ const NAMED = [
 ];
 
 /**
- * The SHA-256 of a token's text, which receipts know it by.
+ * Return the SHA-256 of a token's text, by which receipts name the token.
  * @param {string} token
  */
 export const tokenDigest = (token) => digestOf(utf8(token));
 
 /**
- * Read a receipt that one of the keys has signed. Throws FormatError. `receiptObjection` says if it serves an entry.
+ * Read a receipt that one of the keys has signed. Throws FormatError. `receiptObjection` judges whether it fits an
+ * entry.
  * @param {string} receipt
  * @param {import("./keys.js").KeySet} keys
  * @returns {Promise<Receipt>}
@@ -78,7 +80,7 @@ export async function readReceipt(receipt, keys) {
 }
 
 /**
- * Return why a good receipt does not serve this entry, or "".
+ * Return why a valid receipt does not count for this entry, or "".
  * @param {Receipt} receipt
  * @param {Subject} subject
  * @param {number} now
@@ -88,6 +90,6 @@ export function receiptObjection(receipt, subject, now) {
   if (other) return `it is for ${other[1]}`;
   if ([...ALWAYS_DUE].some((number) => receipt.checks[number] !== "pass"))
     return "it is of an entry that was not verified";
-  if (receipt.at > receipt.iat + LEEWAY_S) return "it tells of a time after it was written";
+  if (receipt.at > receipt.iat + LEEWAY_S) return "its time of receipt is later than its time of writing";
   return receipt.iat > now + LEEWAY_S ? "it was written in the future" : "";
 }

@@ -1,39 +1,40 @@
 /**
- * What a judgement says (contract section 6): numbered checks, a verdict, and the members of `issuer verify --json`.
+ * The report on one entry (contract section 6): numbered checks, a verdict, and the members of `issuer verify --json`.
  *
- * Knows no rule: how a check comes out is decided elsewhere.
+ * The rules of the checks are elsewhere.
  */
 
 import { isObject } from "./json.js";
 
 /** @typedef {import("./entry.js").Entry} Entry */
 /**
- * `unknown`: due, but something it needs was unavailable. `skip`: not required, or it rests on one that failed.
+ * `unknown`: due, but something that it needs was unavailable. `skip`: not required, or it depends on a check that
+ * did not pass.
  * @typedef {"pass" | "fail" | "unknown" | "skip"} Status
  */
 /**
- * One numbered check. Where two values differ, `token` is the token's and `file` is the file's.
+ * One numbered check. If two values differ, `token` has the token's value and `file` the file's.
  * @typedef {{number: number, name: string, status: Status, evidence: string, token: string, file: string}} Check
  */
 /**
- * `good_when_issued`: all that is missing is when the file was received, and nothing here could ever say.
+ * `good_when_issued`: only the time of receipt is missing, and no receipt or log could supply it.
  * @typedef {"verified" | "failed" | "undecided" | "good_when_issued" | "unverified"} Verdict
  */
 /**
- * Where the time came from: one's own clock or records, a claim, one's receipt, the witnesses of the log, or nowhere.
+ * Source of the time: this party's own clock or records, a claim, its receipt, the witnesses of the log, or none.
  * @typedef {"clock" | "stated" | "receipt" | "log" | "unknown"} AtFrom
  */
 /** @typedef {"reproduced" | "logged" | "verified" | "signed" | "self-reported" | "undecided" | "refuted"} Tier */
 /**
- * What the file says of a run; it is nobody's word but the file's.
+ * The run as the file describes it; only the file vouches for this.
  * @typedef {{dataset: import("./entry.js").Dataset, metrics: import("./entry.js").EntryMetric[],
  *   framework: import("./entry.js").EntryFramework, model_revision?: string, selection: Record<string, string>,
  *   completeness: string, value?: number, reproduces: string, benchmark_subset: string,
  *   normalization: Record<string, unknown>, date: string}} Said
  */
 /**
- * The whole judgement of one entry, as plain data. What the token says (`claims`, `caller`, `issuer`, ...) is null,
- * empty or "" unless its signature is good. Times are Unix seconds.
+ * The judgement of one entry, as plain data. The token's statements (`claims`, `caller`, `issuer`, ...) are null, empty
+ * or "" unless its signature is good. Times are Unix seconds.
  * @typedef {{version: 1, repo: string, path: string, pointer: string, verdict: Verdict, reason: string, at: number,
  *   at_from: AtFrom, issuer: string, framework: string, jti: string, kid: string, content_digest: string, token_digest:
  *   string, checks: Check[], said: Said, claims: import("./claims.js").RunClaims | null, caller: Record<string, string
@@ -60,7 +61,7 @@ export const NUMBERS = Object.keys(NAMES).map(Number);
 export const ALWAYS_DUE = new Set([1, 2, 3, 4, 5, 6, 7, 8, 9]);
 
 /**
- * Make the check of this number, with its name.
+ * Return the check of this number, with its name.
  * @param {number} number
  * @param {Status} status
  * @param {string} evidence
@@ -77,14 +78,14 @@ export const check = (number, status, evidence, { token = "", file = "" } = {}) 
 });
 
 /**
- * Make a check that is skipped because another one did not pass.
+ * Return a check that is skipped because check `other` did not pass.
  * @param {number} number
  * @param {number} other
  */
 export const restsOn = (number, other) => check(number, "skip", `rests on check ${other}, which did not pass`);
 
 /**
- * Any fail is no; otherwise any unknown is undecided; otherwise all that are due passed.
+ * Return `failed` if any check that is due failed, else `undecided` if any is unknown, else `verified`.
  * @param {Check[]} checks
  * @param {Set<number>} due
  * @returns {Verdict}
@@ -96,7 +97,7 @@ export function verdictOf(checks, due) {
 }
 
 /**
- * What an entry of a file says.
+ * Return the description that an entry of a file gives.
  * @param {Entry} entry
  * @returns {Said}
  */

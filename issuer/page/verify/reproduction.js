@@ -1,8 +1,8 @@
 /**
- * Does one run reproduce another: the same thing evaluated again, with the same numbers?
+ * Reproductions: whether one run evaluated the same thing as another and got the same numbers.
  *
- * The second names the first by its content digest (`run.reproduces`), and another party had it signed. What that shows
- * are two signatures over agreeing numbers; it is no proof that there was a second run. `run.split`, `run.epochs` and
+ * The second names the first by its content digest (`run.reproduces`), and another party had it signed. This shows two
+ * signatures over agreeing numbers; it does not prove that a second run took place. `run.split`, `run.epochs` and
  * `run.completeness` are not compared.
  */
 
@@ -14,11 +14,11 @@ import { doubtOfTwoOwners } from "./provenance.js";
 /** @typedef {import("./report.js").Said} Said */
 /** @typedef {import("./claims.js").RunClaims} RunClaims */
 /**
- * By how much two values of a metric may differ, in its unit, by metric id; without one they are the same number.
+ * How far two values of a metric may differ, in its unit, by metric id; without an entry they must be equal.
  * @typedef {Map<string, number>} Tolerance
  */
 /**
- * Where two runs part, and what each of them says.
+ * A difference of two runs: its place, and both values.
  * @typedef {[where: string, first: string, second: string]} Difference
  */
 
@@ -40,16 +40,16 @@ const BOUND = /** @type {const} */ ([
 export function reproductionObjection(second, first, tolerance) {
   if (!first.claims || !second.claims || first.issued_at === null || second.issued_at === null)
     return "one of them is not signed";
-  if (first.issued_at >= second.issued_at) return "it was not signed after the one that it names";
+  if (first.issued_at >= second.issued_at) return "it was not signed later than the result that it names";
   const runs = runDifference(first.claims, second.claims, tolerance);
   const [parted] = runs ? [runs] : settingDifferences(first.said, second.said);
-  if (parted) return `they part at ${parted[0]}: ${shown(parted[1])} and ${shown(parted[2])}`;
+  if (parted) return `they differ at ${parted[0]}: ${shown(parted[1])} and ${shown(parted[2])}`;
   if (first.integration === second.integration) return `both were signed for ${first.integration}`;
   return doubtOfTwoOwners(first.caller, second.caller);
 }
 
 /**
- * Return the first place where two runs do not say the same. The framework may be another one.
+ * Return the first difference of two runs. Another framework is not a difference.
  * @param {RunClaims} first
  * @param {RunClaims} second
  * @param {Tolerance} tolerance
@@ -71,7 +71,8 @@ function runDifference(first, second, tolerance) {
 }
 
 /**
- * A bound that is written as 0.1 takes 0.3 and 0.2, too: doubles are compared to one part in 10^9.
+ * Say whether two values agree. A tolerance of 0.1 also accepts 0.3 and 0.2: doubles are compared to one part in
+ * 10^9.
  * @param {number} one
  * @param {number} other
  * @param {number} limit
@@ -82,7 +83,7 @@ function agree(one, other, limit) {
 }
 
 /**
- * Return where two results, whose details are bound, were made by another setting.
+ * Return differences in the settings of two results, which are in their bound details.
  * @param {Said} first
  * @param {Said} second
  * @returns {Difference[]}
@@ -98,7 +99,7 @@ function settingDifferences(first, second) {
 }
 
 /**
- * Say what is not compared and parts all the same: whether the whole benchmark was run. "" where it does not.
+ * Describe a difference that does not count: whether the whole benchmark was run. Returns "" without a difference.
  * @param {Said} second
  * @param {Said} first
  */
@@ -112,13 +113,13 @@ const written = (value) =>
   Object.keys(value).length ? canonical(/** @type {import("./json.js").JsonObject} */ (value)) : "";
 
 /**
- * Say what a metric is called, its slice in brackets, and its value.
+ * Return a metric's name, its slice in brackets, and its value.
  * @param {import("./claims.js").Metric} metric
  */
 const describe = ({ metric_id: id, slice, value }) => `${id}${slice ? ` (${slice})` : ""} ${numberText(value)}`;
 
 /**
- * Write a number so that every YAML reader reads it: `0.00002`, `1.0e-7`.
+ * Return the text of a number that every YAML reader reads alike: `0.00002`, `1.0e-7`.
  * @param {number} value
  */
 function numberText(value) {
@@ -128,7 +129,7 @@ function numberText(value) {
 }
 
 /**
- * Cut what somebody else wrote: it stands in the report of each entry that it names.
+ * Shorten foreign text, because each entry that it names repeats it in its report.
  * @param {string} text
  */
 const shown = (text) => ([...text].length > MOST ? `${[...text].slice(0, MOST).join("")}...` : text || "-");

@@ -1,9 +1,9 @@
 /**
- * An issuer's revocation list (contract section 5, `revocations.json`).
+ * An issuer's revocation list (contract section 6, `revocations.json`).
  *
- * A JWS, `typ` `eval-revocations+jwt`, by a key listed under `revocation_keys`. It names tokens by their `jti`, and for
- * a `sub` the intervals in which what it got signed is bad; after `next_update` it no longer clears what it does not
- * name. Who has seen a newer list refuses an older one.
+ * A JWS with `typ` `eval-revocations+jwt`, signed by a key that `revocation_keys` lists. It names revoked tokens by
+ * their `jti`, and for a `sub` the intervals whose tokens are revoked. After `next_update` it no longer shows that
+ * other tokens are good. A relying party that has seen a newer list refuses an older one.
  */
 
 import { decodeUtf8 } from "./bytes.js";
@@ -13,19 +13,23 @@ import { readStatement, withoutLineBreaks } from "./statement.js";
 import { MAX_UNIX_S, showSpan } from "./times.js";
 
 /**
- * The tokens with an `iat` from `from` to `until`, both included; without `until`, all since `from`.
+ * The tokens with an `iat` from `from` to `until`, both included; without `until`, all from `from` on.
  * @typedef {{sub: string, from: number, until?: number}} Interval
  */
 /**
- * What one issuer has revoked: tokens by `jti`, and intervals by `sub`. Times are Unix seconds. A list that is `held`
- * was seen before, and the one of today is not to be had: it revokes what it names and clears nothing.
+ * One issuer's revocations: tokens by `jti`, and intervals by `sub`. Times are Unix seconds. `held`: an earlier list,
+ * used because today's is unavailable; it revokes the tokens that it names, but does not show that other tokens are
+ * good.
  * @typedef {{jtis: Set<string>, intervals: Map<string, Interval[]>, iat: number, number: number, nextUpdate: number,
  *   kid: string, held: boolean}} Revocations
  */
 
 const REVOCATIONS_TYPE = "eval-revocations+jwt";
 export const MAX_BYTES = 4 * 1024 * 1024;
-/** How long a list may clear what it does not name: who can hold back newer ones gains as much and no more. */
+/**
+ * How long a list may show that other tokens are good. An attacker who can hold back newer lists gains at most this
+ * time.
+ */
 const LONGEST_S = 7 * 86_400;
 /** How far the issuer's clock may run ahead of the relying party's. */
 const LEEWAY_S = 60;
@@ -45,7 +49,8 @@ const shape = object(
 );
 
 /**
- * Read an issuer's list of at most 4 MiB. Throws FormatError for another issuer's, or one not signed by the keys.
+ * Read an issuer's list of at most 4 MiB. Throws FormatError if it is another issuer's or not signed by one of the
+ * keys.
  * @param {Uint8Array} raw
  * @param {string} issuer
  * @param {import("./keys.js").KeySet} keys
@@ -75,7 +80,7 @@ export async function parseRevocations(raw, issuer, keys) {
 }
 
 /**
- * Read the text of a list, which is ASCII; a file may end with a line break. Throws FormatError.
+ * Decode a list, which is ASCII; a file may end with a line break. Throws FormatError.
  * @param {Uint8Array} raw
  */
 export function listText(raw) {
@@ -92,7 +97,7 @@ export function listText(raw) {
 const broken = (rule, pointer) => new FormatError("file.rule", rule, { pointer });
 
 /**
- * Return why a token is revoked, or "" where the list does not name it.
+ * Return why a token is revoked, or "" if it is not.
  * @param {Revocations} list
  * @param {string} jti
  * @param {string} sub
@@ -105,10 +110,10 @@ export function revokedReason({ jtis, intervals }, jti, sub, iat) {
 }
 
 /**
- * Return the list that counts where others of this issuer have been seen, and why the one found was refused, or "".
+ * Return the list that counts, given the lists of this issuer seen before, and why `found` was refused, or "".
  *
- * null is a list that is not to be had: the last one seen is then `held`. A list from the future could outlive every
- * good one, and is refused, too.
+ * If `found` is null (unavailable), the last list seen counts, as `held`. A list from the future is refused as well: it
+ * could outlive every good one.
  * @param {Revocations | null} found
  * @param {Revocations[]} seen
  * @param {number} now
@@ -132,16 +137,16 @@ const isNewer = (one, other) =>
   !other || one.number > other.number || (one.number === other.number && one.iat > other.iat);
 
 /**
- * Return why who has seen one list must refuse another one of the same issuer, or "".
+ * Return why `found` must be refused by a party that has seen the list `seen` of the same issuer, or "".
  * @param {Revocations} found
  * @param {Revocations} seen
  */
 function rolledBack(found, seen) {
-  if (found.number < seen.number) return `its number is ${found.number}, and ${seen.number} has been seen`;
-  if (found.iat < seen.iat) return `it was issued ${showSpan(seen.iat - found.iat)} before one that has been seen`;
+  if (found.number < seen.number) return `its number is ${found.number}, but list ${seen.number} was seen before`;
+  if (found.iat < seen.iat) return `it was issued ${showSpan(seen.iat - found.iat)} before a list that was seen earlier`;
   const [had, has] = [itemsOf(seen), itemsOf(found)];
   const lost = [...had].filter((item) => !has.has(item)).length;
-  return lost ? `it lacks ${lost} of the items of one that has been seen` : "";
+  return lost ? `it lacks ${lost} of the items of a list that was seen earlier` : "";
 }
 
 /** @param {Revocations} list */

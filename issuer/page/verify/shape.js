@@ -1,5 +1,5 @@
 /**
- * The shapes that values must have: what a member may be, which members there must be, and which there may be.
+ * Shapes of values: the type of each member, and which members are required or allowed.
  *
  * A shape takes a value that a strict reader returned, and throws FormatError (`file.schema`, `file.unknown_member`)
  * with the pointer of the first member that does not fit.
@@ -32,7 +32,7 @@ const misfit = (detail) => new FormatError("file.schema", detail);
 const unexpected = (wanted, value) => misfit(`expected ${wanted}, got ${kindOf(value)}`);
 
 /**
- * Try a part of a value by its shape, so that an error says where it is.
+ * Check a part of a value by its shape, so that an error has its pointer.
  * @param {string | number} name
  * @param {Shape} shape
  * @param {unknown} value
@@ -49,7 +49,7 @@ function tryPart(name, shape, value) {
 export const anything = () => {};
 
 /**
- * Text of so many characters (Unicode code points).
+ * Text with a length within limits, in Unicode code points.
  * @param {{min?: number, max?: number}} [bounds]
  * @returns {Shape}
  */
@@ -65,7 +65,7 @@ export const text =
 export const shortText = text({ min: 1, max: 512 });
 
 /**
- * A whole number, spelled as one.
+ * A number that is spelled as a whole number.
  * @param {{min?: number, max?: number}} [bounds]
  * @returns {Shape}
  */
@@ -95,7 +95,7 @@ export const flag = (value) => {
 };
 
 /**
- * One whole number, as a version.
+ * One given whole number, such as a version.
  * @param {number} wanted
  * @returns {Shape}
  */
@@ -105,7 +105,7 @@ export const exactly = (wanted) => (value) => {
 };
 
 /**
- * One of some words.
+ * One of the given words.
  * @param {...string} words
  * @returns {Shape}
  */
@@ -131,7 +131,7 @@ export const list =
   };
 
 /**
- * A map from any names.
+ * A map with any names.
  * @param {Shape} item
  * @param {Shape} [name]
  * @returns {Shape}
@@ -147,7 +147,7 @@ export const map =
   };
 
 /**
- * The shape that fits the kind of the value.
+ * A shape that is chosen by the kind of the value.
  * @param {string} words  the kinds, for people
  * @param {(value: unknown) => Shape | undefined} choose
  * @returns {Shape}
@@ -159,14 +159,14 @@ export const either = (words, choose) => (value) => {
 };
 
 /**
- * A member that need not be there.
+ * A member that may be absent.
  * @param {Shape} shape
  * @returns {Optional}
  */
 export const optional = (shape) => ({ shape, optional: true });
 
 /**
- * A map with these members; other ones are refused where it is `closed`.
+ * A map with these members; if `closed`, others are refused.
  * @param {Record<string, Shape | Optional>} members
  * @param {{closed?: boolean}} [how]
  * @returns {Shape}

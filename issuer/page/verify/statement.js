@@ -1,8 +1,8 @@
 /**
- * Signed statements other than tokens: receipts and revocation lists (contract sections 5 and 6).
+ * Signed statements other than tokens: receipts and revocation lists (contract section 6).
  *
- * Both are compact JWS with a `typ` of their own, by keys that are never token keys. Knows the form and the signature;
- * what a statement says is read in `receipt.js` and `revocation.js`.
+ * Both are compact JWS. Each kind has its own `typ`, and keys that never sign tokens. This file knows the form and the
+ * signature; `receipt.js` and `revocation.js` read the payload.
  */
 
 import { FormatError } from "./errors.js";
@@ -27,13 +27,13 @@ export async function readStatement(text, typ, { keys }, maxBytes) {
     throw refused(`its header is not alg, kid and the typ ${typ}`);
   if (typeof alg !== "string" || !EDDSA_NAMES.has(alg)) throw refused("its algorithm is not EdDSA (Ed25519)");
   const key = typeof kid === "string" ? keys.get(kid) : undefined;
-  if (!key) throw refused("no listed key that is not a token key has its kid");
-  if (!(await keyVerifies(key, alg, signingInput, signature))) throw refused("its signature does not fit");
+  if (!key) throw refused("its kid is not the kid of a listed key that never signs tokens");
+  if (!(await keyVerifies(key, alg, signingInput, signature))) throw refused("its signature does not verify");
   return { payload: readJson(payload, { maxBytes, maxDepth: 8 }), kid: key.kid };
 }
 
 /**
- * Take the line breaks off, with which the file of a statement may begin and end.
+ * Remove line breaks at the start and end of a statement's file.
  * @param {string} text
  */
 export function withoutLineBreaks(text) {

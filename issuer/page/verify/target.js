@@ -1,6 +1,6 @@
 /**
- * The target form of an entry (contract section 3), over which the content digest is taken: token members and `value`
- * removed, metrics sorted, nulls dropped. Every other member counts, known or not.
+ * The target form of an entry (contract section 3), which the content digest covers: without token members and `value`,
+ * with sorted metrics and without nulls. All other members count, known or not.
  */
 
 import { utf8 } from "./bytes.js";
@@ -15,7 +15,7 @@ import { Float } from "./numbers.js";
 const UNBOUND = new Set(["verify_token", "verifyToken", "value"]);
 
 /**
- * Drop nulls from maps, bottom-up, and a map left empty by that with them; a map that was `{}` stays.
+ * Drop nulls from maps, bottom-up, and maps that became empty by this; a map that was `{}` stays.
  *
  * Throws FormatError (`file.rule`) for a null in a list, and for a map in a list that would become empty.
  * @param {Json} value
@@ -48,7 +48,7 @@ const nothing = (what, pointer) =>
 const object = () => Object.create(null);
 
 /**
- * The target form of an entry whose nulls are dropped; numbers are plain ones.
+ * Return the target form of an entry without nulls; its numbers are JavaScript numbers.
  * @param {JsonObject} entry
  * @returns {JsonObject}
  */
@@ -60,7 +60,7 @@ export function targetForm(entry) {
 }
 
 /**
- * Turn every `Float` into a number: how it was spelled does not count any more.
+ * Turn every `Float` into a number, because the spelling no longer matters.
  * @param {Json} value
  * @returns {Json}
  */
@@ -74,7 +74,7 @@ export function withPlainNumbers(value) {
 }
 
 /**
- * The order of metrics: by id and slice, bytewise.
+ * Compare metrics by id and slice, bytewise.
  * @param {Json} one
  * @param {Json} other
  */
@@ -98,7 +98,7 @@ function compareBytes(one, other) {
 }
 
 /**
- * The digest of an entry in its target form.
+ * Return the digest of an entry in its target form.
  * @param {JsonObject} form
  */
 export const contentDigest = (form) => digest(form);

@@ -1,8 +1,8 @@
 /**
- * How much stands behind a result: its tier, and why.
+ * Tiers: ranks of the evidence for a result, with a reason for people.
  *
- * A function of the entry's report and, for `reproduced`, of the reports of the entries that name it; never of a member
- * of the file.
+ * A tier depends on the entry's report and, for `reproduced`, on the reports of the entries that name it; never on a
+ * member of the file.
  */
 
 import { aside, reproductionObjection } from "./reproduction.js";
@@ -13,14 +13,16 @@ import { showTime } from "./times.js";
 /** @typedef {import("./reproduction.js").Tolerance} Tolerance */
 /** @typedef {{tier: Tier, tier_reason: string}} Standing */
 
-/** What ranks alike has one number, the higher the more; `refuted` ranks nowhere. @type {Record<Tier, number>} */
+/** Equal numbers rank alike; `refuted` has no rank. @type {Record<Tier, number>} */
 const RANKS = { reproduced: 5, logged: 4, verified: 3, signed: 2, "self-reported": 1, undecided: 1, refuted: 0 };
-/** Where one of these fails, the token is no issuer's, or signs another result than the file shows. */
+/**
+ * If one of these checks fails, no trusted issuer signed the token, or it signed another result than the file shows.
+ */
 const CONTRADICTS = new Set([3, 7, 8, 9]);
 const SIGNED = [1, 2, 3, 4, 6, 7, 8, 9];
 
 /**
- * Put a report in its tier, as far as it says so itself.
+ * Return the report with the tier that it gets without reproductions.
  * @param {Report} report
  * @returns {Report}
  */
@@ -32,7 +34,7 @@ export const ranked = (report) => ({ ...report, ...standing(report) });
  */
 function standing(report) {
   if (report.verdict === "verified") return verified(report);
-  if (!report.token_digest) return { tier: "self-reported", tier_reason: "nobody vouches for it: it has no token" };
+  if (!report.token_digest) return { tier: "self-reported", tier_reason: "no issuer vouches for it: it has no token" };
   const refuted = refutation(report);
   if (refuted) return { tier: "refuted", tier_reason: refuted };
   if (isSigned(report)) return { tier: "signed", tier_reason: firstOpen(report) };
@@ -63,7 +65,7 @@ function verified({ at, at_from: from, witnessed_at: witnessed }) {
 }
 
 /**
- * Say whether a good token binds the entry, and all that is missing is what could not be found out.
+ * Say whether a good token binds the entry, and its other checks did not fail.
  * @param {Report} report
  */
 function isSigned({ checks, verdict }) {
@@ -72,7 +74,7 @@ function isSigned({ checks, verdict }) {
 }
 
 /**
- * Return the check that keeps a report from being verified: the first that failed, or else is not known.
+ * Return the check that keeps a report from being verified: the first that failed, or else the first unknown one.
  * @param {Report} report
  */
 function firstOpen({ checks }) {
@@ -84,14 +86,14 @@ function firstOpen({ checks }) {
 const inWords = ({ number, name, evidence }) => `check ${number}, ${name}: ${evidence}`;
 
 /**
- * Raise the ranked reports of a file, in their order, that others of them reproduce: all results of a model on a
- * benchmark are in one file, so no other one has to be looked at.
+ * Raise the ranked reports of a file that other entries of it reproduce, and keep their order. All results of a model
+ * on a benchmark are in one file, so no other file matters.
  * @param {Report[]} reports
  * @param {Tolerance} tolerance
  */
 export function withReproductions(reports, tolerance) {
   /**
-   * By the digest that they name, and by their token: a copy of an entry is no other one.
+   * The reports by the digest that they name and by token: a copy of an entry does not count twice.
    * @type {Map<string, Map<string, Report>>}
    */
   const named = new Map();

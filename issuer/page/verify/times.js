@@ -1,13 +1,13 @@
-/** Times in Unix seconds, and how people see them. */
+/** Times in Unix seconds, and their text for people. */
 
-/** The year 2242. A time in milliseconds lies beyond it, and so is never taken for one in seconds. */
+/** The year 2242. A time in milliseconds is larger, so it is refused instead of read as seconds. */
 export const MAX_UNIX_S = 2 ** 33;
 
 /** @type {[string, number][]} */
 const UNITS = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
 
 /**
- * Show Unix seconds as people read them: `2026-11-21T09:00:00Z`.
+ * Return Unix seconds as text: `2026-11-21T09:00:00Z`.
  * @param {number} moment
  */
 export function showTime(moment) {
@@ -17,7 +17,7 @@ export function showTime(moment) {
 }
 
 /**
- * Show a length of time by its largest unit and the one below: `1 d 19 h`, `1 h`, `45 s`.
+ * Return a length of time in its largest unit and the next smaller one: `1 d 19 h`, `1 h`, `45 s`.
  * @param {number} seconds
  */
 export function showSpan(seconds) {

@@ -1,7 +1,7 @@
 /**
  * The payload of a verify token (contract section 4): a closed set of members, as canonical bytes.
  *
- * Nothing in it is true before the signature has been checked.
+ * Trust no part of it before the signature has been checked.
  */
 
 import { canonical } from "./canonical.js";
@@ -15,7 +15,8 @@ import { MAX_UNIX_S } from "./times.js";
 
 /** @typedef {import("./claims.js").RunClaims} RunClaims */
 /**
- * How many different sets of values were signed for this run since then, this one included; 64 stands for more.
+ * The number of different sets of values that were signed for this run since then, including this one; 64 also stands
+ * for more.
  * @typedef {{number: number, since: number}} Attempt
  */
 /**
@@ -27,10 +28,10 @@ import { MAX_UNIX_S } from "./times.js";
 
 export const MAX_ATTEMPTS = 64;
 export const MAX_TTL_S = 86_400;
-/** How far the clock by which attempts are counted may run ahead of the issuer's. */
+/** How far the clock that counts attempts may run ahead of the issuer's. */
 const COUNT_LEEWAY_S = 60;
 const DIGEST = /^sha256:[0-9a-f]{64}$/;
-/** 16 bytes in their one canonical spelling. */
+/** 16 bytes in their canonical spelling. */
 const JTI = /^[A-Za-z0-9_-]{21}[AQgw]$/;
 
 const safeInteger = integer({ min: -Number.MAX_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER });
@@ -72,8 +73,8 @@ const shape = object(
 );
 
 /**
- * Read a payload by the rules of contract section 4. Throws FormatError where it is not exactly what an issuer signs,
- * to the byte.
+ * Read a payload by the rules of contract section 4. Throws FormatError if it differs in any byte from what an issuer
+ * signs.
  * @param {Uint8Array} payload
  * @returns {{claims: TokenClaims, run: RunClaims}}
  */
@@ -81,7 +82,7 @@ export function readPayload(payload) {
   const value = readJson(payload, { maxBytes: MAX_TOKEN_BYTES, maxDepth: 8 });
   shape(value);
   if (canonical(value) !== decodeUtf8(payload))
-    throw broken("", "not its canonical bytes (RFC 8785): white space, order of members or spelling of a number");
+    throw broken("", "not canonical (RFC 8785): check white space, order of members and spelling of numbers");
   const said = /** @type {TokenClaims} */ (value);
   const run = readClaims(Object.fromEntries(RUN_MEMBERS.map((name) => [name, said[name]])));
   if (run.metrics.some((metric, index) => pairOf(metric).join(" ") !== pairAt(said, index)))
@@ -105,7 +106,7 @@ function* faults(claims) {
   const { iat, nbf, exp, attempt } = claims;
   for (const [name, time] of Object.entries({ iat, nbf, exp }))
     if (time < 0 || time > MAX_UNIX_S) yield [`/${name}`, "not a time in Unix seconds"];
-  if (!(iat <= nbf && nbf <= exp) || exp - iat > MAX_TTL_S) yield ["/exp", "times that no token has"];
+  if (!(iat <= nbf && nbf <= exp) || exp - iat > MAX_TTL_S) yield ["/exp", `the times must be in the order iat, nbf, exp and span at most ${MAX_TTL_S} s`];
   if (attempt && attempt.since > iat + COUNT_LEEWAY_S) yield ["/attempt/since", "later than the token's issue"];
   if (!JTI.test(claims.jti)) yield ["/jti", "not 16 bytes in base64url"];
   for (const name of /** @type {const} */ (["claims_digest", "content_digest", "policy"]))
@@ -113,7 +114,7 @@ function* faults(claims) {
 }
 
 /**
- * The number of an attempt, for people.
+ * Return the number of an attempt, for people.
  * @param {Attempt} attempt
  */
 export const showAttempt = ({ number }) => (number === MAX_ATTEMPTS ? `${number} or more` : String(number));

@@ -1,8 +1,8 @@
 /**
- * The issuers that a relying party trusts: its trust file, and the keys and lists that the file points to.
+ * A relying party's trust file, and the keys and lists that it points to.
  *
- * A trust file without an issuer or without an audience is an error, not a permissive default (contract section 6). Who
- * fetches calls `sources` for what is needed, and passes the bytes that it got to `resolve`.
+ * A trust file without an issuer or without an audience is an error, not a permissive default (contract section 6). The
+ * fetcher calls `sources` to learn what to fetch, and passes the bytes to `resolve`.
  */
 
 import { parseArchive } from "./archive.js";
@@ -39,7 +39,7 @@ import { readYaml } from "./yaml.js";
 /** @typedef {import("./log/inclusion.js").TrustedLog} TrustedLog */
 
 /**
- * Where something comes from: exactly one of a URL, a file beside the trust file, or the thing itself.
+ * A source of keys or lists: exactly one of a URL, a file beside the trust file, or the inline value.
  * @typedef {{url?: string, file?: string, inline?: JsonObject | string}} Source
  */
 /**
@@ -47,25 +47,27 @@ import { readYaml } from "./yaml.js";
  *   {policy: Source, url?: string}}} TrustedEntry
  */
 /**
- * A trust file as written. `unpublished`, which no file says: its one issuer was asked for revocations and answered
- * that it publishes none.
+ * A trust file as written. `unpublished` is not a member of the file: its one issuer answered that it publishes no
+ * revocations.
  * @typedef {{version: 1, audience: string, issuers: TrustedEntry[], max_token_life_s?: number, max_attempt?: number,
  *   receipt_keys?: Source, revocation_keys?: Source, require?: string[], tolerance?: Record<string, number>,
  *   unpublished?: boolean}} TrustFile
  */
 /**
- * An issuer with its keys. null: not to be had. undefined: the trust file does not ask for it. `keysFetchedAt` and
- * `archiveFetchedAt` (Unix seconds) are when the URL last confirmed them; null for those that nobody confirms.
+ * An issuer with its keys. null: unavailable. undefined: the trust file does not name it. `keysFetchedAt` and
+ * `archiveFetchedAt` (Unix seconds) are when the URL last confirmed them; null for files, which have no server to
+ * confirm them.
  * @typedef {{issuer: string, keys: KeySet | null, frameworks: Set<string> | null, archive: Archive | null | undefined,
  *   revocations: Revocations | null | undefined, keysFetchedAt: number | null, archiveFetchedAt: number | null,
  *   unpublished: boolean, log: TrustedLog | null}} TrustedIssuer
  */
 /**
- * Something that the trust file names, by its pointer there, and that is unavailable or unusable.
+ * A pointer in the trust file whose target is unavailable or unusable.
  * @typedef {{pointer: string, reason: string}} Absence
  */
 /**
- * What `verifyEntries` judges by. Issuers are compared byte for byte. `maxTokenLife` is in seconds.
+ * The issuers, keys and rules that `verifyEntries` judges by. Issuers are compared byte for byte. `maxTokenLife` is in
+ * seconds.
  * @typedef {{audience: string, issuers: Map<string, TrustedIssuer>, maxTokenLife: number,
  *   receiptKeys: KeySet | null | undefined, require: Set<string>, absent: Absence[], maxAttempt: number | null,
  *   tolerance: Map<string, number>}} Trust
@@ -136,11 +138,11 @@ export async function readTrustFile(raw) {
  */
 function checkIssuer({ issuers, require = [], revocation_keys: keys }, entry, pointer) {
   if (issuers.filter(({ issuer }) => issuer === entry.issuer).length > 1)
-    throw broken(`${pointer}/issuer`, "this issuer stands here twice");
+    throw broken(`${pointer}/issuer`, "this issuer occurs twice");
   if (require.includes("log") && !entry.log)
     throw broken(pointer, "`require` has `log`, so each issuer needs one: `log: {policy: {file: NAME}}`");
   if (entry.revocations && !keys)
-    throw broken(`${pointer}/revocations`, "a revocation list needs `revocation_keys`, or nobody can tell whose it is");
+    throw broken(`${pointer}/revocations`, "a revocation list needs `revocation_keys`, or its signature cannot be checked");
 }
 
 /**
@@ -153,7 +155,7 @@ async function checkSource(pointer, { url, file, inline }) {
   if (url !== undefined && pointer.endsWith(POLICY))
     throw broken(
       pointer,
-      "give `file` or `inline`: which log and which witnesses you trust is yours to say, and not a server's",
+      "give `file` or `inline`: you decide which log and which witnesses to trust, not a server",
     );
   if (inline === undefined) return;
   try {
@@ -170,8 +172,8 @@ async function checkSource(pointer, { url, file, inline }) {
 const broken = (pointer, rule) => new FormatError("file.rule", rule, { pointer });
 
 /**
- * What trusts one issuer by what it publishes. Leave out what it has answered that it does not publish: without an
- * archive old keys are unknown, and who publishes no list has revoked nothing.
+ * Return a trust file for one issuer by its published documents. Leave out documents that the issuer does not
+ * publish: without an archive old keys are unknown, and an issuer without a list has revoked nothing.
  * @param {string} issuer  its URL
  * @param {string} audience  this relying party
  * @param {{archive?: boolean, revocations?: boolean}} [published]
@@ -191,7 +193,7 @@ export function trustIssuer(issuer, audience, { archive = true, revocations = tr
 }
 
 /**
- * Everything that the trust file points to, by its JSON pointer there.
+ * Return every source that the trust file names, by its JSON pointer there.
  * @param {TrustFile} trust
  * @returns {Map<string, Source>}
  */
@@ -208,8 +210,8 @@ export function sources({ issuers, receipt_keys: receiptKeys, revocation_keys: r
 }
 
 /**
- * Throw FormatError for bytes that are not of the kind that belongs at this pointer. Of a revocation list only the form
- * is checked: `resolve` has the keys for its signature.
+ * Throw FormatError if the bytes do not have the format that belongs at this pointer. Of a revocation list only the
+ * form is checked, because `resolve` has the keys for its signature.
  * @param {string} pointer
  * @param {Uint8Array} raw
  */
@@ -223,7 +225,7 @@ export async function checkFound(pointer, raw) {
 /** @param {Uint8Array} raw */
 function readKeys(raw) {
   const keys = parseKeySet(raw);
-  if (!keys.keys.size) throw new FormatError("file.rule", "a key set without one usable key");
+  if (!keys.keys.size) throw new FormatError("file.rule", "the key set has no usable key");
   return keys;
 }
 
@@ -237,18 +239,18 @@ async function readPolicy(raw) {
     throw new FormatError(error.code, error.message + (error.line ? ` (line ${error.line} of the policy)` : ""));
   }
   if (!policy.logs.length)
-    throw new FormatError("log.policy", "it has no `log` line, and so no log whose tokens could be in it");
+    throw new FormatError("log.policy", "it has no `log` line, so it names no log");
   return policy;
 }
 
-// -- with what it points to -------------------------------------------------------------------------------------------
+// -- the trust with its keys and lists --------------------------------------------------------------------------------
 
 /**
- * Fill in what the trust file points to: `found` has the bytes of URLs and files by the pointers of `sources`.
+ * Return the trust with all its keys and lists. `found` has the bytes of URLs and files by the pointers of `sources`.
  *
- * `fetchedAt` says when a URL last confirmed its bytes (Unix seconds). What is null or missing in `found`, or malformed
- * from a URL, counts as unavailable: checks that need it are `unknown`, and `absent` lists it. Throws FormatError with
- * the pointer for what is malformed in a file or in the trust file itself.
+ * `fetchedAt` says when a URL last confirmed its bytes (Unix seconds). A source that `found` lacks, or that came
+ * malformed from a URL, counts as unavailable: `absent` lists it, and checks that need it are `unknown`. Throws
+ * FormatError with the pointer if a file or an inline value is malformed.
  * @param {TrustFile} file
  * @param {ReadonlyMap<string, Uint8Array | null>} found
  * @param {ReadonlyMap<string, number>} [fetchedAt]
@@ -305,7 +307,7 @@ const keysOf = ({ keys, archive }) => [
   ...[...(archive?.values() ?? [])].map(({ key }) => key),
 ];
 
-/** One reading of what a trust file points to, and what turned out to be absent. */
+/** One call of `resolve`: the sources, and those that turned out to be absent. */
 class Reading {
   /**
    * @param {TrustFile} file
@@ -319,7 +321,7 @@ class Reading {
   }
 
   /**
-   * Return what a pointer leads to: null where it is not to be had, undefined where nothing is asked for.
+   * Return the parsed source at a pointer: null if unavailable, undefined if the trust file does not name it.
    * @template T
    * @param {string} pointer
    * @param {(raw: Uint8Array) => T | Promise<T>} parse
@@ -329,12 +331,12 @@ class Reading {
     const source = this.sources.get(pointer);
     if (!source) return undefined;
     const raw = source.inline === undefined ? this.found.get(pointer) : inlineBytes(source.inline);
-    if (!raw) return this.lacks(pointer, "not to be had");
+    if (!raw) return this.lacks(pointer, "unavailable");
     try {
       return await parse(raw);
     } catch (error) {
       if (!(error instanceof FormatError)) throw error;
-      // Without its line and column: they are in what the trust file names, not in the trust file.
+      // The error drops its line and column: they are places in the other file, not in the trust file.
       if (source.url === undefined) throw Object.assign(error.within(pointer), { line: 0, column: 0 });
       return this.lacks(pointer, error.message);
     }
@@ -359,7 +361,7 @@ class Reading {
   }
 
   /**
-   * Read keys that must not be token keys, without those that are: an issuer must not also vouch for the time.
+   * Read a key set and leave out keys that also sign tokens: an issuer must not also vouch for the time.
    * @param {string} pointer
    * @param {Key[]} tokenKeys
    */
@@ -368,7 +370,7 @@ class Reading {
     if (!set) return set;
     const kept = [...set.keys].filter(([, { publicKey }]) => !tokenKeys.some((key) => equal(key.publicKey, publicKey)));
     if (kept.length < set.keys.size)
-      this.lacks(pointer, "a key that signs tokens may not sign this, too: it is left out");
+      this.lacks(pointer, "a key that signs tokens must not sign this as well: it is ignored");
     return { keys: new Map(kept), skipped: set.skipped + set.keys.size - kept.length };
   }
 

@@ -1,8 +1,8 @@
 /**
- * When a token and an entry agree (contract section 6): numbered checks, each with its evidence.
+ * The eleven checks by which a relying party compares a token with an entry (contract section 6).
  *
- * Fetches nothing and reads no clock: what it needs is handed in. Any entry and any token become a report, never an
- * error. Checks 1 to 5 are in `check-token.js`, 6 to 11 in `check-entry.js`.
+ * Each check comes with its evidence. This code has no network and no clock: the caller passes all input. Any entry and
+ * any token become a report, never an error. Checks 1 to 5 are in `check-token.js`, 6 to 11 in `check-entry.js`.
  */
 
 import { definedIn, digestsRecompute, fieldsEqual, logged, metricsEqual, placed } from "./check-entry.js";
@@ -23,12 +23,12 @@ import { ranked, withReproductions } from "./tiers.js";
 /** @typedef {import("./trust.js").Trust} Trust */
 
 /**
- * What a relying party knows beside the file and its trust.
+ * Facts that a relying party has beside the file and its trust.
  *
- * `now` is its own clock (Unix seconds). `witnessed` says that `at` comes from its own clock or record of the push, not
- * from a claim. `benchmarks` has `eval.yaml` files by `owner/name@commit`, `receipts` the text of receipts by token
- * digest, `proofs` what is at hand of tokens in their logs, `asked` what the logs say where that is not enough, each by
- * the leaf's text, and `notes` the checkpoints that were good, over many files.
+ * `now` is the relying party's clock (Unix seconds). `witnessed`: `at` comes from its own clock or record of the push,
+ * not from a claim. `benchmarks` maps `owner/name@commit` to `eval.yaml`, `receipts` maps token digests to the text of
+ * receipts. By the leaf's text, `proofs` has the inclusion proofs at hand and `asked` the answers of logs for tokens
+ * without a usable proof. `notes` has the checkpoints that passed, for many files.
  * @typedef {{now: number, witnessed?: boolean, benchmarks?: import("./check-entry.js").Benchmarks, receipts?:
  *   ReadonlyMap<string, string>, proofs?: Proofs, asked?: Proofs, notes?: CheckedNotes}} Context
  */
@@ -36,8 +36,9 @@ import { ranked, withReproductions } from "./tiers.js";
 /**
  * Judge all entries of a file `path` in the model repository `repo`, as received at `at` (Unix seconds).
  *
- * `at` is null for a reader, who cannot know when: a token that has ended is then `unknown`, not a no. Two different
- * tokens of one issuer with one jti both fail; of the rest, those are raised that others reproduce.
+ * A reader passes null for `at`, because it does not know when the file came: check 5 of an expired token is then
+ * `unknown` and does not fail. Two different tokens of one issuer with one jti both fail. Of the rest, a reproduced
+ * result gets the tier `reproduced`.
  * @param {Entry[]} entries
  * @param {string} repo
  * @param {string} path
@@ -56,8 +57,8 @@ export async function verifyEntries(entries, repo, path, trust, at, context) {
 }
 
 /**
- * Judge one entry. Every check is made and reported. That it is verified is said by `verdict` alone, never by a member
- * of the file.
+ * Judge one entry. Every check is made and reported. An entry is verified only if `verdict` says so, never because a
+ * member of the file does.
  * @param {Entry} entry
  * @param {string} repo
  * @param {string} path
@@ -69,7 +70,7 @@ export const verifyEntry = async (entry, repo, path, trust, at, context) =>
   ranked(await judged(entry, repo, path, trust, at, context));
 
 /**
- * Judge a token for itself: there is no file to compare with, so it is never `verified`.
+ * Judge a token alone. Without a file to compare with, it is never `verified`.
  * @param {string} token
  * @param {Trust} trust
  * @param {number | null} at
@@ -150,7 +151,7 @@ const occurrence = (repo, path, moment, digest, context) => ({
 });
 
 /**
- * Where to look for tokens in their logs.
+ * Return the sources of inclusion proofs.
  * @param {Context} context
  */
 export const searchOf = ({ proofs = new Map(), asked = new Map(), notes = new CheckedNotes() }) => ({
@@ -160,7 +161,7 @@ export const searchOf = ({ proofs = new Map(), asked = new Map(), notes = new Ch
 });
 
 /**
- * The members of a report that the checks decide.
+ * Return the members of a report that the checks decide.
  * @param {JudgedToken} token
  * @param {import("./report.js").Check[]} checks
  * @param {Trust} trust
@@ -183,7 +184,8 @@ function outcome(token, checks, trust) {
 }
 
 /**
- * The numbers of the checks that must pass: 1 to 9, and what the trust file requires. `attempt` is asked for in 4.
+ * Return the numbers of the checks that must pass: 1 to 9, and those that the trust file requires. Check 4 covers
+ * `attempt`.
  * @param {Trust} trust
  */
 function dueBy({ require }) {
@@ -194,7 +196,7 @@ function dueBy({ require }) {
 }
 
 /**
- * The sentence for a token that has ended, where nothing else keeps it from being verified; else "".
+ * Return the sentence for an expired token that passes every other check that is due; else "".
  * @param {import("./report.js").Check[]} checks
  * @param {Set<number>} due
  */
@@ -204,7 +206,7 @@ function reasonOf(checks, due) {
 }
 
 /**
- * Say whether a receipt or the issuer's log, neither of which did, could still say that the token counts.
+ * Say whether a receipt or the issuer's log could still show that the token counts.
  * @param {JudgedToken} token
  * @param {Trust} trust
  */
@@ -215,7 +217,7 @@ function couldStillSay({ signed, inclusion }, { receiptKeys }) {
 }
 
 /**
- * The members of a report that a good signature vouches for.
+ * Return the members of a report that a good signature vouches for.
  * @param {Signed} signed
  */
 function vouched(signed) {
@@ -289,7 +291,7 @@ const unverified = (blank, reason) => ({
 });
 
 /**
- * Turn check 5 of a verified report into a failure where another entry of the file has another token with its jti.
+ * Turn check 5 of a verified report into a failure if another entry of the file has another token with its jti.
  * @param {Report} report
  * @param {Report[]} reports
  * @returns {Report}

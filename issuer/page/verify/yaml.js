@@ -1,9 +1,9 @@
 /**
- * A strict reader of the YAML that result files and trust files are written in (contract section 3).
+ * A strict reader of the YAML of result files and trust files (contract section 3).
  *
- * It reads what this project writes and its harmless variations as the strict reader of `issuer verify` does, to the
- * value or to the refusal. Of anything else it says so (Beyond): it never guesses. Scalars are resolved as PyYAML,
- * ruamel.yaml, js-yaml and yaml agree on them; where they do not, the file is refused, with what to write.
+ * It reads what this project writes, and harmless variations of it, with the same value or refusal as the strict reader
+ * of `issuer verify`. For anything else it throws Beyond instead of guessing. It resolves scalars as PyYAML,
+ * ruamel.yaml, js-yaml and yaml agree; where they disagree, it refuses the file and says what to write.
  */
 
 import { FormatError } from "./errors.js";
@@ -23,7 +23,7 @@ const INDEX = /^(?:0|[1-9][0-9]{0,9})$/;
  */
 
 /**
- * `bareDates` says at which pointers a bare ISO date is text.
+ * `bareDates` says for which pointers a bare ISO date is text.
  * @typedef {{bareDates?: (pointer: string) => boolean}} Options
  */
 
@@ -44,7 +44,7 @@ export class YamlDocument {
   }
 
   /**
-   * Where the node at a JSON pointer is, or the nearest node around it.
+   * Return the place of the node at a JSON pointer, or of the nearest node around it.
    * @param {string} pointer
    */
   place(pointer) {
@@ -68,8 +68,8 @@ function within(node, name) {
 }
 
 /**
- * Read one YAML document of at most 1 MiB, 16 levels and 200,000 values. Throws FormatError with line and column for what
- * the contract refuses, and Beyond for what this reader leaves to `issuer verify`.
+ * Read one YAML document of at most 1 MiB, 16 levels and 200,000 values. Throws FormatError with line and column for
+ * input that the contract refuses, and Beyond for input that only `issuer verify` reads.
  * @param {Uint8Array} raw
  * @param {Options} [options]
  */
@@ -86,7 +86,7 @@ export function readYamlDocument(raw, { bareDates = () => false } = {}) {
  */
 export const readYaml = (raw, options) => readYamlDocument(raw, options).value;
 
-/** One walk over the nodes, which stops at the first that is refused. */
+/** One walk over the nodes, which stops at the first refusal. */
 class Walk {
   /** @type {(string | number)[]} */
   #path = [];
@@ -112,7 +112,7 @@ class Walk {
     for (const [key, inner] of node.members) {
       const name = this.#key(key);
       this.#at(name, () => {
-        if (name in members) this.#refuse(key, "file.duplicate_key", "this key stands here twice");
+        if (name in members) this.#refuse(key, "file.duplicate_key", "this key is here twice");
         members[name] = this.value(inner);
       });
     }

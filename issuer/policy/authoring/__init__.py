@@ -1,5 +1,5 @@
-"""For policy authors: load a folder, check it, run its tests, explain a refusal, compare two versions, lay files out.
+"""The tools of policy authors: load a folder, check it, test it, explain a refusal, plan a change, format files.
 
-Knows files, lines and columns, so that a finding has a place; reads a folder in `load` and `benchmarks` only. Adds no
-rule to what `policy` decides. The service uses only `load` and the published schemas (policies/REFERENCE.md).
+It knows files, lines and columns, so every finding has a place. Only `load` and `benchmarks` read files. `policy` alone
+decides. The service uses only `load`, `stops` and the published schemas (policies/REFERENCE.md).
 """

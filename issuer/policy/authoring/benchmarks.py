@@ -1,7 +1,7 @@
-"""The benchmarks that the operator registered: `eval.yaml` files under `benchmarks/`, for `registered_only`.
+"""The reader of registered benchmarks: `eval.yaml` files under `benchmarks/`, for `registered_only`.
 
-`benchmarks/OWNER/NAME/REVISION.yaml` is the file as of that full commit; `benchmarks/OWNER/NAME/eval.yaml` counts for
-every commit without its own file. Reads files, and nothing else of the world.
+`benchmarks/OWNER/NAME/REVISION.yaml` is the file at that full commit; `benchmarks/OWNER/NAME/eval.yaml` counts for
+every commit without its own file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from issuer.results.benchmark import Benchmark, read_benchmark
 from issuer.results.claims import REVISION, is_repo
 
 ANY_COMMIT = "eval"
-# OWNER, NAME, and one more for files that would be overlooked. Bounded, because a link may make a folder its own.
+# OWNER, NAME, and one more to find misplaced files. Bounded, because a link may put a folder inside itself.
 LEVELS = 3
 
 
 def read_registered(folder: Path, findings: Findings) -> tuple[RegisteredBenchmarks, dict[str, RegisteredFile]]:
-    """Read a folder of registered benchmarks, which need not be there; also return each file by its path in it."""
+    """Return the registered benchmarks of a folder, and each file by its path there. The folder may be absent."""
     at_commit: dict[tuple[str, str], Benchmark] = {}
     at_any: dict[str, Benchmark] = {}
     read: dict[str, RegisteredFile] = {}

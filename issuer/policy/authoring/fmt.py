@@ -1,8 +1,8 @@
 """The canonical layout of a policy file. Pure: bytes in, bytes out.
 
-It changes indentation (two spaces a level, lists inside their member), single quotes where double quotes need no
+It changes indentation (two spaces a level, lists inside their member), single quotes to double quotes that need no
 escape, blank lines (never two in a row), blanks at the ends of lines, and the end of the file. It changes no value, no
-order and no word of a comment: a file that it cannot lay out without such a change is refused and left as it is.
+order and no word of a comment. A file that would need such a change is refused and left unchanged.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")
 
 
 def format_file(raw: bytes, name: str) -> bytes:
-    """Return a file in its canonical layout; formatting that again changes nothing.
+    """Return a file in its canonical layout, which formatting again does not change.
 
-    Raises InputError for a file that is not strict YAML, and where laying it out would change more than the layout.
+    Raises InputError for a file that is not strict YAML, and for a file whose content would change.
     """
     value = _value(raw, name)
     before = raw.decode("utf-8").replace("\r\n", "\n").rstrip("\n") + "\n"
     after = _lay_out(_requote(before))
     if _value(after.encode("utf-8"), name) != value or _comments(after) != _comments(before):
-        rule = "this layout cannot be made canonical without changing what the file says: it is left as it is"
+        rule = "the file cannot be laid out without changing its content, so it was left unchanged"
         raise InputError(Code.FILE_RULE, rule, Place(name))
     return after.encode("utf-8")
 
@@ -39,18 +39,15 @@ def _value(raw: bytes, name: str) -> JSON:
 
 
 def _comments(text: str) -> list[str]:
-    """Return the comments of a text: whatever follows a `#` once every scalar is blanked out."""
+    """Return the comments of a text: everything from a `#` on, after all scalars are blanked out."""
     signs = list(text)
     for span in _scalars(text):
         signs[span.start : span.end] = ["\n" if sign == "\n" else "x" for sign in text[span.start : span.end]]
-    return [found[0].rstrip() for line in "".join(signs).split("\n") if (found := _COMMENT.search(line))]
+    return [comment[0].rstrip() for line in "".join(signs).split("\n") if (comment := _COMMENT.search(line))]
 
 
 def _scalars(text: str) -> list[NodeSpan]:
     return [span for span in layout(text) if span.kind == "scalar"]
-
-
-# -- quotes -----------------------------------------------------------------------------------------------------------
 
 
 def _requote(text: str) -> str:
@@ -74,7 +71,7 @@ class _Page:
             for number in range(block.line, block.last_line + 1):
                 self.open[number].append(block)
         self.begun = {(span.line, span.column): span for span in reversed(spans)}
-        self.inner: dict[int, NodeSpan] = {}  # lines that go on with what an earlier line began: the outermost
+        self.inner: dict[int, NodeSpan] = {}  # continuation lines: the outermost node that goes on
         for span in spans:
             if span.kind == "scalar" or span.flow:
                 for number in range(span.line + 1, span.last_line + 1):
@@ -95,7 +92,7 @@ class _Page:
         return _width(line) if node is None else 2 * node.depth
 
     def comment_level(self, number: int) -> int:
-        """Return the indentation of a comment on a line of its own: that of its neighbour below or above."""
+        """Return the indentation of a comment line: that of the content below it, or above it."""
         column = _width(self.lines[number])
         at = bisect.bisect(self.content, number)
         around = [*self.content[at : at + 1], *self.content[max(0, at - 1) : at]]
@@ -105,12 +102,12 @@ class _Page:
         return max(0, column + self.shift(around[0])) if around else 0
 
     def shift(self, number: int) -> int:
-        """Return how far a line moves to the right."""
+        """Return by how many columns a line moves to the right."""
         return self.level(number) - _width(self.lines[number])
 
 
 def _lay_out(text: str) -> str:
-    """Give every line the indentation of its level, and keep one blank line of several."""
+    """Indent every line to its level, and reduce several blank lines to one."""
     page, written = _Page(text), [""]
     for number, line in enumerate(page.lines):
         laid_out = _line(page, number, line)
@@ -131,7 +128,7 @@ def _line(page: _Page, number: int, line: str) -> str:
 
 
 def _move(line: str, shift: int) -> str:
-    """Move a continuation line, whose blanks may be part of a text."""
+    """Move a continuation line. Its blanks may be part of a value."""
     return " " * max(0, _width(line) + shift) + line.lstrip(" ") if line.strip() else line
 
 

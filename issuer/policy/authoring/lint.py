@@ -1,4 +1,4 @@
-"""Lint of a registered identity: an error keeps the policy from loading, a warning says what looks wrong. Pure."""
+"""The lint of identities and of `abuse`: errors keep a policy from loading, warnings mark likely mistakes. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from issuer.formats.strict_json import pointer_to
 from issuer.formats.strict_yaml import Document
 from issuer.identity.profiles import Profile
 from issuer.identity.table import Provider
-from issuer.limits.abuse import SPREADS, THENS, Throttle
-from issuer.limits.rate import Limits, Rate
+from issuer.limits.abuse import SPREADS, THENS
 from issuer.policy import patterns
-from issuer.policy.model import Grants, Identity, Policy
+from issuer.policy.model import Grants, Identity, Matcher, Policy, Requirement, exact_values
 from issuer.policy.patterns import glob_matches
 from issuer.policy.registration import has_expired, names_commit
-from issuer.policy.requirement import Matcher, Requirement, exact_values
 
 _KINDS = ("any_of", "glob", "regex", "contains_all", "absent")
 _ONE_KIND = "give exactly one of " + ", ".join(f"`{kind}`" for kind in _KINDS)
 
 
 class _IdentityEntry(Struct, frozen=True):
-    """An identity at its place in a file, and where its findings go. Parts are pointers from the identity on."""
+    """An identity at its place in a file, with the list for its findings. Parts are pointers below the identity."""
 
     findings: Findings
     document: Document
@@ -46,11 +44,11 @@ class _IdentityEntry(Struct, frozen=True):
         self.findings.warn(self.document, self.at + part, code, detail)
 
     def part_of(self, name: str) -> str:
-        """Return the pointer to where a claim is pinned or required."""
+        """Return the pointer to a pinned or required claim."""
         return pointer_to("/pins" if name in self.identity.pins else "/require", name)
 
     def requirements(self) -> Iterator[tuple[str, Requirement]]:
-        """Yield each claim and its rule, of pins and requirements alike."""
+        """Yield each claim with its rule, from pins and requirements."""
         yield from self.identity.pins.items()
         yield from self.identity.require.items()
 
@@ -58,12 +56,12 @@ class _IdentityEntry(Struct, frozen=True):
 def lint_identity(
     findings: Findings, document: Document, at: str, identity: Identity, provider: Provider, now: int
 ) -> None:
-    """Record every rule that an identity breaks under its provider's profile, and every doubt.
+    """Record every rule that an identity breaks under its provider's profile, and every warning.
 
-    `at` points at the identity. `now`, in Unix seconds, is for the warning that it has expired.
+    `at` is the pointer to the identity. `now` (Unix seconds) decides whether it has expired.
     """
     entry = _IdentityEntry(findings, document, at, identity, provider)
-    _check_what_must_be_there(entry)
+    _check_required_claims(entry)
     for name, _ in entry.requirements():
         _check_name(entry, name)
     for name in identity.names:
@@ -73,45 +71,47 @@ def lint_identity(
         _check_requirement(entry, name, requirement)
     _check_foreign(entry)
     if identity.expires is not UNSET:
-        entry.demand("/expires", is_date(identity.expires), "must be a date, as 2027-06-30")
-    _doubt_names(entry)
-    _doubt_expiry(entry, now)
+        good = is_date(identity.expires)
+        entry.demand("/expires", good, "must be a date such as 2027-06-30")
+        if good and has_expired(identity, now):
+            entry.warn("/expires", Code.LINT_IDENTITY_EXPIRED, "refused since that day: renew or remove it")
+    _warn_of_names(entry)
     for name, requirement in entry.requirements():
-        _doubt_pattern(entry, name, requirement)
-        _doubt_case(entry, name, requirement)
+        _warn_of_pattern(entry, name, requirement)
+        _warn_of_case(entry, name, requirement)
 
 
-def _check_what_must_be_there(entry: _IdentityEntry) -> None:
+def _check_required_claims(entry: _IdentityEntry) -> None:
     identity, profile = entry.identity, entry.provider.profile
     for pin in entry.rules.pins:
         entry.demand("/pins", pin in identity.pins, f"{profile} identities must pin {pin}")
     for name, why in entry.rules.must_require.items():
-        rule = f"{profile} identities must require {name}, for {why}; `{{absent: true}}` where tokens have none"
+        rule = f"{profile} identities must require {name}, because {why}; write `{{absent: true}}` if tokens lack it"
         entry.demand("", name in identity.require or name in identity.pins, rule)
     _check_narrowed(entry)
 
 
 def _check_narrowed(entry: _IdentityEntry) -> None:
-    """Demand that one way to narrow is taken, or that `any_ref` says why none is."""
+    """Demand a requirement on the ref, environment or workflow, or `any_ref` with a reason."""
     identity, ways, profile = entry.identity, entry.rules.narrowed_by, entry.provider.profile
     narrowed = any(all(_narrows(entry, claim, value) for claim, value in way.items()) for way in ways)
     reasoned = (identity.any_ref is UNSET) == (identity.reason is UNSET)
     entry.demand("/any_ref" if identity.reason is UNSET else "/reason", reasoned, _REASONED)
     if identity.any_ref is UNSET:
         rule = (
-            f"{profile} identities must say which ref, environment or workflow may ask, for whoever may push a branch "
-            f"has tokens with these pins: require {_describe(ways)}; where any may, `any_ref: true` with a `reason`"
+            f"{profile} identities must say which ref, environment or workflow may ask, because anyone who may push a "
+            f"branch gets tokens with these pins: require {_describe(ways)}, or write `any_ref: true` with a `reason`"
         )
         entry.demand("/require", narrowed or not ways, rule)
     else:
-        entry.demand("/any_ref", ways, f"{profile} identities need no `any_ref`: leave it out")
+        entry.demand("/any_ref", ways, f"{profile} identities do not need `any_ref`: remove it")
 
 
-_REASONED = "`any_ref` needs a `reason` why any ref may ask, and it alone"
+_REASONED = "`any_ref` and `reason` go together: say why any ref may ask"
 
 
 def _narrows(entry: _IdentityEntry, claim: str, value: str | None) -> bool:
-    """Say whether a claim is demanded, of that value if there is one; neither absent nor by a glob of every branch."""
+    """Return whether the identity demands a claim, with `value` if given. A glob of every branch does not count."""
     rule = entry.identity.pins.get(claim, entry.identity.require.get(claim))
     if rule is None:
         return False
@@ -130,13 +130,13 @@ def _describe(ways: tuple[Mapping[str, str | None], ...]) -> str:
 
 
 def _check_name(entry: _IdentityEntry, name: str) -> None:
-    """Demand a claim that may be matched, once."""
+    """Demand a claim that the profile lets policies match, pinned or required but not both."""
     rules, profile, part = entry.rules, entry.provider.profile, entry.part_of(name)
-    entry.demand(part, name not in rules.names, f"{name} is a name and can be taken over: put it under `names`")
+    entry.demand(part, name not in rules.names, f"{name} is a name, which can be taken over: put it under `names`")
     why = f"{name} is never matched for {profile}: {rules.never.get(name)}"
     entry.demand(part, name not in rules.never, why)
     known = rules.matchable is None or name in {*rules.matchable, *rules.pins, *rules.names, *rules.never}
-    entry.demand(part, known, f"{profile} tokens have no claim of this name to match")
+    entry.demand(part, known, f"{profile} tokens have no claim of this name that a policy can match")
     twice = name in entry.identity.pins and name in entry.identity.require
     entry.demand(part, not twice, f"{name} is both pinned and required: keep one")
 
@@ -144,40 +144,40 @@ def _check_name(entry: _IdentityEntry, name: str) -> None:
 def _check_requirement(entry: _IdentityEntry, name: str, requirement: Requirement) -> None:
     part = pointer_to("/require", name)
     rules = entry.rules
-    # A pattern would admit events that strangers can cause, and that no one has named.
+    # A pattern would admit events that strangers can cause and that the author did not list.
     listed = name != rules.event_claim or any(value is not None for value in exact_values(requirement))
-    entry.demand(part, listed, f"name each {name}: an exact value or `any_of`")
+    entry.demand(part, listed, f"list each {name}: an exact value or `any_of`")
     if not isinstance(requirement, Matcher):
         return
     loose = requirement.glob is not UNSET or requirement.regex is not UNSET
     kept = not loose or name not in {*rules.must_require, *rules.demands}
-    entry.demand(part, kept, f"no pattern for {name}: it keeps strangers out; name what it may be")
+    entry.demand(part, kept, f"{name} keeps strangers out, so a pattern is refused: list its exact values")
     given = [kind for kind in _KINDS if getattr(requirement, kind) is not UNSET]
     entry.demand(part, len(given) == 1, _ONE_KIND)
     reasoned = (requirement.regex is UNSET) == (requirement.reason is UNSET)
-    entry.demand(part, reasoned, "`regex` needs a `reason` why nothing simpler will do, and it alone")
+    entry.demand(part, reasoned, "`regex` and `reason` go together: say why nothing simpler will do")
     if requirement.regex is not UNSET:
         fault = patterns.find_fault(requirement.regex)
         entry.demand(f"{part}/regex", not fault, fault)
     for index, word in enumerate(() if requirement.contains_all is UNSET else requirement.contains_all):
-        entry.demand(f"{part}/contains_all/{index}", " " not in word, "one word each: a space parts the claim's words")
+        entry.demand(f"{part}/contains_all/{index}", " " not in word, "must be one word: spaces separate words")
 
 
 def _check_foreign(entry: _IdentityEntry) -> None:
-    """Demand the commit of borrowed code that may come from another repository; tokens are checked for it again."""
+    """Demand the commit of a workflow that may come from another repository. Each token is checked for it again."""
     foreign = entry.rules.foreign
     if foreign is None or names_commit(entry.identity, foreign.commit):
         return
     home = entry.identity.names.get(foreign.home)
-    whose = f"may be another repository's code than `names.{foreign.home}`, whose owner moves its branches and tags"
+    why = f"may be code of a repository other than `names.{foreign.home}`, whose owner can move its branches and tags"
     for name, requirement in entry.requirements():
         for text in _texts(requirement) if name in foreign.claims else ():
             inside = home is not None and text.partition("*")[0].startswith(f"{home}/")
-            entry.demand(entry.part_of(name), inside, f"{whose}: require an exact {foreign.commit}, too")
+            entry.demand(entry.part_of(name), inside, f"{why}: also require an exact {foreign.commit}")
 
 
 def _texts(requirement: Requirement) -> Iterator[str]:
-    """Yield the texts that a requirement allows: a glob as it is, "" for a rule that leaves their beginning open."""
+    """Yield the texts that a requirement allows: a glob unexpanded, "" for a rule that allows any beginning."""
     if isinstance(requirement, str):
         yield requirement
     elif isinstance(requirement, Matcher) and requirement.absent is UNSET:
@@ -187,76 +187,68 @@ def _texts(requirement: Requirement) -> Iterator[str]:
 
 
 def is_date(text: str) -> bool:
-    """Say whether a text is a date of the calendar, as 2027-06-30."""
+    """Return whether a text is a calendar date such as 2027-06-30."""
     try:
         return bool(re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) and datetime.fromisoformat(text))
     except ValueError:
         return False
 
 
-# -- doubts -----------------------------------------------------------------------------------------------------------
+# -- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def _doubt_names(entry: _IdentityEntry) -> None:
+def _warn_of_names(entry: _IdentityEntry) -> None:
     identity = entry.identity
     for name, pin in entry.rules.names.items():
         if name in identity.names and pin not in identity.pins:
-            detail = f"{name} only warns, and {pin} is not pinned: anyone may take the name over"
+            detail = f"{name} only warns, and {pin} is not pinned: anyone may take over the name"
             entry.warn(pointer_to("/names", name), Code.LINT_NAME_UNPINNED, detail)
         if name not in identity.names and pin in identity.pins:
-            detail = f"nobody can tell what {pin} is: give its {name} under `names`, which also shows a renaming"
+            detail = f"people cannot tell what {pin} is: give its {name} under `names`, which also shows a renaming"
             entry.warn(pointer_to("/pins", pin), Code.LINT_PIN_UNNAMED, detail)
 
 
-def _doubt_expiry(entry: _IdentityEntry, now: int) -> None:
-    expires = entry.identity.expires
-    if expires is not UNSET and is_date(expires) and has_expired(entry.identity, now):
-        entry.warn("/expires", Code.LINT_IDENTITY_EXPIRED, "refused since that day: renew it or take it away")
-
-
-def _doubt_pattern(entry: _IdentityEntry, name: str, requirement: Requirement) -> None:
+def _warn_of_pattern(entry: _IdentityEntry, name: str, requirement: Requirement) -> None:
     if not isinstance(requirement, Matcher):
         return
     if requirement.glob is not UNSET and not requirement.glob.strip("*"):
-        detail = "met by every text without `/`, `@` and `:`, and by the empty one: say what it may be"
+        detail = "matches every text without `/`, `@` and `:`, even the empty one: be more specific"
         entry.warn(entry.part_of(name), Code.LINT_PATTERN_ANY, detail)
     pattern = requirement.regex
     if pattern is not UNSET and not patterns.find_fault(pattern) and patterns.matches(pattern, ""):
-        entry.warn(entry.part_of(name), Code.LINT_PATTERN_EMPTY, "met by the empty text: is that meant?")
+        entry.warn(entry.part_of(name), Code.LINT_PATTERN_EMPTY, "matches the empty text: is that intended?")
 
 
-def _doubt_case(entry: _IdentityEntry, name: str, requirement: Requirement) -> None:
+def _warn_of_case(entry: _IdentityEntry, name: str, requirement: Requirement) -> None:
     for text in _texts(requirement):
         if name in entry.rules.lowercase and text != text.lower():
-            entry.warn(entry.part_of(name), Code.LINT_CASE, f"{name} never has a capital letter: this is never met")
+            entry.warn(entry.part_of(name), Code.LINT_CASE, f"{name} never has a capital letter, so this never matches")
         for twin, spelled in entry.identity.names.items():
             whole, part = f"/{text}/", f"/{spelled}/"
             if part.lower() in whole.lower() and part not in whole:
-                detail = f"not spelled as `names.{twin}`: values are compared byte for byte"
+                detail = f"spelled differently from `names.{twin}`: values are compared byte for byte"
                 entry.warn(entry.part_of(name), Code.LINT_CASE, detail)
 
 
-# -- lint abuse --------------------------------------------------------------------------------------------------------
+# -- abuse -------------------------------------------------------------------------------------------------------------
 
-# Rules of `abuse` that can never say anything, or say it of everybody. Pure.
-#
-# Only what the file itself says is warned of: a default that a narrow policy never meets does no harm.
+# Warnings are only about members that the file writes: a default without an effect does no harm.
 
 _DAY_US = 86_400_000_000
-_RULES = ("attempts", "artifact", "spread")  # twins are never more than observed
+_RULES = ("attempts", "artifact", "spread")  # twins are only observed
 
 
 def lint_abuse(findings: Findings, document: Document, policy: Policy) -> None:
-    """Warn of rules without an effect (`lint.no_effect`), at the member that is written."""
+    """Warn of `abuse` rules without an effect (`lint.no_effect`), at the member that the file writes."""
     entry = _AbuseEntry(findings, document, policy)
     for name in SPREADS:
         if why := entry.written(f"/abuse/spread/{name}") and _why_never(policy, name):
             entry.warn(f"/abuse/spread/{name}", why)
-    _doubt_artifact(entry)
-    _doubt_throttle(entry)
+    _warn_of_artifact(entry)
+    _warn_of_throttle(entry)
     if entry.written("/abuse/quarantine_s") and not entry.rules_that("quarantine"):
         entry.warn("/abuse/quarantine_s", "no rule says `then: quarantine`")
-    _doubt_ignored(entry)
+    _warn_of_ignored(entry)
 
 
 class _AbuseEntry(Struct, frozen=True):
@@ -265,7 +257,7 @@ class _AbuseEntry(Struct, frozen=True):
     policy: Policy
 
     def written(self, pointer: str) -> bool:
-        """Say whether the file has this member; the others have their defaults."""
+        """Return whether the file has this member. Absent members have their defaults."""
         value = self.document.value
         for name in pointer.split("/")[1:]:
             if not isinstance(value, dict) or name not in value:
@@ -280,39 +272,29 @@ class _AbuseEntry(Struct, frozen=True):
         self.findings.warn(self.document, pointer, Code.LINT_NO_EFFECT, detail)
 
 
-# -- spread -----------------------------------------------------------------------------------------------------------
-
-
 def _why_never(policy: Policy, name: str) -> str:
-    """Say why a limit of `spread` is never crossed before another one is, "" where it may be."""
-    value, most = getattr(policy.abuse.spread, name), _most_tokens(policy.limits)
+    """Return why a limit of `spread` is never the first to be crossed, "" if it may be."""
+    value, rates = getattr(policy.abuse.spread, name), (policy.limits.identity, policy.limits.integration)
+    most = min(rate.burst + _DAY_US // rate.interval_us for rate in rates)
     if value >= most:
-        return f"`limits` let at most {most} tokens through in a day: more than {value} are never counted"
+        return f"`limits` allow at most {most} tokens in a day, so more than {value} are never counted"
     owners = _owners(policy.grants)
     if name.startswith("owners") and owners and value >= len(owners):
-        return f"the grants name no more than {len(owners)} model owners: more than {value} are never counted"
+        return f"the grants name only {len(owners)} model owners, so more than {value} are never counted"
     for other in _sooner(name):
         if value > (limit := getattr(policy.abuse.spread, other)):
-            return f"`{other}` is {limit}, and is always crossed before"
+            return f"`{other}` is {limit}, and is always crossed first"
     return ""
 
 
-def _most_tokens(limits: Limits) -> int:
-    return min(_most_in_a_day(limits.identity), _most_in_a_day(limits.integration))
-
-
-def _most_in_a_day(rate: Rate) -> int:
-    return rate.burst + _DAY_US // rate.interval_us
-
-
 def _owners(grants: Grants) -> set[str]:
-    """Return the model owners that the grants name; empty where they name any."""
+    """Return the model owners that the grants name; empty if they allow any owner."""
     owners = {glob.partition("/")[0].lower() for glob in grants.models}
     return set() if any("*" in owner for owner in owners) else owners
 
 
 def _sooner(name: str) -> Iterator[str]:
-    """Yield the limits whose count is never below that of `name`: of the day that a run is in, of an owner's tokens."""
+    """Yield limits whose counts are never below `name`'s: a day includes its runs, and each owner has a token."""
     what, _, when = name.partition("_a_")
     if when == "run":
         yield f"{what}_a_day"
@@ -320,39 +302,32 @@ def _sooner(name: str) -> Iterator[str]:
         yield f"tokens_a_{when}"
 
 
-# -- what follows -----------------------------------------------------------------------------------------------------
-
-
-def _doubt_artifact(entry: _AbuseEntry) -> None:
+def _warn_of_artifact(entry: _AbuseEntry) -> None:
     attempts, artifact = entry.policy.abuse.attempts, entry.policy.abuse.artifact
     later = artifact.distinct >= attempts.distinct and THENS.index(artifact.then) <= THENS.index(attempts.then)
     if later and entry.written("/abuse/artifact/distinct"):
-        why = f"`attempts.distinct` is {attempts.distinct}, and says as much before: it counts every file together"
+        why = f"`attempts.distinct` is {attempts.distinct} and is crossed first: it counts the sets of all files"
         entry.warn("/abuse/artifact/distinct", why)
 
 
-def _doubt_throttle(entry: _AbuseEntry) -> None:
+def _warn_of_throttle(entry: _AbuseEntry) -> None:
     at = "/abuse/throttle"
     rules, throttle, identity = entry.rules_that("throttle"), entry.policy.abuse.throttle, entry.policy.limits.identity
     if entry.written(at) and not rules:
         entry.warn(at, "no rule says `then: throttle`")
-    elif rules and not _slows(throttle, identity):
+    slower = throttle.count * identity.per_s < identity.count * throttle.per_s or throttle.burst < identity.burst
+    if rules and not slower:
         place = at if entry.written(at) else f"/abuse/{rules[0]}/then"
         rate = f"{throttle.count} per {throttle.per_s} s, burst {throttle.burst}"
-        entry.warn(place, f"the throttle ({rate}) is no slower than `limits.identity`: it slows nobody")
+        entry.warn(place, f"the throttle ({rate}) is no slower than `limits.identity`, so it has no effect")
 
 
-def _slows(throttle: Throttle, identity: Rate) -> bool:
-    slower = throttle.count * identity.per_s < identity.count * throttle.per_s
-    return slower or throttle.burst < identity.burst
-
-
-def _doubt_ignored(entry: _AbuseEntry) -> None:
-    """Where no metric is left all count, and those of the machine differ in every run."""
+def _warn_of_ignored(entry: _AbuseEntry) -> None:
+    """Warn if `ignore` leaves no metric: then all count, even timings of the machine, which differ in every run."""
     grants, ignore = entry.policy.grants, entry.policy.abuse.attempts.ignore
     metrics = [grant if isinstance(grant, str) else grant.id for grant in grants.metrics]
     covered = all(any(glob_matches(glob, metric) for glob in ignore) for metric in metrics)
     if covered and not grants.registered_only:  # else the benchmark says what counts
         at = "/abuse/attempts/ignore"
-        rule = "`abuse.attempts.ignore` matches every granted metric: where none is left, all of them count"
+        rule = "`abuse.attempts.ignore` matches every granted metric: if no metric is left, all of them count"
         entry.warn(at if entry.written(at) else "/grants/metrics", rule)

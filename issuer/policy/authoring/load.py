@@ -1,10 +1,8 @@
-"""Read a directory of policies: `providers.yaml`, one `<integration>.yaml` per integration, and `benchmarks/`.
+"""The loader of a directory of policies: `providers.yaml`, one `<integration>.yaml` each, and `benchmarks/`.
 
-`stops.yaml` lies beside them and is none of them: it is read apart (stops.py).
-
-The directory loads as a whole or not at all. Every broken rule is found, with file, line and column; then the tests in
-the files are run. Loaded again, only what has changed is read, with the files whose rules or tests depend on it: the
-verdict on a file is kept in memory, never on the disk. Reads files, and nothing else of the world.
+The directory loads as a whole or not at all. The loader reports every broken rule with file, line and column, then runs
+the tests in the files. A second load reads only the files that have changed, and those whose rules or tests depend on
+them; verdicts are kept in memory, never on the disk. `stops.py` reads `stops.yaml`. Files are the only effect here.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ from issuer.formats.strict_yaml import MAX_BYTES, Document
 from issuer.formats.strict_yaml import load as load_yaml
 from issuer.identity.table import Provider, ProvidersFile, check_token_prefixes, fill_in
 from issuer.io import files
-from issuer.policy.assemble import NOTHING, Admits, Basis, Change, Entry, assemble, keys, touched
+from issuer.policy.assemble import NOTHING, Admits, Change, PolicyBasis, PolicyEntry, assemble, keys, touched
 from issuer.policy.authoring.benchmarks import read_registered
 from issuer.policy.authoring.lint import lint_abuse, lint_identity
 from issuer.policy.authoring.stops import STOPS_FILE
-from issuer.policy.authoring.suite import Outcome, doubt_tests, run_tests
+from issuer.policy.authoring.suite import PolicyTestOutcome, doubt_tests, run_tests
 from issuer.policy.compiled import is_unbounded
 from issuer.policy.match import Key, PolicySet, are_disjoint
 from issuer.policy.model import Grants, Identity, MetricGrant, Policy, PolicyTest, RegisteredBenchmarks, TokenRules
@@ -43,7 +41,8 @@ from issuer.policy.registration import Registration
 
 PROVIDERS_FILE = "providers.yaml"
 BENCHMARKS_FOLDER = "benchmarks"
-# Such a caller's request is compared with all of them, and the loader compares each with each.
+# The most identities that may share a first pin. A request is compared with all of them, and the loader compares each
+# with each.
 MAX_SHARING = 100
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _WORD_PATTERN = re.compile(r"[\x21-\x7e]{1,128}")
@@ -51,15 +50,15 @@ _REPO_PATTERN = re.compile(r"[A-Za-z0-9_.*-]+/[A-Za-z0-9_.*-]+")
 _ID_RULE = "id is lowercase words joined by `-`"
 _DATED = re.compile(r"/identities/[0-9]+/expires|/tests/[0-9]+/date")
 
-# By path, how a file looks from outside: where that is equal, nothing was written in between.
+# Fingerprints of files by path. An equal fingerprint means that the file was not written in between.
 Looks = Mapping[str, Hashable]
 
 
-class Source(Struct, frozen=True):
-    """A directory, and by whose rules it is read.
+class PolicySource(Struct, frozen=True):
+    """A directory, and the options of its rules.
 
-    `issuer_url` is this service's own: the default audience, and never a provider. `development` allows providers on
-    plain http, at loopback addresses only.
+    `issuer_url` is the URL of this service: the default audience, and never a provider. `development` allows providers
+    on plain http at loopback addresses.
     """
 
     directory: Path
@@ -68,10 +67,10 @@ class Source(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True, gc=False):
-    """What is known of a policy file that is good: how it looked, the SHA-256 of its bytes, and whose it is.
+    """Facts about a good policy file: its fingerprint, the SHA-256 of its bytes, and its integration.
 
-    `asked` are the keys of its own identities, and of the identities in its tests. As long as nothing changes under
-    these keys, its rules hold and its tests pass.
+    `asked` has the keys of its identities, and of the identities in its tests. While the identities under these keys do
+    not change, its rules hold and its tests pass.
     """
 
     look: Hashable
@@ -80,17 +79,17 @@ class Known(Struct, frozen=True, gc=False):
     asked: frozenset[Key]
 
 
-class Step(Struct, frozen=True):
-    """What changes from one good state of a directory to the next: enough to repeat it in another process.
+class FolderStep(Struct, frozen=True):
+    """The change from one good state of a directory to the next, complete enough to repeat it in another process.
 
-    `basis` is None where that is as before; otherwise nothing of the state before stays. `looks` are those of the
-    files that the basis is read from, `known` the files that were read, `lost` those that are no longer there. `digest`
-    is that of the policies that it leads to, "" where it is not known yet.
+    `basis` is None if it has not changed; a new basis replaces the whole state. `looks` has the fingerprints of the
+    basis' files, `known` the files that were read, `lost` the files that are gone. `digest` is the digest of the new
+    policies, or "" if it is not known yet.
     """
 
-    basis: Basis | None
+    basis: PolicyBasis | None
     looks: Looks
-    entries: tuple[Entry, ...]
+    entries: tuple[PolicyEntry, ...]
     gone: frozenset[str]
     known: Mapping[str, Known]
     lost: frozenset[str]
@@ -98,27 +97,27 @@ class Step(Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Whether anything that decides is different, or said in other words."""
+        """Whether a policy or the basis has changed, even if only in its wording."""
         return bool(self.basis or self.entries or self.gone)
 
-    def decided(self) -> Step:
-        """Return as much of the step as decides."""
+    def decided(self) -> FolderStep:
+        """Return the step without the facts about files."""
         return replace(self, looks={}, known={}, lost=frozenset())
 
-    def without_values(self) -> Step:
-        """Return the same for a process in which nothing has to be kept any more."""
+    def without_values(self) -> FolderStep:
+        """Return the step for a process that has nothing left to archive."""
         return replace(self, entries=tuple(entry.without_values() for entry in self.entries))
 
 
 class Folder(Struct, frozen=True):
-    """A good state of a directory: its policies, and what need not be read of it again."""
+    """A good state of a directory: its policies, and the facts that save reading its files again."""
 
     policies: PolicySet = NOTHING
-    basis: Basis | None = None
+    basis: PolicyBasis | None = None
     looks: Looks = {}
     known: Mapping[str, Known] = {}
 
-    def after(self, step: Step, admits: Admits = lambda _one, _others: True) -> Folder:
+    def after(self, step: FolderStep, admits: Admits = lambda _one, _others: True) -> Folder:
         """Return the next state."""
         before = Folder() if step.basis else self
         basis = step.basis or self.basis
@@ -131,33 +130,33 @@ class Folder(Struct, frozen=True):
         return Folder(policies, basis, step.looks, known)
 
     def doubted(self) -> Folder:
-        """Return the state without how its files looked: all of them are read again."""
+        """Return the state without fingerprints, so that every file is read again."""
         return replace(self, looks={}, known={path: replace(each, look=None) for path, each in self.known.items()})
 
     def decided(self) -> Folder:
-        """Return as much of the state as decides, for a process that reads no files: it goes on by steps alone."""
+        """Return the state for a process that reads no files, and only applies steps."""
         return Folder(replace(self.policies, digests={}), self.basis)
 
     def without_values(self) -> Folder:
-        """Return the same for a process that has kept what must be kept."""
+        """Return the state for a process that has archived its values."""
         digests = dict.fromkeys(self.policies.digests, b"")
         return replace(self, policies=replace(self.policies, digests=digests, benchmarks={}))
 
 
 def load_policies(directory: Path, issuer_url: str, *, development: bool = False) -> PolicySet:
-    """Load a directory whose every rule holds and whose every test passes; the arguments are those of `Source`.
+    """Load a directory in which every rule holds and every test passes; the arguments are those of `PolicySource`.
 
-    Raises InputError for the first error, saying how many more there are.
+    Raises InputError for the first error, with the number of further ones.
     """
-    folder, _ = load_folder(Source(directory, issuer_url, development), Folder(), {})
+    folder, _ = load_folder(PolicySource(directory, issuer_url, development), Folder(), {})
     return folder.policies
 
 
 def load_for_plan(
     directory: Path, issuer_url: str, *, development: bool = False
 ) -> tuple[PolicySet, tuple[Finding, ...]]:
-    """Load a directory as `load_policies` does, and return which of its tests fail: no issuer takes it then."""
-    reading = _Reading(Source(directory, issuer_url, development), Folder(), {})
+    """Load a directory as `load_policies` does, and return its failing tests instead of raising."""
+    reading = _Reading(PolicySource(directory, issuer_url, development), Folder(), {})
     folder, _ = reading.run()
     errors = [finding for finding in reading.findings.in_order() if finding.severity == "error"]
     _refuse_first([finding for finding in errors if finding.code is not Code.POLICY_TEST_FAILED])
@@ -173,11 +172,11 @@ def _refuse_first(errors: list[Finding]) -> None:
 
 
 def load_folder(
-    source: Source, before: Folder, looks: Looks, note: Callable[[], object] = lambda: None
-) -> tuple[Folder, Step]:
-    """Load a directory as `load_policies` does, of which the state `before` is known; `note` is called at each file.
+    source: PolicySource, before: Folder, looks: Looks, note: Callable[[], object] = lambda: None
+) -> tuple[Folder, FolderStep]:
+    """Load a directory as `load_policies` does, starting from the state `before`; `note` is called for each file.
 
-    A file that still looks as it did, by `looks`, is not read; one with the bytes that it had is not judged again.
+    A file with the same fingerprint in `looks` is not read; a file with the same bytes is not judged again.
     """
     reading = _Reading(source, before, looks, note=note)
     folder, step = reading.run()
@@ -192,14 +191,14 @@ def check_policies(
     now: int,
     *,
     development: bool = False,
-    tell: Callable[[Iterable[Outcome]], object] = lambda _: None,
+    tell: Callable[[Iterable[PolicyTestOutcome]], object] = lambda _: None,
 ) -> tuple[PolicySet | None, tuple[Finding, ...]]:
-    """Check a directory at `now` (Unix seconds, for warnings only): every finding, by file and line.
+    """Check a directory at `now` (Unix seconds, for warnings only), and return every finding by file and line.
 
-    No PolicySet comes back where a finding is an error, a failed test among them. `tell` gets the outcome of each test,
-    of files that neither have nor depend on another error.
+    The PolicySet is None if a finding is an error; a failed test is one. `tell` gets the outcome of each test in
+    files without other errors.
     """
-    reading = _Reading(Source(directory, issuer_url, development), Folder(), {}, now)
+    reading = _Reading(PolicySource(directory, issuer_url, development), Folder(), {}, now)
     folder, _ = reading.run(tell)
     reading.doubt()
     return (None if reading.findings.broken else folder.policies), reading.findings.in_order()
@@ -207,15 +206,15 @@ def check_policies(
 
 def try_policies(
     directory: Path, issuer_url: str, now: int, *, development: bool = False
-) -> tuple[tuple[Outcome, ...], tuple[Finding, ...]]:
-    """Return the outcome of each test, as `check_policies` tells them, and all findings."""
-    outcomes: list[Outcome] = []
+) -> tuple[tuple[PolicyTestOutcome, ...], tuple[Finding, ...]]:
+    """Return the outcome of each test, as in `check_policies`, and all findings."""
+    outcomes: list[PolicyTestOutcome] = []
     _, findings = check_policies(directory, issuer_url, now, development=development, tell=outcomes.extend)
     return tuple(outcomes), findings
 
 
 def decides(directory: Path, path: str) -> bool:
-    """Say whether this is the directory, or lies in it and is read: who may write there decides what is signed."""
+    """Return whether write access to this path decides what is signed: the directory, and the files read in it."""
     folder, _, name = path.rpartition("/")
     if folder == str(directory):
         return name == PROVIDERS_FILE or _is_policy(name)
@@ -225,10 +224,10 @@ def decides(directory: Path, path: str) -> bool:
 def read_each(
     directory: Path, before: Folder | None = None, looks: Looks | None = None
 ) -> dict[str, Policy | None] | None:
-    """Read each integration's file by itself: its policy where that fits its type and names itself, else None.
+    """Read each integration's file alone. Its policy is None if the file is invalid or names another integration.
 
-    For `policy.narrow`: the rules between members, files and providers are not asked. None for a folder that is not
-    there as a whole: it may be a volume that is not mounted. What looks as it did `before` is not read.
+    `restriction.narrow` needs no more: the rules between members, files and providers are not applied. The result is
+    None if the folder is missing: a volume may be unmounted. A file with the same fingerprint as `before` is not read.
     """
     findings, before, looks = Findings(), before or Folder(), looks or {}
     paths = _policy_files(directory, findings)
@@ -261,13 +260,13 @@ def _is_dated(identity: Identity) -> bool:
         return False
 
 
-# By id; None for an entry with an error.
+# Providers by id; None for an entry with an error.
 Providers = Mapping[str, Provider | None]
 
 
 class _Text(Document, frozen=True, eq=False, dict=True):
-    """A document without its value and its nodes, which take up a hundred times the room of its text: they are read
-    again for a place in it."""
+    """A document without its value and its nodes, which are a hundred times larger than its text. They are read again
+    when a place in it is needed."""
 
     raw: bytes = b""
 
@@ -280,14 +279,14 @@ class _Text(Document, frozen=True, eq=False, dict=True):
 
 
 class _Read(Struct, frozen=True):
-    """A policy file that breaks no rule by itself; its tests have not been run.
+    """A policy file that breaks no rule alone; its tests have not been run.
 
-    `tests` are written out: of ten thousand files they would take the most memory, in small pieces between all others.
+    `tests` are encoded. In ten thousand files they would take the most memory, in small pieces between the others.
     """
 
     path: str
     document: Document
-    entry: Entry
+    entry: PolicyEntry
     tests: bytes
     digest: bytes
 
@@ -298,10 +297,15 @@ class _Read(Struct, frozen=True):
 
 
 class _Reading:
-    """One reading of a directory of which the state `before` is known, as far as it still has the same `looks`."""
+    """One reading of a directory, starting from the state `before` for the files with the same `looks`."""
 
     def __init__(
-        self, source: Source, before: Folder, looks: Looks, now: int = 0, note: Callable[[], object] = lambda: None
+        self,
+        source: PolicySource,
+        before: Folder,
+        looks: Looks,
+        now: int = 0,
+        note: Callable[[], object] = lambda: None,
     ) -> None:
         self.findings = Findings()
         self._source = source
@@ -309,28 +313,28 @@ class _Reading:
         self._looks = looks
         self._now = now
         self._note = note
-        self._basis = before.basis or Basis.of({}, RegisteredBenchmarks(), {})
+        self._basis = before.basis or PolicyBasis.of({}, RegisteredBenchmarks(), {})
         self._providers: Providers | None = {}
         self._read: list[_Read] = []
         self._again: list[_Read] = []
         self._testable: list[_Read] = []
 
-    def run(self, tell: Callable[[Iterable[Outcome]], object] = lambda _: None) -> tuple[Folder, Step]:
+    def run(self, tell: Callable[[Iterable[PolicyTestOutcome]], object] = lambda _: None) -> tuple[Folder, FolderStep]:
         """Return the sound part of the directory, and the step to it; `tell` gets the outcomes of the tests."""
         findings = self.findings
         looks = self._read_basis()
         basis = self._basis
-        testable = not findings.broken  # every test depends on these
+        testable = not findings.broken  # every test depends on the basis
         if basis is not self._before.basis:
             self._before = Folder()
         before = self._before
         paths = _policy_files(self._source.directory, findings)
         known = self._read_changed(paths)
         lost = frozenset(before.known.keys() - paths)
-        broken = findings.broken & before.known.keys()  # of these nothing counts in the tests of others
+        broken = findings.broken & before.known.keys()  # ignored in the tests of other files
         gone = frozenset(before.known[path].integration for path in lost | broken)
         entries = tuple(each.entry for each in self._read)
-        step = Step(None if basis is before.basis else basis, looks, entries, gone, known, lost)
+        step = FolderStep(None if basis is before.basis else basis, looks, entries, gone, known, lost)
         self._read_dependent(touched(before.policies, Change(basis, entries, gone)), lost)
         folder = before.after(step, self._admits)
         sound = (each for each in self._read + self._again if testable and each.document.name not in findings.broken)
@@ -345,13 +349,13 @@ class _Reading:
         return replace(folder, known={**folder.known, **known}), replace(step, digest=folder.policies.digest)
 
     def doubt(self) -> None:
-        """Warn of what is only seen in all files together, and of tests that show little."""
+        """Add the warnings that need all files together, and warnings of weak tests."""
         _doubt_shared_frameworks(self._read, self.findings)
         for each in self._testable:
             doubt_tests(each.policy, each.document, self.findings)
 
     def _read_basis(self) -> Looks:
-        """Read providers and registered benchmarks, unless they look as they did; return what they look like."""
+        """Read providers and registered benchmarks unless their fingerprints are the same; return the fingerprints."""
         source, before, findings = self._source, self._before, self.findings
         table, folder = str(source.directory / PROVIDERS_FILE), str(source.directory / BENCHMARKS_FOLDER)
         looks = {path: look for path, look in self._looks.items() if path == table or path.startswith(folder)}
@@ -361,12 +365,12 @@ class _Reading:
         self._providers = providers = _read_providers(source, findings)
         benchmarks, registered = read_registered(source.directory / BENCHMARKS_FOLDER, findings)
         sound = {name: each for name, each in (providers or {}).items() if each is not None}
-        basis = Basis.of(sound, benchmarks, registered)
+        basis = PolicyBasis.of(sound, benchmarks, registered)
         self._basis = before.basis if before.basis == basis else basis
         return looks
 
     def _read_changed(self, paths: Iterable[str]) -> dict[str, Known]:
-        """Read the files that look different; return what is known of those that hold what they did."""
+        """Read the files with new fingerprints; return the facts about those with the same bytes as before."""
         unchanged: dict[str, Known] = {}
         for path in paths:
             known, look = self._before.known.get(path), self._looks.get(path)
@@ -383,7 +387,7 @@ class _Reading:
         return unchanged
 
     def _read_dependent(self, changed: KeysView[Key], lost: frozenset[str]) -> None:
-        """Read the files that have not changed, and whose rules or tests depend on what has."""
+        """Read the unchanged files whose rules or tests depend on a change."""
         skip = {each.path for each in self._read} | lost | self.findings.broken
         for path, before in self._before.known.items():
             if path in skip or changed.isdisjoint(before.asked):
@@ -393,7 +397,7 @@ class _Reading:
                 self._again.append(read)
 
     def _judge(self, path: str, raw: bytes, digest: bytes) -> _Read | None:
-        """Judge one integration's file by itself; None where it has an error."""
+        """Judge one integration's file alone; return None if it has an error."""
         self._note()
         findings = self.findings
         document = _parse(path, raw, findings)
@@ -410,14 +414,14 @@ class _Reading:
         if path in findings.broken:
             return None
         tests = msgspec.msgpack.encode(policy.tests)
-        return _Read(path, _Text(path, None, raw=raw), Entry.of(policy, self._basis), tests, digest)
+        return _Read(path, _Text(path, None, raw=raw), PolicyEntry.of(policy, self._basis), tests, digest)
 
     @cached_property
     def _documents(self) -> dict[str, _Read]:
         return {each.entry.policy.integration: each for each in self._read + self._again}
 
     def _admits(self, registration: Registration, others: tuple[Registration, ...]) -> bool:
-        """Demand that no token matches an identity together with another one."""
+        """Demand that no token can match this identity and another one."""
         rule = _fault_beside(registration, others)
         if rule:
             read = self._documents[registration.policy.integration]
@@ -427,9 +431,9 @@ class _Reading:
 
 
 def _fault_beside(registration: Registration, others: tuple[Registration, ...]) -> str:
-    """Return what is wrong with an identity beside those with the same first pin, "" for nothing."""
+    """Return the fault of an identity beside the others with the same first pin, or "" for no fault."""
     if len(others) >= MAX_SHARING:
-        return f"more than {MAX_SHARING} identities have the first pin of this one: join some with `any_of` or a glob"
+        return f"more than {MAX_SHARING} identities share the first pin of this one: join some with `any_of` or a glob"
     for other in others:
         if not are_disjoint(registration.identity, other.identity):
             overlap = f"overlaps {other.policy.integration}/{other.identity.id}: one token could match both"
@@ -438,7 +442,7 @@ def _fault_beside(registration: Registration, others: tuple[Registration, ...]) 
 
 
 def _policy_files(directory: Path, findings: Findings) -> list[str]:
-    """Return the paths of the files of policies, in order."""
+    """Return the paths of the policy files, in order."""
     try:
         names = os.listdir(directory)
     except OSError as error:
@@ -446,12 +450,12 @@ def _policy_files(directory: Path, findings: Findings) -> list[str]:
         return []
     inside = str(directory / "x").removesuffix("x")
     for name in sorted(filter(_is_overlooked, names)):
-        rule = "policies end in .yaml; this file would be overlooked"
+        rule = "the name of a policy file ends in .yaml: rename this file"
         findings.refuse(InputError(Code.FILE_RULE, rule, Place(inside + name)))
     return [inside + name for name in sorted(filter(_is_policy, names))]
 
 
-# Dot files are editors' locks and backups, or a mounted volume's own.
+# Dot files are locks and backups of editors, or belong to a mounted volume.
 def _is_policy(name: str) -> bool:
     return name.endswith(".yaml") and not name.startswith(".") and name not in {PROVIDERS_FILE, STOPS_FILE}
 
@@ -487,8 +491,8 @@ def _may_be_bare(at: str) -> bool:
 # -- providers --------------------------------------------------------------------------------------------------------
 
 
-def _read_providers(source: Source, findings: Findings) -> Providers | None:
-    """Read the table of providers; None where it cannot be read at all."""
+def _read_providers(source: PolicySource, findings: Findings) -> Providers | None:
+    """Read the table of providers; None if it is unreadable."""
     path = str(source.directory / PROVIDERS_FILE)
     raw = _read(path, findings)
     document = _parse(path, raw, findings) if raw is not None else None
@@ -502,7 +506,9 @@ def _read_providers(source: Source, findings: Findings) -> Providers | None:
         findings.demand(document, at, _ID.fullmatch(name), "a provider's id is lowercase words joined by `-`")
         provider = fill_in(findings, document, name, entry, source.issuer_url, development=source.development)
         if provider is not None:
-            new = provider.rules.prefix or provider.issuer not in taken  # of those there is one each, see below
+            new = (
+                provider.rules.prefix or provider.issuer not in taken
+            )  # `check_token_prefixes` judges providers with a prefix
             findings.demand(document, f"{at}/issuer", new, "another provider already has this issuer")
             taken.add(provider.issuer)
         providers[name] = provider
@@ -523,8 +529,8 @@ def _check_identities(
         findings.demand(document, f"{at}/id", identity.id not in seen, "another identity of this file has this id")
         seen.add(identity.id)
         if providers is None:
-            continue  # the table is at fault, and reported; not the policies that name its entries
-        rule = f"not a provider of {PROVIDERS_FILE}; there are {', '.join(sorted(providers))}"
+            continue  # the error of the table is reported; the policies are not at fault
+        rule = f"not a provider of {PROVIDERS_FILE}, which has {', '.join(sorted(providers))}"
         findings.demand(document, f"{at}/provider", identity.provider in providers, rule)
         if provider := providers.get(identity.provider):
             lint_identity(findings, document, at, identity, provider, now)
@@ -534,7 +540,7 @@ def _check_grants(findings: Findings, document: Document, grants: Grants) -> Non
     for index, framework in enumerate(grants.frameworks):
         at = f"/grants/frameworks/{index}/versions"
         ranged = _is_specifier(framework.versions)
-        findings.demand(document, at, ranged, "must be a PEP 440 range, as `>=0.3,<0.4`")
+        findings.demand(document, at, ranged, "must be a PEP 440 range such as `>=0.3,<0.4`")
     for part, lists in (("/grants", grants), ("/grants/deny", grants.deny)):
         for kind in ("benchmarks", "models"):
             for index, pattern in enumerate(getattr(lists, kind)):
@@ -545,8 +551,8 @@ def _check_grants(findings: Findings, document: Document, grants: Grants) -> Non
     _check_metrics(findings, document, grants.metrics)
 
 
-_REPO_RULE = "must be `owner/name`; each side may hold `*`, which never crosses `/`"
-_WORD_RULE = "must be 1 to 128 printable ASCII characters without space, as the ids are: nothing else is ever met"
+_REPO_RULE = "must be `owner/name`; each side may have `*`, which never matches `/`"
+_WORD_RULE = "must be 1 to 128 printable ASCII characters without space: ids have no others"
 
 
 def _check_metrics(findings: Findings, document: Document, grants: tuple[str | MetricGrant, ...]) -> None:
@@ -558,20 +564,22 @@ def _check_metrics(findings: Findings, document: Document, grants: tuple[str | M
         if isinstance(grant, str) or is_unbounded(grant):
             continue
         ordered = grant.min is UNSET or grant.max is UNSET or grant.min <= grant.max
-        findings.demand(document, at, ordered, "`min` is above `max`: no value lies between them")
+        findings.demand(document, at, ordered, "`min` is above `max`: no value is in the range")
         for pattern in whole:
             if glob_matches(pattern, grant.id):
-                findings.warn(document, at, Code.LINT_SHADOWED, f"{pattern} already grants these metrics every value")
+                findings.warn(
+                    document, at, Code.LINT_SHADOWED, f"{pattern} already grants every value of these metrics"
+                )
 
 
 def _doubt_shared_frameworks(read: list[_Read], findings: Findings) -> None:
-    """Warn where two integrations may both speak for one framework, or for names that differ in capitals alone."""
+    """Warn of two integrations that may speak for one framework, or for names that differ only in capitals."""
     first: dict[str, str] = {}
     for document, policy in ((item.document, item.entry.policy) for item in read):
         for index, framework in enumerate(policy.grants.frameworks):
             other = first.setdefault(framework.name.casefold(), policy.integration)
             if other != policy.integration:
-                detail = f"{other} may speak for this framework, too: a token of either passes as the framework's"
+                detail = f"{other} may speak for this framework, too: readers cannot tell their tokens apart"
                 at = f"/grants/frameworks/{index}/name"
                 findings.warn(document, at, Code.LINT_FRAMEWORK_SHARED, detail)
 
@@ -579,7 +587,7 @@ def _doubt_shared_frameworks(read: list[_Read], findings: Findings) -> None:
 def _check_token(findings: Findings, document: Document, token: TokenRules) -> None:
     for index, audience in enumerate(token.audiences):
         new = audience not in token.audiences[:index]
-        findings.demand(document, f"/token/audiences/{index}", new, "this audience stands here twice")
+        findings.demand(document, f"/token/audiences/{index}", new, "this audience is listed twice")
 
 
 def _check_abuse(findings: Findings, document: Document, policy: Policy) -> None:
@@ -593,6 +601,6 @@ def _is_specifier(text: object) -> bool:
     if text is UNSET:
         return True
     try:
-        return len(SpecifierSet(str(text))) > 0  # "," is a specifier set of none, which every version meets
+        return len(SpecifierSet(str(text))) > 0  # "," is an empty set of specifiers, which matches every version
     except InvalidSpecifier:
         return False

@@ -1,7 +1,7 @@
-"""A first policy, made of one identity token: pinned by its ids, as strict as it allows, with tests that pass. Pure.
+"""The generator of a first policy from one identity token: pinned by its ids, strict, with passing tests. Pure.
 
-Nothing of the token is believed. Its claims are text, checked and quoted: they choose no rule, pattern or member.
-Whether the policy is right is for whoever reads it, and for `issuer policy check`.
+The token is not trusted: its claims are checked and quoted as text, and choose no rule, pattern or member. The author
+and `issuer policy check` must judge the policy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from issuer.policy.patterns import Globs
 
 MAX_TEXT = 512
 LOOPBACK = "127.0.0.1"
-# What says which ref or branch a job is of: what else could ask with the same ids.
+# The claim that has a job's ref or branch. Jobs of other branches have the same ids.
 _BRANCH = {
     "github-actions": "ref",
     "gitlab-ci": "ref_path",
@@ -33,7 +33,7 @@ _BRANCH = {
     "bitbucket": "branchName",
     "codefresh": "scm_ref",
 }
-# What else is required as the token says it, where it says it.
+# Other claims that the policy requires as in the token, if the token has them.
 _ALSO = {
     "github-actions": ("workflow_ref", "environment", "runner_environment"),
     "gitlab-ci": ("ref_protected", "ci_config_ref_uri"),
@@ -48,8 +48,8 @@ _BARE = re.compile("[a-z][a-z_]*")
 _ELSE = "somebody/else"
 
 
-class Whose(Struct, frozen=True):
-    """A provider, as far as a policy depends on it: its id and profile, and what may have started a job."""
+class TokenProvider(Struct, frozen=True):
+    """The provider of the token: its id and profile, and the events that may start a job."""
 
     id: str
     profile: str
@@ -57,15 +57,12 @@ class Whose(Struct, frozen=True):
 
     @property
     def rules(self) -> Profile:
-        """What is known of its tokens."""
+        """The profile of its tokens."""
         return PROFILES[self.profile]
 
 
-class Wish(Struct, frozen=True):
-    """What the author says himself: the integration's id, whom to write to, and what it may have signed.
-
-    `benchmarks` are globs of repositories.
-    """
+class Choices(Struct, frozen=True):
+    """The author's choices: the integration's id, a contact, and grants. `benchmarks` are globs of repositories."""
 
     integration: str
     contact: str
@@ -73,49 +70,46 @@ class Wish(Struct, frozen=True):
     benchmarks: tuple[str, ...]
 
 
-def whose(claims: Mapping[str, JSON], table: ProvidersFile | None) -> Whose:
-    """Find the provider of a token by its `iss`: in the table, or, where there is none yet, by what is known of it.
+def find_provider(claims: Mapping[str, JSON], table: ProvidersFile | None) -> TokenProvider:
+    """Find the provider of a token by its `iss`, in the table or, without a table, among the known profiles.
 
-    A token of `issuer dev` is of the provider that it stands in for. Raises FormatError (`policy.new`).
+    A token of `issuer dev` counts as a token of the provider that it plays. Raises FormatError (`policy.new`).
     """
     issuer = _text(claims, "iss")
-    known: dict[str, tuple[str, str | None, tuple[str, ...]]]
-    if table is None:
-        known = {name: (name, rules.issuer, rules.events) for name, rules in PROFILES.items() if rules.issuer}
-    else:
-        entries = {id: (entry, PROFILES.get(entry.profile)) for id, entry in table.providers.items()}
-        known = {
-            id: (entry.profile, rules.issuer if entry.issuer is UNSET else entry.issuer,
-                 rules.events if entry.events is UNSET else tuple(entry.events))
-            for id, (entry, rules) in entries.items() if rules is not None
-        }  # fmt: skip
-    stood_for = _stood_for(issuer)
-    for id, (profile, own, events) in known.items():
-        if issuer == own or stood_for == id:
-            return Whose(id, profile, events)
-    where = "among the providers of github.com, gitlab.com and the like" if table is None else "in providers.yaml"
-    detail = f"its issuer {show_value(issuer)} is not {where}: name the provider in providers.yaml first"
+    url = urlsplit(issuer)
+    sandbox_id = url.path.strip("/") if url.scheme == "http" and url.hostname == LOOPBACK else ""
+    for known, provider in _known_providers(table):
+        if issuer == known or provider.id == sandbox_id:
+            return provider
+    where = "the issuer of a known provider such as github.com or gitlab.com" if table is None else "in providers.yaml"
+    detail = f"the token's issuer {show_value(issuer)} is not {where}: add the provider to providers.yaml first"
     raise FormatError(Code.POLICY_NEW, detail, "/iss")
 
 
-def _stood_for(issuer: str) -> str:
-    """Return for which provider an issuer of `issuer dev` stands in; "" for any other issuer."""
-    url = urlsplit(issuer)
-    return url.path.strip("/") if url.scheme == "http" and url.hostname == LOOPBACK else ""
+def _known_providers(table: ProvidersFile | None) -> Iterator[tuple[str | None, TokenProvider]]:
+    """Yield each provider with its issuer, from the table or, without a table, from the profiles with one issuer."""
+    if table is None:
+        known = ((name, rules) for name, rules in PROFILES.items() if rules.issuer)
+        yield from ((rules.issuer, TokenProvider(name, name, rules.events)) for name, rules in known)
+        return
+    for id, entry in table.providers.items():
+        if rules := PROFILES.get(entry.profile):
+            events = rules.events if entry.events is UNSET else tuple(entry.events)
+            yield entry.issuer or rules.issuer, TokenProvider(id, entry.profile, events)
 
 
 class NewPolicy(Struct, frozen=True):
-    """A policy that was made: its text, and by what it knows the caller."""
+    """A generated policy: its text, and the caller's ids and names in it."""
 
     text: str
     pins: Mapping[str, str]
     names: Mapping[str, str]
 
 
-def make_policy(wish: Wish, provider: Whose, token_claims: Mapping[str, JSON]) -> NewPolicy:
-    """Write the policy under which the job that has this token may ask, and as few others as can be.
+def make_policy(choices: Choices, provider: TokenProvider, token_claims: Mapping[str, JSON]) -> NewPolicy:
+    """Return a policy for the job of this token that grants to as few other jobs as possible.
 
-    Raises FormatError (`policy.new`) for a token that lacks what must be pinned, or whose job nobody should trust.
+    Raises FormatError (`policy.new`) for a token that lacks a required claim, or whose job must not be trusted.
     """
     rules = provider.rules
     claims = derive(rules, token_claims)
@@ -126,9 +120,9 @@ def make_policy(wish: Wish, provider: Whose, token_claims: Mapping[str, JSON]) -
     read = [*pins, *required, *_read_anyway(rules, claims)]
     lines = [
         "version: 1",
-        f"integration: {wish.integration}",
+        f"integration: {choices.integration}",
         "mode: active",
-        f"contacts: [{quoted(wish.contact)}]",
+        f"contacts: [{quoted(choices.contact)}]",
         "",
         "identities:",
         "  - id: main",
@@ -138,8 +132,8 @@ def make_policy(wish: Wish, provider: Whose, token_claims: Mapping[str, JSON]) -
         *(_map("require", required) if required else ()),
         "",
         "grants:",
-        f"  frameworks: [{{name: {quoted(wish.framework)}}}]",
-        f"  benchmarks: [{', '.join(map(quoted, wish.benchmarks))}]",
+        f"  frameworks: [{{name: {quoted(choices.framework)}}}]",
+        f"  benchmarks: [{', '.join(map(quoted, choices.benchmarks))}]",
         '  models: ["*/*"]',
         '  tasks: ["*"]',
         '  metrics: ["*", "*@*"]',
@@ -148,41 +142,43 @@ def make_policy(wish: Wish, provider: Whose, token_claims: Mapping[str, JSON]) -
         '  audiences: ["https://huggingface.co"]',
         "",
         "tests:",
-        *_tests(wish, provider, claims, read, required),
+        *_tests(choices, provider, claims, read, required),
     ]
     return NewPolicy("\n".join(lines) + "\n", pins, names)
 
 
-# -- what is read of the token -----------------------------------------------------------------------------------------
+# -- claims of the token -----------------------------------------------------------------------------------------------
 
 
-def _demand_trusted(provider: Whose, claims: Mapping[str, JSON]) -> None:
-    """Refuse the token of a job that strangers can start, or whose branch anybody may push to."""
+def _demand_trusted(provider: TokenProvider, claims: Mapping[str, JSON]) -> None:
+    """Refuse the token of a job that strangers can start, or whose branch is open to pushes."""
     event = provider.rules.event_claim
     if event is not None and claims.get(event) not in provider.events:
-        detail = f"its {event} is {show_value(claims.get(event))}, which strangers can cause: take a job of a push"
+        actual = show_value(claims.get(event))
+        detail = f"the token's {event} is {actual}, which strangers can cause: use the token of a push"
         raise FormatError(Code.POLICY_NEW, detail, pointer_to("", event))
     if provider.profile == "gitlab-ci" and claims.get("ref_protected") != "true":
-        raise FormatError(Code.POLICY_NEW, "its branch is not protected: protect it in GitLab", "/ref_protected")
+        raise FormatError(Code.POLICY_NEW, "the job's branch is not protected: protect it in GitLab", "/ref_protected")
     for name, value in provider.rules.demands.items():
         if claims.get(name) != value:
-            detail = f"its {name} is {show_value(claims.get(name))}, and must be {show_value(value)}"
+            detail = f"the token's {name} is {show_value(claims.get(name))}, and must be {show_value(value)}"
             raise FormatError(Code.POLICY_NEW, detail, pointer_to("", name))
 
 
-def _required(provider: Whose, claims: Mapping[str, JSON]) -> Iterator[str]:
-    """Name what the policy requires as this token says it."""
+def _required(provider: TokenProvider, claims: Mapping[str, JSON]) -> Iterator[str]:
+    """Yield the claims that the policy requires as they are in the token."""
     rules = provider.rules
     if provider.profile in _BRANCH:
         yield _BRANCH[provider.profile]
     yield from (name for name in _ALSO.get(provider.profile, ()) if name in claims)
     yield from (name for name in rules.must_require if name not in _BRANCH.values())
-    if rules.foreign is not None and _is_foreign(claims):
+    # A workflow of another repository: the policy must name its commit.
+    if rules.foreign and not str(claims.get("job_workflow_ref", "")).startswith(f"{claims.get('repository')}/"):
         yield rules.foreign.commit
 
 
 def _read_anyway(rules: Profile, claims: Mapping[str, JSON]) -> Iterator[str]:
-    """Name what is judged of every token of this kind, whatever a policy says."""
+    """Yield the claims that are checked in every token of this kind, whatever a policy requires."""
     if rules.event_claim is not None:
         yield rules.event_claim
     yield from (name for name, value in rules.demands.items() if value is not None)
@@ -190,23 +186,19 @@ def _read_anyway(rules: Profile, claims: Mapping[str, JSON]) -> Iterator[str]:
         yield "scope"
 
 
-def _is_foreign(claims: Mapping[str, JSON]) -> bool:
-    """Say whether the job runs a workflow of another repository, which then needs its commit."""
-    return not str(claims.get("job_workflow_ref", "")).startswith(f"{claims.get('repository')}/")
-
-
 def _text(claims: Mapping[str, JSON], name: str) -> str:
-    """Return a claim as text that can stand in a policy. Raises FormatError."""
+    """Return a claim as text for a policy. Raises FormatError."""
     value = claims.get(name)
     if value is None:
-        raise FormatError(Code.POLICY_NEW, f"it has no {name}, which the policy needs", pointer_to("", name))
+        raise FormatError(Code.POLICY_NEW, f"the token has no {name}, which the policy needs", pointer_to("", name))
     if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT or not value.isprintable():
-        detail = f"its {name} is {show_value(value)}: not text of at most {MAX_TEXT} printable characters"
+        rule = f"which is not text of at most {MAX_TEXT} printable characters"
+        detail = f"the token's {name} is {show_value(value)}, {rule}"
         raise FormatError(Code.POLICY_NEW, detail, pointer_to("", name))
     return value
 
 
-# -- what is written ---------------------------------------------------------------------------------------------------
+# -- text of the policy ------------------------------------------------------------------------------------------------
 
 
 def _map(name: str, values: Mapping[str, str]) -> list[str]:
@@ -218,9 +210,9 @@ def _key(name: str) -> str:
 
 
 def _tests(
-    wish: Wish, provider: Whose, claims: Mapping[str, JSON], read: Sequence[str], required: Mapping[str, str]
+    choices: Choices, provider: TokenProvider, claims: Mapping[str, JSON], read: list[str], required: dict[str, str]
 ) -> Iterator[str]:
-    """Write the granted test, of this very job, and one for each way to be another one."""
+    """Yield a test that grants this job, and tests that refuse jobs which differ from it."""
     granted = "this job"
     yield from (
         f"  - name: {granted}",
@@ -229,8 +221,8 @@ def _tests(
         "    identity:",
         *(f"      {_key(name)}: {_flow(value)}" for name, value in _in_a_token(provider.rules, claims, read).items()),
         "    run:",
-        f"      framework: {{name: {quoted(wish.framework)}, version: {quoted('1.0')}}}",
-        f"      benchmark_repo: {quoted(wish.benchmarks[0].replace('*', 'x'))}",
+        f"      framework: {{name: {quoted(choices.framework)}, version: {quoted('1.0')}}}",
+        f"      benchmark_repo: {quoted(choices.benchmarks[0].replace('*', 'x'))}",
     )
     pin, event = provider.rules.pins[0], provider.rules.event_claim
     others: list[tuple[str, str, str, Mapping[str, JSON]]] = []
@@ -242,9 +234,9 @@ def _tests(
     copy = _in_a_token(provider.rules, {**claims, pin: _other(str(claims[pin]))}, [pin])
     others += [
         ("a copy of the repository, or another account", "integration.unknown", "identity", copy),
-        ("another framework", "policy.framework", "run", {"framework": {"name": f"{wish.framework}-2"}}),
+        ("another framework", "policy.framework", "run", {"framework": {"name": f"{choices.framework}-2"}}),
     ]
-    if not Globs(wish.benchmarks).match(_ELSE):
+    if not Globs(choices.benchmarks).match(_ELSE):
         others.append(("another benchmark", "policy.benchmark", "run", {"benchmark_repo": _ELSE}))
     for name, expected, part, changed in others:
         yield f"  - name: {name}"
@@ -254,16 +246,16 @@ def _tests(
 
 
 def _in_a_token(rules: Profile, claims: Mapping[str, JSON], names: Sequence[str]) -> dict[str, JSON]:
-    """Return claims as a token has them: those that are derived at their place inside of others."""
-    found: dict[str, Any] = {}
+    """Return claims in the form of a token: derived claims at their place inside other claims."""
+    token: dict[str, Any] = {}
     for name in names:
         how = rules.derived.get(name)
         *outer, last = (name,) if how is None else how.path
-        inside = found
+        inside = token
         for member in outer:
             inside = inside.setdefault(member, {})
         inside[last] = claims[name]
-    return found
+    return token
 
 
 def _other(value: str) -> str:

@@ -1,6 +1,6 @@
-"""What would follow from counts that an author states: the rules of `abuse`, judged as the admission's are. Pure.
+"""The signals of `abuse` that follow from given counts, those of a policy test or of recorded decisions. Pure.
 
-Nothing is counted here; `abuse.judge` alone says what is crossed.
+`abuse.judge`, which also judges the counts of the admission, decides which rules are crossed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ NAMES: tuple[Name, ...] = get_args(Name)
 Follows = Mapping[Name, Then]
 
 
-class Counted(Struct, frozen=True):
-    """One rule beside what was counted for it: `count`, and the `limit` that it may not cross; for twins both are how
-    many values are equal. `then` follows where it is `crossed`."""
+class CountedRule(Struct, frozen=True):
+    """A rule of `abuse` with its count and limit (for twins, numbers of equal values). `then` follows if `crossed`."""
 
     rule: str
     count: int
@@ -29,29 +28,29 @@ class Counted(Struct, frozen=True):
     crossed: bool
 
 
-def compare(abuse: Abuse, counts: Counts) -> tuple[Counted, ...]:
+def compare(abuse: Abuse, counts: Counts) -> tuple[CountedRule, ...]:
     """Return every rule with its count, in the order of the policy."""
     crossed = {signal.rule for signal in _judge(abuse, counts)}
-    return tuple(Counted(*row, crossed=row[0] in crossed) for row in _rows(abuse, counts))
+    return tuple(CountedRule(*row, crossed=row[0] in crossed) for row in _rows(abuse, counts))
 
 
 def follows(abuse: Abuse, counts: Counts) -> dict[Name, Then]:
-    """Return what follows from the counts, by the name of the signal."""
+    """Return the consequence of each signal that the counts cause."""
     return {signal.name: signal.then for signal in _judge(abuse, counts)}
 
 
 def stated(expected: ExpectedSignals) -> dict[Name, Then]:
-    """Return what an author expects to follow, in the same form."""
+    """Return the consequence of each signal that a test expects."""
     return {name: getattr(expected, name) for name in NAMES if getattr(expected, name) is not UNSET}
 
 
-def differ(expected: Follows, actual: Follows, rows: tuple[Counted, ...]) -> str:
-    """Say where what follows is not what is expected, "" where both are equal."""
+def differ(expected: Follows, actual: Follows, rows: tuple[CountedRule, ...]) -> str:
+    """Return how the signals differ from the expected ones, "" if they are equal."""
     names = [name for name in NAMES if expected.get(name) != actual.get(name)]
     return "; ".join(_difference(name, expected, actual, rows) for name in names)
 
 
-def _difference(name: Name, expected: Follows, actual: Follows, rows: tuple[Counted, ...]) -> str:
+def _difference(name: Name, expected: Follows, actual: Follows, rows: tuple[CountedRule, ...]) -> str:
     own = [row for row in rows if row.rule.startswith(f"abuse.{name}.") and (row.crossed or name not in actual)]
     why = ", ".join(f"{row.rule} is {row.limit}, counted {row.count}" for row in own)
     return f"{name}: expected {expected.get(name, 'nothing')}, {actual.get(name, 'nothing')} follows ({why})"
@@ -71,19 +70,17 @@ def _rows(abuse: Abuse, counts: Counts) -> Iterator[tuple[str, int, int, Then]]:
         yield f"abuse.spread.{name}", getattr(counts, name), getattr(spread, name), spread.then
 
 
-# -- plan signals ------------------------------------------------------------------------------------------------------
+# -- signals of recorded decisions under other rules -------------------------------------------------------------------
 
-# How recorded decisions would signal otherwise under other rules of `abuse`. Pure.
-#
-# Judged is what the admission counted at the time. A rule that counts otherwise (over other days, other metrics) has
-# another count, which nobody can tell afterwards.
+# The counts are those that the admission had at the time. If a rule counts differently (over other days or metrics),
+# the audit cannot tell its count.
 
-EXAMPLES = 3  # of each group; the counts are of all
+EXAMPLES = 3  # of each group
 
 
 class SignalExample(Struct, frozen=True):
-    """One decision of a group, the rule that it crosses or no longer does, and its count; "" and 0 where that cannot be
-    told. `time` is Unix seconds."""
+    """One decision of a group, with the rule that it newly crosses or no longer crosses, and its count. Both are empty
+    if they are unknown. `time` is Unix seconds."""
 
     request_id: str
     time: int
@@ -92,8 +89,11 @@ class SignalExample(Struct, frozen=True):
 
 
 class SignalGroup(Struct):
-    """Decisions of one integration that would signal otherwise: `before` and `after` are what follows, None for
-    nothing. `untold` is the member that counts otherwise, so that nobody can tell. The first few are examples."""
+    """Decisions of one integration whose signals would change in the same way.
+
+    `before` and `after` are the consequences, None without a signal. `untold` is a member that makes the rule count
+    differently, so the change is unknown. The first few decisions are examples.
+    """
 
     integration: str
     signal: Name
@@ -108,7 +108,7 @@ Signals = dict[tuple[str, Name, Then | None, Then | None, str], SignalGroup]
 
 
 def compare_signals(groups: Signals, integration: str, before: Abuse, after: Abuse, decision: Decision) -> None:
-    """Count a decision with the others that would signal otherwise in the same way."""
+    """Add a decision to the groups of those whose signals would change in the same way."""
     if decision.counted is UNSET:
         return
     old, new = (_worst(judge(abuse, decision.counted)) for abuse in (before, after))
@@ -124,26 +124,26 @@ def compare_signals(groups: Signals, integration: str, before: Abuse, after: Abu
 def _add(group: SignalGroup, decision: Decision, signal: Signal | None) -> None:
     group.count += 1
     if len(group.examples) < EXAMPLES:
-        told = (signal.rule, signal.count) if signal else ("", 0)
-        group.examples.append(SignalExample(decision.request_id, decision.time, *told))
+        known = (signal.rule, signal.count) if signal else ("", 0)
+        group.examples.append(SignalExample(decision.request_id, decision.time, *known))
 
 
 def counts_otherwise(name: Name, before: Abuse, after: Abuse) -> str:
-    """Return the member by which a rule's count is another one, "" where it is the same."""
-    for member in _counted_by(name):
+    """Return the member that makes a rule count differently, "" if it counts the same."""
+    for member in _COUNTED_BY.get(name, ()):
         rule, _, last = member.partition(".")
         if getattr(getattr(before, rule), last) != getattr(getattr(after, rule), last):
             return f"abuse.{member}"
     return ""
 
 
-def _counted_by(name: Name) -> Iterator[str]:
-    if name in {"attempts", "artifact"}:
-        yield from ("attempts.per_days", "attempts.ignore")
-    elif name == "twins":
-        yield from ("attempts.ignore", "twins.values", "twins.per_days")
+_COUNTED_BY: Mapping[Name, tuple[str, ...]] = {
+    "attempts": ("attempts.per_days", "attempts.ignore"),
+    "artifact": ("attempts.per_days", "attempts.ignore"),
+    "twins": ("attempts.ignore", "twins.values", "twins.per_days"),
+}
 
 
 def _worst(signals: tuple[Signal, ...]) -> dict[Name, Signal]:
-    """Return the signal with the highest count of each name."""
+    """Return, for each name, the signal with the highest count."""
     return {signal.name: signal for signal in sorted(signals, key=lambda signal: signal.count)}

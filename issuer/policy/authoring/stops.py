@@ -1,6 +1,6 @@
-"""Read and write `stops.yaml`, apart from every other file: an emergency stop waits for nothing to be right.
+"""The reader and the writer of `stops.yaml`, separate from every other file: an error elsewhere must not delay a stop.
 
-A stop that is well-formed counts even where another one of the file is not. Pure: bytes in, values and bytes out.
+A well-formed stop counts even if another stop of the file has an error. Pure: bytes in, values and bytes out.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from issuer.policy.stops import WHAT_RULE, Stop, Stops, StopsFile, is_time, is_w
 
 STOPS_FILE = "stops.yaml"
 MAX_STOPS_BYTES = MAX_BYTES
-_TIME_RULE = 'must be a moment of UTC, as "2026-11-21T09:00:00Z"'
+_TIME_RULE = 'must be a UTC time such as "2026-11-21T09:00:00Z"'
 _HEAD = """\
-# Emergency stops: who gets no token for the time being. `issuer stop` and `issuer resume` write here.
+# Emergency stops: callers that get no token for a time. `issuer stop` and `issuer resume` write this file.
 version: 1
 """
 
 
 def read_stops(raw: bytes, name: str) -> tuple[Stops, tuple[Finding, ...]]:
-    """Return the stops of a file that are well-formed, and every error in it; without errors, that is all of them."""
+    """Return the well-formed stops of a file, and every error in it."""
     findings = Findings()
     try:
         document = load(raw, name)
@@ -34,8 +34,8 @@ def read_stops(raw: bytes, name: str) -> tuple[Stops, tuple[Finding, ...]]:
         findings.refuse(error)
         return Stops(), findings.in_order()
     findings.convert(document, StopsFile)
-    found = [_read_stop(document, index, item, findings) for index, item in enumerate(_items(document))]
-    return Stops(stop for stop in found if stop is not None), findings.in_order()
+    stops = [_read_stop(document, index, item, findings) for index, item in enumerate(_items(document))]
+    return Stops(stop for stop in stops if stop is not None), findings.in_order()
 
 
 def _items(document: Document) -> list[JSON]:
@@ -47,7 +47,7 @@ def _read_stop(document: Document, index: int, item: JSON, findings: Findings) -
     try:
         stop = msgspec.convert(item, Stop)
     except msgspec.ValidationError:
-        return None  # reported, with the whole file
+        return None  # the conversion of the whole file has reported it
     at = f"/stops/{index}"
     good = [
         findings.demand(document, f"{at}/what", is_what(stop.what), WHAT_RULE),
@@ -65,7 +65,7 @@ def _read_stop(document: Document, index: int, item: JSON, findings: Findings) -
 
 
 def add_stop(raw: bytes | None, name: str, stop: Stop) -> bytes:
-    """Return a file with one more stop; None is no file yet. Raises InputError for a file with an error in it."""
+    """Return a file with one more stop; `raw` is None before the first stop. Raises InputError for a bad file."""
     before = _read_whole(raw, name)
     after = (*before, stop)
     if raw is None or not before:
@@ -74,7 +74,7 @@ def add_stop(raw: bytes | None, name: str, stop: Stop) -> bytes:
 
 
 def remove_stops(raw: bytes, name: str, what: str) -> bytes | None:
-    """Return a file without the stops of `what`, None where it has none. Raises InputError for a file with an error."""
+    """Return a file without the stops of `what`, or None if it has none. Raises InputError for a bad file."""
     before = _read_whole(raw, name)
     kept = tuple(stop for stop in before if stop.what != what)
     if kept == before:
@@ -92,7 +92,7 @@ def _read_whole(raw: bytes | None, name: str) -> tuple[Stop, ...]:
 
 
 def _checked(edit: Callable[[], bytes], wanted: tuple[Stop, ...], name: str) -> bytes:
-    """Edit in place, which keeps comments; where that does not say what is wanted, write the file anew."""
+    """Edit in place, which keeps comments. If the result does not have the wanted stops, write the file anew."""
     edited = edit()
     try:
         return edited if _read_whole(edited, name) == tuple(dict.fromkeys(wanted)) else _whole(wanted)
@@ -112,14 +112,14 @@ def _item(stop: Stop, indent: str) -> str:
 
 
 def _append(raw: bytes, name: str, stop: Stop) -> bytes:
-    """Write a stop below the last one, as far in as that is."""
+    """Append a stop below the last one, with the same indentation."""
     indent = " " * max(0, load(raw, name).place("/stops/0").column - len("- ") - 1)
     text = raw.decode("utf-8")
     return (text if text.endswith("\n") else f"{text}\n").encode() + _item(stop, indent).encode()
 
 
 def _cut(raw: bytes, name: str, what: str) -> bytes:
-    """Take out the lines of each stop of `what`; a comment between two stops stays."""
+    """Remove the lines of each stop of `what`. A comment between two stops stays."""
     document, text = load(raw, name), raw.decode("utf-8")
     lines = text.splitlines(keepends=True)
     for index in reversed(range(len(_items(document)))):

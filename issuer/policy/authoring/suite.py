@@ -1,14 +1,13 @@
-"""The tests that a policy file holds, run by the evaluator that judges requests. Pure.
+"""The tests of a policy file, run by the evaluator that judges requests. Pure.
 
-A test is judged as far as it goes: the whole identity, and of the run those members that it gives, each as a whole.
-The policy counts as active, and without `date` nothing counts as expired: neither an emergency suspension nor the
-passing of time makes a file fail its own tests.
+A test covers the whole identity, and those members of the run that the test gives. The policy counts as active, and
+without `date` nothing has expired: neither an emergency suspension nor the passing of time makes a file fail its tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from issuer.formats.strict_yaml import Document
 from issuer.identity.profiles import derive
 from issuer.identity.table import Provider
 from issuer.identity.token import Caller
+from issuer.policy.authoring.lint import is_date
 from issuer.policy.authoring.signals import Follows, compare, differ, follows, stated
 from issuer.policy.check import Check
 from issuer.policy.decide import evaluate
@@ -31,24 +31,19 @@ from issuer.results.claims import STAND_IN, RunClaims, read_claims
 
 GRANTED = "granted"
 _MODES = {Code.INTEGRATION_SUSPENDED, Code.INTEGRATION_STAGED}
-# Not in a policy, and so not of its tests.
-_ELSEWHERE = {Code.INTEGRATION_STOPPED, Code.IDENTITY_NETWORK_FORBIDDEN}
-# What a test can expect: its mode does not count, and a test names no audience.
-EXPECTABLE = (
-    GRANTED,
-    *sorted(
-        code for code in Code if code.meaning.status == 403 and code not in {*_MODES, *_ELSEWHERE, Code.POLICY_AUDIENCE}
-    ),
-)
+# Tests ignore the mode and name no audience, and no policy decides about stops and networks.
+_NEVER = {*_MODES, Code.INTEGRATION_STOPPED, Code.IDENTITY_NETWORK_FORBIDDEN, Code.POLICY_AUDIENCE}
+# The results that a test can expect.
+EXPECTABLE = (GRANTED, *sorted(code for code in Code if code.meaning.status == 403 and code not in _NEVER))
 
 
-class Outcome(Struct, frozen=True):
-    """How a test went. `expected` and `actual` are `granted` or a code; `detail` is why, where it was refused.
+class PolicyTestOutcome(Struct, frozen=True):
+    """The result of a test. `expected` and `actual` are `granted` or a code; `detail` is the reason of a refusal.
 
-    `signals` are what follows from the counts of the test, None where it gives none or is refused before they count;
-    `difference` says where these are not what it expects.
-    `checks` are those of what the test gives; empty where the caller is not registered. `asked` is under which key
-    identities were looked for: the outcome depends on no others. `at` is the pointer to the test's `expect`.
+    `checks` are about the members that the test gives; empty if the caller is not registered. `asked` is the key under
+    which identities were looked up: the result depends on no others. `at` is the pointer to the test's `expect`.
+    `signals` are the consequences of the test's counts, None without counts or after a refusal; `difference` says how
+    they differ from the expected ones.
     """
 
     integration: str
@@ -75,14 +70,14 @@ class Outcome(Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """What was expected, and what the policy says."""
+        """The result in words."""
         if self.actual == self.expected:
-            return f"{self.actual}, as expected, but for its signals: {self.difference}"
+            return f"{self.actual}, as expected, but with other signals: {self.difference}"
         return f"expected {self.expected}, the policy says {self.actual}"
 
 
 class _Case(Struct, frozen=True):
-    """A test, complete with what it takes from an earlier one. `time` is Unix seconds."""
+    """A test completed with the parts of an earlier one. `time` is Unix seconds."""
 
     provider: Provider
     identity: Mapping[str, JSON]
@@ -90,13 +85,15 @@ class _Case(Struct, frozen=True):
     time: int
 
 
-def run_tests(policies: PolicySet, policy: Policy, document: Document, findings: Findings) -> tuple[Outcome, ...]:
-    """Run the tests of one policy, in the set of all. A test that fails or is malformed is an error."""
+def run_tests(
+    policies: PolicySet, policy: Policy, document: Document, findings: Findings
+) -> tuple[PolicyTestOutcome, ...]:
+    """Run the tests of one policy against the set of all policies. A failed or malformed test is an error."""
     return tuple(_Suite(policies, policy, document, findings).run())
 
 
 def doubt_tests(policy: Policy, document: Document, findings: Findings) -> None:
-    """Warn where the tests of a policy show little."""
+    """Warn if a policy has no tests, or only tests that expect a grant."""
     if not policy.tests:
         findings.warn(document, "", Code.LINT_UNTESTED, "this policy has no tests")
     elif all(test.expect == GRANTED for test in policy.tests):
@@ -104,15 +101,15 @@ def doubt_tests(policy: Policy, document: Document, findings: Findings) -> None:
 
 
 class _Suite(Struct, frozen=True):
-    """The tests of one policy, with the set that they are run in."""
+    """The tests of one policy, and the policies that they run against."""
 
     policies: PolicySet
     policy: Policy
     document: Document
     findings: Findings
 
-    def run(self) -> Iterator[Outcome]:
-        cases: dict[str, _Case | None] = {}  # None: the test is there, and has an error
+    def run(self) -> Iterator[PolicyTestOutcome]:
+        cases: dict[str, _Case | None] = {}  # None: the test has an error
         for index, test in enumerate(self.policy.tests):
             at = f"/tests/{index}"
             if not self.demand(f"{at}/name", test.name not in cases, "another test of this file has this name"):
@@ -129,31 +126,30 @@ class _Suite(Struct, frozen=True):
     # -- what a test gives --------------------------------------------------------------------------------------------
 
     def read_case(self, test: PolicyTest, at: str, earlier: Mapping[str, _Case | None]) -> _Case | None:
-        """Complete a test; None where that cannot be done, and an error was recorded."""
+        """Complete a test. Returns None after recording an error."""
         expectable = self.demand(f"{at}/expect", test.expect in EXPECTABLE, _expect_rule(test.expect))
         now = 0 if test.date is UNSET else _midnight(test.date)
-        self.demand(f"{at}/date", now is not None, "must be a date, as 2027-06-30")
+        self.demand(f"{at}/date", now is not None, "must be a date such as 2027-06-30")
         expectable = self.demand_counts(test, at) and expectable
         case = self.read_own(test, at) if test.claims_from is UNSET else self.derive(test, at, earlier)
         return msgspec.structs.replace(case, time=now) if case and expectable and now is not None else None
 
     def demand_counts(self, test: PolicyTest, at: str) -> bool:
-        """Demand counts where a test speaks of what follows from them, and a grant where it gives them."""
+        """Demand `counts` of a test that expects their consequences, and a grant of a test with `counts`."""
         if test.counts is not UNSET:
             admitted = test.expect in {GRANTED, Code.ABUSE_QUARANTINED}
-            rule = "only what is granted is counted: expect granted, or abuse.quarantined, or give no `counts`"
+            rule = "only granted results are counted: expect granted or abuse.quarantined, or remove `counts`"
             return self.demand(f"{at}/counts", admitted, rule)
-        bare = self.demand(f"{at}/signals", not stated(test.signals), "signals follow from `counts`: give them")
-        rule = "a quarantine follows from `counts`: give them"
+        bare = self.demand(f"{at}/signals", not stated(test.signals), "signals follow from `counts`: add `counts`")
+        rule = "a quarantine follows from `counts`: add `counts`"
         return self.demand(f"{at}/expect", test.expect != Code.ABUSE_QUARANTINED, rule) and bare
 
     def read_own(self, test: PolicyTest, at: str) -> _Case | None:
         whole = test.provider is not UNSET and test.identity is not UNSET
         self.demand(at, whole, "give `provider` and `identity`, or `claims_from`")
         bare = not (test.override.identity or test.override.run)
-        self.demand(f"{at}/override", bare, "there is nothing to override without `claims_from`")
-        named = (provider for provider in self.policies.providers.values() if provider.id == test.provider)
-        provider = next(named, None)
+        self.demand(f"{at}/override", bare, "`override` changes the test that `claims_from` names: add `claims_from`")
+        provider = next((each for each in self.policies.providers.values() if each.id == test.provider), None)
         there = provider is not None or test.provider is UNSET
         self.demand(f"{at}/provider", there, "not a provider of providers.yaml")
         if provider is None or test.identity is UNSET or not bare:
@@ -172,10 +168,10 @@ class _Suite(Struct, frozen=True):
         return msgspec.structs.replace(case, identity=identity, run=run)
 
     def read_run(self, case: _Case, at: str) -> RunClaims | None:
-        """Read a test's run as a request's, filled in where it gives nothing: checks of that are dropped."""
+        """Read a test's run like the run of a request, with stand-ins for absent members; their checks are dropped."""
         run = {**STAND_IN, **case.run}
         try:
-            self.document.convert_part(f"{at}/run", run, RunClaims)  # it tells of quotes, too
+            self.document.convert_part(f"{at}/run", run, RunClaims)  # its errors also name missing quotes
             return read_claims(run)
         except InputError as error:
             self.findings.refuse(error)
@@ -186,11 +182,13 @@ class _Suite(Struct, frozen=True):
 
     # -- its outcome --------------------------------------------------------------------------------------------------
 
-    def judge_test(self, test: PolicyTest, case: _Case, claims: RunClaims, at: str) -> Outcome:
+    def judge_test(self, test: PolicyTest, case: _Case, claims: RunClaims, at: str) -> PolicyTestOutcome:
         caller = Caller.suppose(case.provider, derive(case.provider.rules, case.identity), case.time)
         actual, detail, checks = self.judge(case, caller, claims)
         asked, name = key_of_caller(caller), self.policy.integration
-        outcome = Outcome(name, test.name, test.expect, actual, detail, checks, asked, self.document, f"{at}/expect")
+        outcome = PolicyTestOutcome(
+            name, test.name, test.expect, actual, detail, checks, asked, self.document, f"{at}/expect"
+        )
         if test.counts is not UNSET and actual == GRANTED:
             outcome = self.judge_counts(test, test.counts, outcome, f"{at}/signals")
         because = f": {outcome.detail}" if outcome.detail else ""
@@ -200,27 +198,27 @@ class _Suite(Struct, frozen=True):
         self.findings.demand(self.document, outcome.at, outcome.passed, rule, Code.POLICY_TEST_FAILED)
         return outcome
 
-    def judge_counts(self, test: PolicyTest, counts: Counts, granted: Outcome, at: str) -> Outcome:
-        """Judge what follows from the counts of a run that is granted, at the pointer of its `signals`."""
+    def judge_counts(self, test: PolicyTest, counts: Counts, granted: PolicyTestOutcome, at: str) -> PolicyTestOutcome:
+        """Add the signals of a granted run's counts to its outcome. `at` is the pointer to the test's `signals`."""
         abuse = self.policy.abuse
         expected, actual, rows = stated(test.signals), follows(abuse, counts), compare(abuse, counts)
         difference = differ(expected, actual, rows)
         outcome = msgspec.structs.replace(granted, signals=actual, difference=difference)
         for row in rows:
             if row.crossed and row.then == "quarantine":
-                detail = f"counted {row.count}, and {row.limit} is the limit; rule: {row.rule}"
+                detail = f"counted {row.count}, the limit is {row.limit}; rule: {row.rule}"
                 outcome = msgspec.structs.replace(outcome, actual=str(Code.ABUSE_QUARANTINED), detail=detail)
                 break
         return msgspec.structs.replace(outcome, at=at) if outcome.actual == test.expect and difference else outcome
 
     def judge(self, case: _Case, caller: Caller, claims: RunClaims) -> tuple[str, str, tuple[Check, ...]]:
-        """Return the verdict as `granted` or a code, why it was refused, and the checks that count."""
+        """Return `granted` or a code, the reason of a refusal, and the checks that count."""
         runs = (("/claims", claims),)
         try:
-            found = evaluate(self.policies, caller, runs, case.time, integration=self.policy.integration)
+            evaluation = evaluate(self.policies, caller, runs, case.time, integration=self.policy.integration)
         except Refused as refusal:
             return str(refusal.code), refusal.detail, ()
-        checks = tuple(check for check in found.decision.checks if _counts(check, case.run))
+        checks = tuple(check for check in evaluation.decision.checks if _counts(check, case.run))
         failed = next((check for check in checks if not check.passed), None)
         if failed is None:
             return GRANTED, "", checks
@@ -229,21 +227,17 @@ class _Suite(Struct, frozen=True):
 
 
 def _expect_rule(expected: str) -> str:
-    why = "not a code" if Code.named(expected) is None else "not what a test can expect"
-    return f"{why}: `granted`, or one of {', '.join(EXPECTABLE[1:])}"
+    why = "not a code" if Code.named(expected) is None else "no test can expect this code"
+    return f"{why}: write `granted`, or one of {', '.join(EXPECTABLE[1:])}"
 
 
 def _midnight(text: str) -> int | None:
     """Return 00:00 UTC of an ISO date in Unix seconds, or None for any other text."""
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        return None
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) if day.isoformat() == text else None
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) if is_date(text) else None
 
 
 def _counts(check: Check, run: Mapping[str, JSON]) -> bool:
-    """Say whether a check is about what a test gives, and not of the policy's mode."""
+    """Return whether a check is about a member that the test gives, and not about the policy's mode."""
     _, _, inside = check.pointer.partition("/claims/")
     given = not inside or inside.partition("/")[0] in run
     return given and (check.passed or check.code not in _MODES)

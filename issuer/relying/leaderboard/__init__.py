@@ -1,1 +1,1 @@
-"""A leaderboard of judged results, as one relying party sees them: sources, ranking, texts, page (LEADERBOARD.md)."""
+"""One relying party's leaderboard of judged results: sources, ranking, text formats, page (LEADERBOARD.md)."""

@@ -1,4 +1,4 @@
-// Sorting and choosing rows. Without it the page shows all of them, in their order.
+// Sorts and filters rows. Without this script the page shows all rows in their order.
 const rows = [...document.querySelectorAll("tbody tr[data-tier]")];
 const points = [...document.querySelectorAll("use[data-tier]")];
 const tier = document.getElementById("tier");
@@ -17,7 +17,7 @@ const choose = () => {
 };
 
 const order = (one, other) => {
-  // A cell without a value stands last, whichever way the others go.
+  // A cell without a value is last in both directions.
   const [a, b] = [one.key, other.key];
   if (a === "" || b === "") return (a === "") - (b === "");
   const numbers = Number(a) - Number(b);

@@ -1,8 +1,8 @@
-"""A leaderboard as one HTML file, which needs no server and loads nothing. Pure.
+"""A leaderboard as one HTML file that needs no server and loads no other file. Pure.
 
-Its own policy lets exactly this style and this script run, by their hashes: markup that got past the escaping would be
-dead. Whatever is a stranger's passes `_said`. Without the script it shows everything; with it rows can be sorted and
-chosen.
+The page's own policy allows only its style and its script, by their hashes, so markup that got past the escaping would
+not run. A stranger's text always passes `_said`. Without the script the page shows all rows; with it, a reader can sort
+and filter them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
 from issuer.page.site import OWN_STYLE, STYLED, TIMES, Page, digest_source, policy_of
 from issuer.relying.leaderboard import text_formats as wording
-from issuer.relying.leaderboard.ranking import Board, BoardEntry, BoardRow, BoardTable
+from issuer.relying.leaderboard.ranking import BoardEntry, BoardRow, BoardTable, Leaderboard
 from issuer.verify.report import TIERS, Tier
 from issuer.verify.tiers import RANKS
 
 # -- plot --------------------------------------------------------------------------------------------------------------
 
-# Each tier has a shape as well as a colour, which the page's style has for light and for dark.
-# Within a square of 16 around the middle, 8 8.
+# Each tier has a shape and a colour; the style has the colours for light and dark. Shapes fit a square of 16 with its
+# centre at 8 8.
 SHAPES: dict[Tier, str] = {
     "reproduced": "M8 1l2 4.6 5 .5-3.8 3.3 1.1 4.9L8 11.7l-4.3 2.6 1.1-4.9L1 6.1l5-.5z",
     "logged": "M3 3h10v10H3z",
@@ -39,20 +39,16 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 464, 16, 180
 
 
 def symbols() -> str:
-    """Define the shapes once, for the plots and for the tables."""
+    """Return the shapes as symbols, which plots and tables use."""
+    styles = {tier: "hollow" if tier in _HOLLOW else "filled" for tier in SHAPES}
     return "".join(
-        f'<symbol id="s-{tier}" viewBox="0 0 16 16"><path class="{shape_class(tier)}" d="{path}"/></symbol>'
+        f'<symbol id="s-{tier}" viewBox="0 0 16 16"><path class="{styles[tier]}" d="{path}"/></symbol>'
         for tier, path in SHAPES.items()
     )
 
 
-def shape_class(tier: Tier) -> str:
-    """Return the style of a tier's shape: filled, or in outline for what nobody vouches for."""
-    return "hollow" if tier in _HOLLOW else "filled"
-
-
 def plot(table: BoardTable, number: int) -> str:
-    """Draw the rows of a table whose time is known; "" where they have fewer than two times."""
+    """Return a plot of the rows whose time is known; "" if they have fewer than two times."""
     dated = [(row.entry.when, row) for row in table.rows if row.entry.when is not None]
     times = [when for when, _ in dated]
     if len(set(times)) < 2:
@@ -68,14 +64,14 @@ def plot(table: BoardTable, number: int) -> str:
 
 
 class _Axis:
-    """From the least value to the greatest, over some pixels."""
+    """Maps values between the smallest and the largest to pixels."""
 
     def __init__(self, values: Sequence[float], first: int, last: int) -> None:
         self.least, self.greatest = min(values), max(values)
         self._first, self._last = first, last
 
     def at(self, value: float) -> float:
-        # Halves, for the difference of two doubles may be none.
+        # Halve both, because the difference of two large doubles may overflow.
         span = self.greatest / 2 - self.least / 2
         share = 0.5 if span <= 0 else (value / 2 - self.least / 2) / span
         return self._first + share * (self._last - self._first)
@@ -102,16 +98,16 @@ def _point(row: BoardRow, x: float, y: float) -> str:
     )
 
 
-# The module by which every page shows times, and after it what sorts and chooses.
+# The script that every page uses to show times, then the one that sorts and filters.
 _SCRIPT = TIMES + files("issuer.relying.leaderboard").joinpath("page.js").read_text("utf-8")
 _POLICY = policy_of(OWN_STYLE, digest_source(_SCRIPT), "trusted-types 'none'")
 
 
-def as_html(board: Board, hub: str) -> str:
-    """Write the page. `hub` is the URL of the Hub at which a model's commit can be looked at."""
+def as_html(board: Leaderboard, hub: str) -> str:
+    """Return the page. `hub` is the URL of the Hub that shows a model's commit."""
     tables = "".join(_section(board, table, number, hub) for number, table in enumerate(board.tables))
     body = (
-        '<h1>Leaderboard</h1>\n<p class="lead">Scores by benchmark, each with what stands behind it.</p>\n'
+        '<h1>Leaderboard</h1>\n<p class="lead">Scores by benchmark, each with its evidence.</p>\n'
         f"<p>{wording.meaning_of(board)}</p>{_contents(board)}{_choose(board)}{tables}"
         f"{_refuted(board)}{_unread(board)}{_basis(board)}"
     )
@@ -127,14 +123,11 @@ def as_html(board: Board, hub: str) -> str:
 
 
 def _said(text: str) -> str:
-    """Escape a stranger's text: it is no markup, ends no attribute, and turns no direction."""
+    """Escape a stranger's text so that it cannot add markup, end an attribute, or change the text direction."""
     return escape(visible(text))
 
 
-# -- what it is judged by ----------------------------------------------------------------------------------------------
-
-
-def _basis(board: Board) -> str:
+def _basis(board: Leaderboard) -> str:
     basis = board.basis
     keys = (
         f"{_said(one.issuer)} (keys "
@@ -147,22 +140,19 @@ def _basis(board: Board) -> str:
         ("Trust file", f"<code>{_said(basis.trust)}</code>"),
         ("Issuers trusted", "; ".join(keys)),
         ("Entries", wording.counts_of(board)),
-        ("Verified ones were received", f"{wording.received_of(board)} (check 5)"),
-        ("A rank needs", f"the tier {board.rank_from}, or one above it"),
-        *(("Not at hand", f"<code>{_said(absent)}</code>") for absent in basis.absent),
+        ("Time of receipt of verified entries", f"{wording.received_of(board)} (check 5)"),
+        ("A rank needs", f"the tier {board.rank_from} or a higher one"),
+        *(("Unavailable", f"<code>{_said(absent)}</code>") for absent in basis.absent),
     ]
     listed = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in lines)
     return f'<section aria-labelledby="basis"><h2 id="basis">Judged by</h2><dl class="facts">{listed}</dl></section>'
 
 
-def _choose(board: Board) -> str:
-    """Write the controls, hidden until the script is there that they need."""
-    vouched = " ".join(tier for tier in TIERS if RANKS[tier] >= RANKS["verified"])
-    tiers = [
-        ("", "every tier"),
-        (vouched, "verified and above"),
-        *((tier, tier) for tier in TIERS if tier != "refuted"),
-    ]
+def _choose(board: Leaderboard) -> str:
+    """Return the filters, hidden until the script runs."""
+    verified = " ".join(tier for tier in TIERS if RANKS[tier] >= RANKS["verified"])
+    others = ((tier, tier) for tier in TIERS if tier != "refuted")
+    tiers = [("", "every tier"), (verified, "verified and above"), *others]
     names = sorted({row.entry.framework for table in board.tables for row in table.rows})
     frameworks = [("", "every framework"), *((f"={visible(name)}", name or "not said") for name in names)]
     return (
@@ -176,11 +166,10 @@ def _select(name: str, label: str, options: Iterable[tuple[str, str]]) -> str:
     return f'<label>{label} <select id="{name}" autocomplete="off">{listed}</select></label>'
 
 
-def _contents(board: Board) -> str:
-    """Write what there is to go to, and what to look for where there is nothing."""
+def _contents(board: Leaderboard) -> str:
     if not board.tables:
         return (
-            '<div class="note open"><p>No result is in a table here. Results are read from '
+            '<div class="note open"><p>No result was found. Results are read from '
             "<code>DIR/OWNER/NAME/.eval_results/*.yaml</code>.</p></div>"
         )
     links = "".join(
@@ -192,10 +181,7 @@ def _contents(board: Board) -> str:
     return f'<nav aria-label="Tables"><details open>{summary}<ul>{links}</ul></details></nav>'
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
-def _section(board: Board, table: BoardTable, number: int, hub: str) -> str:
+def _section(board: Leaderboard, table: BoardTable, number: int, hub: str) -> str:
     heading = f"table-{number}"
     title = f" ({_said(table.title)})" if table.title else ""
     notes = "".join(f"<p>{note.text} {_code(note.said)}</p>" for note in wording.notes_of(table, board))
@@ -213,11 +199,11 @@ def _section(board: Board, table: BoardTable, number: int, hub: str) -> str:
 def _settings(table: BoardTable) -> str:
     if len(table.settings) == 1:
         return f"<p>All rows: {_code(wording.setting_text(table.settings[0]))}</p>"
-    listed = (
+    listed = "".join(
         f"<li>{wording.setting_mark(number)}: {_code(wording.setting_text(one))}</li>"
         for number, one in enumerate(table.settings)
     )
-    return f"<ul>{''.join(listed)}</ul>"
+    return f"<ul>{listed}</ul>"
 
 
 _NUMBERS = {"Rank", "Score", "Rank in setting", "Chosen from"}
@@ -228,7 +214,7 @@ _COLUMNS = (
 
 
 def _columns(table: BoardTable) -> list[str]:
-    """Return the columns of a table. One in which no row says anything is left out."""
+    """Return the columns of a table without those that are empty in every row."""
     entries, several = [row.entry for row in table.rows], len(table.settings) > 1
     is_said = {
         "Setting": several,
@@ -262,7 +248,7 @@ def _row(table: BoardTable, row: BoardRow, hub: str, columns: Iterable[str]) -> 
         "Chosen from": _number(row.chosen_from),
         "Date": _date(entry),
     }
-    kind = "" if entry.standing >= RANKS["verified"] else ' class="open"'
+    kind = "" if entry.strength >= RANKS["verified"] else ' class="open"'
     said = "".join(cells[name] for name in columns)
     return f'<tr{kind} data-tier="{entry.tier}" data-framework="{_said(entry.framework)}">{said}</tr>'
 
@@ -270,12 +256,12 @@ def _row(table: BoardTable, row: BoardRow, hub: str, columns: Iterable[str]) -> 
 def _date(entry: BoardEntry) -> str:
     if entry.when is None:
         return _cell("", "")
-    claimed = "" if entry.issued_at is not None else "<br>(as it says)"
+    claimed = "" if entry.issued_at is not None else "<br>(stated by the file)"
     return _cell(f"{_time(entry.when)}{claimed}", f"{entry.when}", "date")
 
 
 def _time(moment: int, *, whole: bool = False) -> str:
-    """Write a time, or its day: the script shows all of it in the reader's zone, with UTC beside it."""
+    """Return a time or its day; the script shows all of it in the reader's zone, with UTC beside it."""
     said = show_time(moment)
     return f'<time datetime="{said}">{said if whole else said[:10]}</time>'
 
@@ -296,9 +282,8 @@ def _score(row: BoardRow) -> str:
 
 
 def _tier(entry: BoardEntry) -> str:
-    said = "".join(
-        f"<p>{_said(text)}</p>" for text in (entry.tier_reason, f"check 5: {entry.freshness}", wording.place_of(entry))
-    )
+    texts = entry.tier_reason, f"check 5: {entry.freshness}", wording.place_of(entry)
+    said = "".join(f"<p>{_said(text)}</p>" for text in texts)
     return f"<details><summary>{_shape(entry.tier)} {entry.tier}</summary>{said}</details>"
 
 
@@ -330,36 +315,19 @@ def _code(text: str) -> str:
     return f"<code>{_said(text)}</code>" if text else ""
 
 
-# -- what stands apart -------------------------------------------------------------------------------------------------
-
-
-def _refuted(board: Board) -> str:
+def _refuted(board: Leaderboard) -> str:
     if not board.refuted:
         return ""
-    rows = (
-        (entry.repo, entry.benchmark, entry.task, ", ".join(map(wording.score_text, entry.scores)),
-        wording.place_of(entry),
-         entry.tier_reason)
-        for entry in board.refuted
-    )  # fmt: skip
-    rule = "Anybody may put such an entry into a pull request: it says nothing of the model&#x27;s other results."
-    return _apart(
-        "refuted",
-        f"{_shape('refuted')} Refuted",
-        rule,
-        ("Model", "Benchmark", "Task", "Values", "Place", "Reason"),
-        rows,
-    )
+    head = [name.capitalize() for name in wording.REFUTED_HEAD]
+    rows = map(wording.refuted_cells, board.refuted)
+    return _apart("refuted", f"{_shape('refuted')} Refuted", escape(wording.REFUTED_RULE), head, rows)
 
 
-def _unread(board: Board) -> str:
+def _unread(board: Leaderboard) -> str:
     if not board.unread:
         return ""
-    rows = (
-        (f"{one.file}:{one.line}:{one.column}" if one.line else one.file, f"{one.code}: {one.reason}")
-        for one in board.unread
-    )
-    return _apart("unread", "Not read", "These files, or definitions, are in no table.", ("Place", "Reason"), rows)
+    rows = map(wording.unread_cells, board.unread)
+    return _apart("unread", "Not read", "No table has these files or definitions.", ("Place", "Reason"), rows)
 
 
 def _apart(name: str, title: str, rule: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

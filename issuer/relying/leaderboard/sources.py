@@ -1,4 +1,4 @@
-"""The sources of a leaderboard: a folder of repositories, or a table of results, which was judged when it was made."""
+"""The sources of a leaderboard: a folder of repositories, or a table of results that was judged earlier."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import astuple, replace
 
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.relying.bulk import Listener, judge_folder, processes
 from issuer.relying.folders import take_faults
 from issuer.relying.leaderboard.ranking import (
-    Board,
     BoardEntry,
     BoardItem,
     BoardScore,
     Definitions,
+    Leaderboard,
     RankOptions,
     Unread,
-    listed,
-    lone_score,
     moment_of,
-    normalization_text,
     rank,
-    score_of,
     unread,
 )
-from issuer.relying.verifier import Basis, TableHead, Verifier, Writer
+from issuer.relying.table_columns import rows_of
+from issuer.relying.verifier import Basis, FileVerifier, JudgedFile, TableHead, Writer
 from issuer.verify.report import AtFrom, Report, Tier, Verdict
-from issuer.verify.summary import NOT_SIGNED, Summary, Tally
+from issuer.verify.summary import NOT_SIGNED, Summary, SummaryKey
 from issuer.verify.trust import TrustFile
 
 _encode = msgspec.json.encode
@@ -41,53 +39,57 @@ _decode = msgspec.json.Decoder(BoardItem).decode
 
 
 def build_board(
-    root: Path, verifier: Verifier, asked: RankOptions, *, jobs: int = 0, stopped: Callable[[], bool] = lambda: False
-) -> tuple[Board, Summary]:
-    """Judge every result file below `root` and rank what is in them; return the counts of the run, too. Holds every
-    entry, about a kilobyte each. Raises SetupError as `judge_folder` does."""
+    root: Path,
+    verifier: FileVerifier,
+    options: RankOptions,
+    *,
+    jobs: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[Leaderboard, Summary]:
+    """Judge every result file below `root` and rank the results; also return the counts of the run. Holds every entry
+    in memory, about a kilobyte each. Raises SetupError as `judge_folder` does."""
     gathered = EntryCollector()
     listener = Listener(gathered.take, stopped=stopped)
-    summary = judge_folder(root, verifier, Writer(_write, _write_unread), listener, engine=processes(jobs))
-    asked = msgspec.structs.replace(asked, tolerance=verifier.trust.tolerance)
+    summary = judge_folder(
+        root, verifier, Writer(_write, lambda error: _line(unread(error))), listener, engine=processes(jobs)
+    )
+    options = replace(options, tolerance=verifier.trust.tolerance)
     basis = Basis.of(verifier.trust, verifier.context.now)
-    return gathered.ranked(verifier.context.benchmarks, basis, asked, summary), summary
+    return gathered.ranked(verifier.context.benchmarks, basis, options, summary), summary
 
 
 class EntryCollector:
-    """What came so far. An entry that comes once more was corrected: two tokens share a jti."""
+    """The entries and faults so far. An entry that comes again replaces the first: two tokens share a jti."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], BoardEntry] = {}
-        self._unread: dict[Unread, None] = {}  # a definition that no process can read is told by each of them
+        self._unread: dict[Unread, None] = {}  # each process reports a bad definition
 
     def take(self, lines: str) -> None:
-        """Take entries and findings, a line of JSON each."""
-        for line in lines.split("\n"):  # a text may hold other line ends, which JSON does not escape
+        """Add entries and faults, one line of JSON each."""
+        for line in lines.split("\n"):  # not splitlines: JSON does not escape other line ends
             if line:
                 self.add(_decode(line))
 
     def add(self, item: BoardItem) -> None:
-        """Take an entry or a finding."""
+        """Add an entry or a fault."""
         if isinstance(item, Unread):
             self._unread[item] = None
         else:
             self._entries[item.file, item.pointer] = item
 
-    def ranked(self, definitions: Definitions, basis: Basis, asked: RankOptions, summary: Summary) -> Board:
-        """Rank it all, and count the definitions that turn out to be unusable."""
-        board = rank(list(self._entries.values()), (), definitions, basis, asked)
-        told = [fault for fault in map(unread, take_faults(definitions)) if fault not in self._unread]
-        summary.add(0, (), [fault.code for fault in told])
-        places = sorted({*self._unread, *told}, key=lambda one: (one.file, one.line, one.column, one.code, one.reason))
-        return msgspec.structs.replace(board, unread=tuple(places))
+    def ranked(self, definitions: Definitions, basis: Basis, options: RankOptions, summary: Summary) -> Leaderboard:
+        """Rank all entries, and count the definitions that turn out to be unusable."""
+        board = rank(list(self._entries.values()), definitions, basis, options)
+        faults = [fault for fault in map(unread, take_faults(definitions)) if fault not in self._unread]
+        summary.add(0, (), [fault.code for fault in faults])
+        places = sorted({*self._unread, *faults}, key=astuple)
+        return replace(board, unread=tuple(places))
 
 
 def _write(file: str, reports: tuple[Report, ...]) -> str:
-    return "".join(_line(listed(file, report)) for report in reports)
-
-
-def _write_unread(error: InputError) -> str:
-    return _line(unread(error))
+    rows = rows_of(JudgedFile(file, reports))
+    return "".join(_line(_entry_of(msgspec.convert(row, _Entry))) for row in rows)
 
 
 def _line(item: BoardItem) -> str:
@@ -105,7 +107,7 @@ class _Metric(Struct, frozen=True):
 
 
 class _Entry(Struct, frozen=True):
-    """What a leaderboard reads of the row of an entry, by the names of the columns."""
+    """The columns of an entry's row that a leaderboard uses."""
 
     file: str
     pointer: str
@@ -150,13 +152,13 @@ _NAMES = tuple(dict.fromkeys((*_Entry.__struct_fields__, *_Finding.__struct_fiel
 
 
 def build_board_of_table(
-    path: Path, definitions: Definitions, asked: RankOptions, trust: TrustFile | None
-) -> tuple[Board, Summary]:
-    """Rank the rows of a table; return their counts, too. Raises InputError for a file that is no table of this
-    version, or that was judged by another trust file than `trust`, where that is given."""
-    from issuer.relying.table import open_table  # pyarrow, which is optional
+    path: Path, definitions: Definitions, options: RankOptions, trust: TrustFile | None
+) -> tuple[Leaderboard, Summary]:
+    """Rank the rows of a table; also return their counts. Raises InputError if the file is not a table of this version,
+    or was not judged by `trust`, if that is given."""
+    from issuer.relying.table import open_table  # pyarrow is optional
 
-    gathered, tallies, findings = EntryCollector(), Counter[Tally](), list[str]()
+    gathered, tallies, findings = EntryCollector(), Counter[SummaryKey](), list[str]()
     with open_table(path) as table:
         head = table.head
         _demand_trust(path, head, trust)
@@ -164,22 +166,23 @@ def build_board_of_table(
             with _naming_row(path, number):
                 if row["finding"] is None:
                     entry = msgspec.convert(row, _Entry)
-                    gathered.add(_listed(entry))
+                    gathered.add(_entry_of(entry))
                     tallies[_tally(entry)] += 1
                 else:
-                    finding = msgspec.convert(row, _Finding)
-                    gathered.add(_unread(finding))
-                    findings.append(finding.finding)
+                    found = msgspec.convert(row, _Finding)
+                    place = found.file, found.line or 0, found.column or 0
+                    gathered.add(Unread(*place, found.finding, found.finding_detail or ""))
+                    findings.append(found.finding)
     summary = Summary()
     summary.add(head.files, tallies.items(), findings)
-    asked = msgspec.structs.replace(asked, tolerance=head.tolerance)
-    return gathered.ranked(definitions, head.basis, asked, summary), summary
+    options = replace(options, tolerance=head.tolerance)
+    return gathered.ranked(definitions, head.basis, options, summary), summary
 
 
 def _demand_trust(path: Path, head: TableHead, trust: TrustFile | None) -> None:
     if trust is not None and trust.digest != head.basis.trust:
-        rule = f"was judged by the trust file {head.basis.trust}, and the one that is given is {trust.digest}"
-        again = "make it anew by that one with `issuer verify DIR --trust FILE --to FILE.parquet`"
+        rule = f"was judged by the trust file {head.basis.trust}, but the given one is {trust.digest}"
+        again = "make it again with `issuer verify DIR --trust FILE --to FILE.parquet`"
         raise InputError(Code.FILE_RULE, f"{rule}: {again}", Place(str(path)))
 
 
@@ -187,31 +190,29 @@ def _demand_trust(path: Path, head: TableHead, trust: TrustFile | None) -> None:
 def _naming_row(path: Path, number: int) -> Iterator[None]:
     try:
         yield
-    except msgspec.DecodeError as error:  # of a value, or of the JSON in one
+    except msgspec.DecodeError as error:  # in a value, or in its JSON
         raise InputError(Code.FILE_RULE, f"row {number}: {error}", Place(str(path))) from None
 
 
-def _tally(entry: _Entry) -> Tally:
+def _tally(entry: _Entry) -> SummaryKey:
     named = entry.signed_issuer or NOT_SIGNED, entry.signed_framework or NOT_SIGNED
-    return Tally(*named, entry.verdict, "", entry.tier)
+    return SummaryKey(*named, entry.verdict, "", entry.tier)
 
 
-def _unread(finding: _Finding) -> Unread:
-    reason = finding.finding_detail or ""
-    return Unread(finding.file, finding.line or 0, finding.column or 0, finding.finding, reason)
-
-
-def _listed(row: _Entry) -> BoardEntry:
+def _entry_of(row: _Entry) -> BoardEntry:
+    """Return the entry of a row. The token's statements are left out if the file contradicts them."""
+    # One text for equal values.
+    normalization = msgspec.json.encode(_json(row.normalization), order="deterministic").decode()
     entry = BoardEntry(
         row.file, row.pointer, row.repo, row.model_revision or "", row.benchmark_repo or "",
         row.benchmark_revision or "", row.task_id or "", _scores(row), row.framework or "",
         row.framework_version or "", row.completeness or "", row.benchmark_subset or "",
-        normalization_text(_json(row.normalization)), row.tier, row.tier_reason or "", row.at_from,
+        normalization if row.normalization else "", row.tier, row.tier_reason or "", row.at_from,
         row.check_5_evidence, moment_of(row.date or ""), token_digest=row.token_digest or "",
     )  # fmt: skip
-    if row.verdict == "failed" or row.signed_issued_at is None:  # as `listed` has it
+    if row.verdict == "failed" or row.signed_issued_at is None:
         return entry
-    return msgspec.structs.replace(
+    return replace(
         entry, when=row.signed_issued_at, issuer=row.signed_issuer or "", integration=row.signed_integration or "",
         run_url=row.signed_run_url or "", issued_at=row.signed_issued_at, attempt=row.signed_attempt,
         attempts_since=row.signed_attempts_since,
@@ -220,9 +221,10 @@ def _listed(row: _Entry) -> BoardEntry:
 
 def _scores(row: _Entry) -> tuple[BoardScore, ...]:
     if not row.metrics:
-        return () if row.value is None else (lone_score(row.value),)
+        return () if row.value is None else (BoardScore("", "", row.value, ""),)
     selection = msgspec.convert(_json(row.selection), dict[str, str])
-    return tuple(score_of(one.metric_id, one.slice or "", one.value, selection) for one in row.metrics)
+    pairs = [(one, f"{one.metric_id} ({one.slice})" if one.slice else one.metric_id) for one in row.metrics]
+    return tuple(BoardScore(one.metric_id, one.slice or "", one.value, selection.get(pair, "")) for one, pair in pairs)
 
 
 def _json(text: Text) -> dict[str, Any]:

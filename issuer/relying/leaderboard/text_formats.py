@@ -1,7 +1,7 @@
-"""The words of a leaderboard, the same in all of its files, and the leaderboard as JSON, CSV and Markdown. Pure.
+"""The texts of a leaderboard for all of its files, and the leaderboard as JSON, CSV and Markdown. Pure.
 
-A stranger's text is made visible here, and escaped where it is written: a spreadsheet computes no cell, and Markdown
-has it in code.
+A stranger's text is made visible here, and escaped when it is written: a spreadsheet computes no cell, and in Markdown
+it is code.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
 from issuer.relying.leaderboard.ranking import (
     NOT_NAMED,
-    Board,
     BoardEntry,
     BoardRow,
     BoardScore,
     BoardTable,
+    Leaderboard,
     Setting,
     TableSubject,
-    commit_path,
+    Unread,
 )
+from issuer.results.claims import REVISION, is_repo
 from issuer.token.verify_token import MAX_ATTEMPTS
 from issuer.verify.report import TIERS, AtFrom, Tier
 from issuer.verify.tiers import RANKS
@@ -32,34 +33,34 @@ from issuer.verify.tiers import RANKS
 RECEIVED: dict[AtFrom, str] = {
     "clock": "received now, by this party's own clock",
     "receipt": "by a receipt of this party",
-    "stated": "as whoever judged them stated",
+    "stated": "as stated by the party that judged them",
     "log": "by the witnesses of the issuer's log",
-    "unknown": "their tokens had not ended",
+    "unknown": "their tokens had not expired",
 }
 
 
-def meaning_of(board: Board) -> str:
-    """Say what rows are that nobody vouches for."""
+def meaning_of(board: Leaderboard) -> str:
+    """Explain rows without a token."""
     ranked = RANKS[board.rank_from] <= RANKS["self-reported"]
-    rule = "such rows are marked, and ranked all the same" if ranked else "such rows are marked, and have no rank"
-    return f"Anybody may put a result without a token into a repository: {rule}."
+    rule = "such rows are marked, but ranked as well" if ranked else "such rows are marked, and have no rank"
+    return f"Anyone can put a result without a token into a repository: {rule}."
 
 
 def title_of(subject: TableSubject) -> str:
-    """Return what a table is of: benchmark, task and metric."""
+    """Return a table's title: benchmark, task and metric."""
     parts = (subject.benchmark, f"task {subject.task or 'not said'}", subject.metric or f"metric {NOT_NAMED}")
     return visible(", ".join(parts))
 
 
 class TableNote(Struct, frozen=True):
-    """A sentence of ours, and the text of a stranger that it ends with, or ""."""
+    """A sentence of this program, followed by a stranger's text or ""."""
 
     text: str
     said: str = ""
 
 
-def notes_of(table: BoardTable, board: Board) -> Iterator[TableNote]:
-    """Say what a reader has to know before comparing two rows of a table."""
+def notes_of(table: BoardTable, board: Leaderboard) -> Iterator[TableNote]:
+    """Yield what a reader must know before comparing two rows of a table."""
     subject = table.subject
     yield TableNote(_direction(table))
     for text, said in (
@@ -70,19 +71,19 @@ def notes_of(table: BoardTable, board: Board) -> Iterator[TableNote]:
         if said:
             yield TableNote(text, visible(said))
     if len(table.settings) > 1:
-        rule = "which compare with care: each is marked, and ranked once more within its setting."
-        yield TableNote(f"Rows of {len(table.settings)} settings are in this table, {rule}")
+        rule = "compare them with care. Each row is marked, and also ranked within its setting."
+        yield TableNote(f"Rows of {len(table.settings)} settings are in this table: {rule}")
     if len(table.benchmark_revisions) > 1:
         yield TableNote(f"Rows are of {len(table.benchmark_revisions)} commits of the benchmark.")
     if any(row.contradicted for row in table.rows):
-        yield TableNote("Verified results of one model commit and setting differ here: each has a row, marked.")
+        yield TableNote("Verified results of one model commit and setting differ here. Each has a marked row.")
     if board.chosen == "best":
-        yield TableNote("Of each model and setting the best result was chosen, from as many as its row says.")
+        yield TableNote("For each model and setting, the best result was chosen; the row says from how many.")
 
 
 def _direction(table: BoardTable) -> str:
     if table.subject.direction == "unknown":
-        return "Not ranked: no definition of the benchmark at hand says which way this metric is better."
+        return "Not ranked: no given definition of the benchmark says which direction of this metric is better."
     kind = "The benchmark's primary metric" if table.primary else "Metric"
     return f"{kind}; {table.subject.direction} is better."
 
@@ -94,7 +95,7 @@ def setting_mark(number: int) -> str:
 
 
 def setting_text(setting: Setting) -> str:
-    """Say what a setting is."""
+    """Describe a setting."""
     framework = f"{setting.framework or 'framework not said'} {setting.major}".strip()
     selection = f"selection {setting.selection}" if setting.selection else ""
     complete = f"completeness {setting.completeness}" if setting.completeness else ""
@@ -102,56 +103,54 @@ def setting_text(setting: Setting) -> str:
 
 
 def score_text(score: BoardScore) -> str:
-    """Say a metric, its slice in brackets, and its value."""
+    """Return a metric, its slice in brackets, and its value."""
     of_slice = f" ({score.slice})" if score.slice else ""
     return visible(f"{score.metric or NOT_NAMED}{of_slice} {number_text(score.value)}")
 
 
 def framework_text(entry: BoardEntry) -> str:
-    """Say by which framework and version a result was made."""
+    """Return the framework and version of a result."""
     return visible(f"{entry.framework} {entry.framework_version}".strip())
 
 
 def attempt_text(entry: BoardEntry) -> str:
-    """Say which attempt a result was, where its token does: 64 stands for more, too."""
+    """Return the attempt that the token states, or ""; 64 can mean more."""
     if entry.attempt is None:
         return ""
     return f"{entry.attempt}{' or more' if entry.attempt == MAX_ATTEMPTS else ''}"
 
 
 def time_text(moment: int | None) -> str:
-    """Show Unix seconds, "" for None."""
+    """Return Unix seconds as text, "" for None."""
     return "" if moment is None else show_time(moment)
 
 
 def commit_url(entry: BoardEntry, hub: str) -> str:
-    """Return where the model's commit can be looked at, or ""."""
-    path = commit_path(entry)
-    return f"{hub}/{path}" if path else ""
+    """Return the URL of the model's commit, or "" if the file does not have a full commit."""
+    known = is_repo(entry.repo) and REVISION.fullmatch(entry.model_revision)
+    return f"{hub}/{entry.repo}/commit/{entry.model_revision}" if known else ""
 
 
 def place_of(entry: BoardEntry) -> str:
-    """Say where an entry stands."""
+    """Return an entry's file and number."""
     return visible(f"{entry.file}, entry {entry.pointer.removeprefix('/')}")
 
 
-def counts_of(board: Board) -> str:
-    """Say how many entries there are of each tier."""
+def counts_of(board: Leaderboard) -> str:
+    """Return the number of entries of each tier."""
     return ", ".join(f"{board.by_tier[tier]:,} {tier}" for tier in TIERS if board.by_tier.get(tier)) or "no entry"
 
 
-def received_of(board: Board) -> str:
-    """Say how it is known when the verified entries were received (check 5)."""
+def received_of(board: Leaderboard) -> str:
+    """Return the sources of the time of receipt of the verified entries (check 5)."""
     known = [f"{board.by_received[how]:,} {words}" for how, words in RECEIVED.items() if board.by_received.get(how)]
-    return "; ".join(known) or "nothing is verified"
+    return "; ".join(known) or "no entry is verified"
 
 
-def as_json(board: Board) -> bytes:
-    """Write one JSON document; its members are those of `ranking.Board`."""
+def as_json(board: Leaderboard) -> bytes:
+    """Return one JSON document with the members of `ranking.Board`."""
     return msgspec.json.format(msgspec.json.encode(board), indent=1) + b"\n"
 
-
-# -- CSV ---------------------------------------------------------------------------------------------------------------
 
 _COLUMNS = (
     "listed", "benchmark", "benchmark_revision", "task", "metric", "slice", "benchmark_subset", "normalization",
@@ -162,15 +161,15 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def as_csv(board: Board, hub: str) -> str:
-    """Write a row for each line of a table, each refuted number and each thing that could not be read; `listed` says
-    which of them it is. Each says the trust file and the time that it was judged by."""
+def as_csv(board: Leaderboard, hub: str) -> str:
+    """Return a row for each row of a table, each refuted number and each unreadable file; the column `listed` says
+    which. Each row has the digest of the trust file and the time of the judgement."""
     basis = {"trust": board.basis.trust, "judged_at": show_time(board.basis.judged_at)}
     rows = ([visible(cells.get(name, basis.get(name, ""))) for name in _COLUMNS] for cells in _cells(board, hub))
     return csv_table([_COLUMNS, *rows])
 
 
-def _cells(board: Board, hub: str) -> Iterator[dict[str, str]]:
+def _cells(board: Leaderboard, hub: str) -> Iterator[dict[str, str]]:
     for table in board.tables:
         for row in table.rows:
             yield {"listed": "table", **_entry_cells(row.entry, hub), **_row_cells(table, row)}
@@ -207,40 +206,35 @@ def _entry_cells(entry: BoardEntry, hub: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-# -- Markdown ----------------------------------------------------------------------------------------------------------
-
 _SIGNS: dict[Tier, str] = {
     "reproduced": "★", "logged": "■", "verified": "●", "signed": "▲", "self-reported": "○", "undecided": "◇",
     "refuted": "✕",
 }  # fmt: skip
 
 
-def as_markdown(board: Board, hub: str) -> str:
-    """Write the tables, and below them what is refuted and what could not be read."""
+def as_markdown(board: Leaderboard, hub: str) -> str:
+    """Return the tables, then refuted entries and unreadable files."""
     parts = ["# Leaderboard", _basis(board), meaning_of(board)]
     for table in board.tables:
         notes = (f"{note.text} {code_span(note.said)}".rstrip() for note in notes_of(table, board))
         parts += [f"## {code_span(title_of(table.subject))}", *notes]
         parts += [_settings(table), markdown_table(_HEAD, (_row(row, hub) for row in table.rows))]
     if board.refuted:
-        parts += [
-            "## Refuted",
-            "Anybody may put such an entry into a pull request: it says nothing of the model's others.",
-        ]
-        parts.append(markdown_table(_REFUTED, (_refuted(entry) for entry in board.refuted)))
+        parts += ["## Refuted", REFUTED_RULE, markdown_table(REFUTED_HEAD, map(_refuted, board.refuted))]
     if board.unread:
-        parts += ["## Not read", markdown_table(("place", "reason"), _unread(board))]
+        rows = ([code_span(visible(cell)) for cell in unread_cells(fault)] for fault in board.unread)
+        parts += ["## Not read", markdown_table(("place", "reason"), rows)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _basis(board: Board) -> str:
+def _basis(board: Leaderboard) -> str:
     basis = board.basis
     lines = [
         f"- Judged at {show_time(basis.judged_at)} as {code_span(visible(basis.audience))}",
-        f"- By the trust file {code_span(basis.trust)}",
+        f"- Trust file: {code_span(basis.trust)}",
         f"- Entries: {counts_of(board)}",
-        f"- When the verified ones were received (check 5): {received_of(board)}",
-        *(f"- Not at hand: {code_span(visible(absent))}" for absent in basis.absent),
+        f"- Time of receipt of the verified entries (check 5): {received_of(board)}",
+        *(f"- Unavailable: {code_span(visible(absent))}" for absent in basis.absent),
     ]
     return "\n".join(lines)
 
@@ -271,20 +265,25 @@ def _row(row: BoardRow, hub: str) -> Iterable[str]:
 
 
 def _link(text: str, url: str) -> str:
-    """Write a link; `url` was made of names and numbers by whoever found it good."""
+    """Return a link. `url` has been checked: it consists of names and numbers."""
     return f"[{text}](<{url}>)" if url else ""
 
 
-_REFUTED = ("model", "benchmark", "task", "values", "place", "reason")
+REFUTED_HEAD = ("model", "benchmark", "task", "values", "place", "reason")
+REFUTED_RULE = "Anyone can put such an entry into a pull request: it says nothing about the model's other results."
 
 
 def _refuted(entry: BoardEntry) -> Iterable[str]:
+    return (code_span(visible(cell)) for cell in refuted_cells(entry))
+
+
+def refuted_cells(entry: BoardEntry) -> tuple[str, ...]:
+    """Return the cells of a refuted entry, under REFUTED_HEAD."""
     values = ", ".join(map(score_text, entry.scores))
-    cells = (entry.repo, entry.benchmark, entry.task, values, place_of(entry), entry.tier_reason)
-    return (code_span(visible(cell)) for cell in cells)
+    return entry.repo, entry.benchmark, entry.task, values, place_of(entry), entry.tier_reason
 
 
-def _unread(board: Board) -> Iterator[Iterable[str]]:
-    for fault in board.unread:
-        place = f"{fault.file}:{fault.line}:{fault.column}" if fault.line else fault.file
-        yield code_span(visible(place)), code_span(visible(f"{fault.code}: {fault.reason}"))
+def unread_cells(fault: Unread) -> tuple[str, str]:
+    """Return the place of an unreadable file, and the reason."""
+    place = f"{fault.file}:{fault.line}:{fault.column}" if fault.line else fault.file
+    return place, f"{fault.code}: {fault.reason}"

@@ -1,1 +1,1 @@
-"""Logs as their readers see them: files, checkpoint, tree, proofs, monitor."""
+"""A transparency log from a reader's side: files, checkpoint, tree, proofs, monitor."""

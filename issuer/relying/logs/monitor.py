@@ -1,7 +1,9 @@
-"""Follows a log from outside: each look begins where the last one ended, and shows that the log has only grown.
+"""A monitor that follows a log from outside: each look starts where the last one ended, and shows that the log only
+grew.
 
-The new tree has the old one as its beginning, and every new leaf is under the new root, before anything is made of a
-leaf. What leaves say is judged by `issuer.tlog.watch`; here are the log's files, the state file, and their order.
+The monitor first verifies that the new tree begins with the old one, and that each new leaf is under the new root. Only
+then it uses the leaf. `issuer.tlog.watch` judges the content of leaves; this file has the log's files, the state file,
+and the order of steps.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError, InputError, Place, VerificationError
 from issuer.formats import jose, strict_yaml
 from issuer.io import files
-from issuer.relying.logs.reader import Head, LogFiles, Tree, read_head, unverified
+from issuer.relying.logs.reader import LogFiles, TimedCheckpoint, Tree, read_head, unverified
 from issuer.results.entry import read_entries
 from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.leaf import KeyState, token_digest
@@ -26,13 +28,13 @@ from issuer.tlog.note import parse_note
 from issuer.tlog.watch import MAX_ANNOUNCED, MAX_UNMATCHED, Alarm, AlarmName, Announced, LeafNotice, Times, Watch
 from issuer.tlog.witness_policy import WitnessPolicy
 
-# The last checkpoint is kept as it was signed: with a second one that contradicts it, it shows anyone a forked log.
-# At most 55 bytes of an announcement in this form.
+# The state keeps the last checkpoint as it was signed: together with a contradicting one it proves a fork to anyone. An
+# announcement takes at most 55 bytes in this form.
 _MAX_BYTES = 64 * (MAX_ANNOUNCED + MAX_UNMATCHED) + 512 * 1024
 
 
 class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. Digests are in base64; `compared` is the integration whose tokens were compared, or ""."""
+    """The state file. Digests are in base64; `compared` is the integration whose tokens were compared, or ""."""
 
     version: Literal[1]
     note: str
@@ -44,31 +46,31 @@ class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MonitorState(Struct, frozen=True):
-    """How far a log has been followed: to `head`, None before the first time."""
+    """The end of the last look at a log: its `head`, None before the first look."""
 
-    head: Head | None
+    head: TimedCheckpoint | None
     compared: str
     announced: Announced
 
 
 def read_followed(path: Path) -> MonitorState | None:
-    """Read the state file; None where there is none. Raises InputError: without it nothing older is compared, so a
-    damaged one is not passed over."""
+    """Read the state file; None if it is missing. Raises InputError for a damaged file, because ignoring it would lose
+    the comparison with older checkpoints."""
     if not path.is_symlink() and not path.exists():
         return None
     try:
         kept = msgspec.json.decode(files.read(path, _MAX_BYTES, private=True), type=_Kept)
         note = parse_note(kept.note.encode())
-        head = Head(note, parse_checkpoint(note.text), kept.time)
+        head = TimedCheckpoint(note, parse_checkpoint(note.text), kept.time)
         keys = {binascii.a2b_base64(name, strict_mode=True): state for name, state in kept.keys.items()}
     except (msgspec.MsgspecError, FormatError, ValueError):
-        rule = "it is no state of `issuer log monitor`, or damaged"
+        rule = "not a state file of `issuer log monitor`, or a damaged one"
         raise InputError(Code.FILE_SYNTAX, rule, Place(str(path))) from None
     return MonitorState(head, kept.compared, Announced(keys, set(kept.policies), set(kept.unmatched)))
 
 
-def write_followed(path: Path, head: Head, compared: str, announced: Announced) -> None:
-    """Replace the state file, 0600, on the disk before this returns. Raises OSError."""
+def write_followed(path: Path, head: TimedCheckpoint, compared: str, announced: Announced) -> None:
+    """Replace the state file, 0600, on disk before this returns. Raises OSError."""
     kept = _Kept(
         1, head.note.to_bytes().decode(), head.time, compared,
         {binascii.b2a_base64(digest, newline=False).decode(): state for digest, state in announced.keys.items()},
@@ -79,7 +81,7 @@ def write_followed(path: Path, head: Head, compared: str, announced: Announced) 
 
 
 class MonitorSummary(Struct, frozen=True, tag_field="seen", tag="checkpoint"):
-    """The last line of a look: up to where everything has been read and, by now, remembered."""
+    """The last line of a look: the checkpoint up to which every leaf was read and the state is saved."""
 
     origin: str
     size: int
@@ -89,7 +91,8 @@ class MonitorSummary(Struct, frozen=True, tag_field="seen", tag="checkpoint"):
 
 
 class MonitorOptions(Struct, frozen=True):
-    """Whose tokens are told, and compared with those that it has itself: at most `max_unmatched` may be missing."""
+    """The integration whose tokens are listed. If `owned` is given, they are compared with its tokens: at most
+    `max_unmatched` may be missing there."""
 
     integration: str = ""
     owned: Callable[[], Container[bytes]] | None = None
@@ -97,7 +100,7 @@ class MonitorOptions(Struct, frozen=True):
 
 
 class Monitor:
-    """Follows one log. What it has verified is in the file `state`, and nowhere else."""
+    """Follows one log. The file `state` has all that was verified."""
 
     def __init__(self, log: LogFiles, policy: WitnessPolicy, state: Path, wanted: MonitorOptions) -> None:
         self._log = log
@@ -106,10 +109,10 @@ class Monitor:
         self._wanted = wanted
 
     def look(self, now: int) -> Iterator[LeafNotice | Alarm | MonitorSummary]:
-        """Return what the log has that was not there at the last look, at `now` (Unix seconds). The state is written
-        when all lines before the last have been taken: a look that is interrupted is repeated whole. An alarm about the
-        tree, not about leaves, leaves the state as it is. Raises Undecided where the log cannot be had, InputError for
-        a damaged state file, OSError where it cannot be written."""
+        """Yield what the log has added since the last look; `now` is in Unix seconds. The state is written after the
+        caller has taken all lines but the last, so an interrupted look is repeated whole. An alarm about the tree, not
+        about leaves, leaves the state unchanged. Raises Undecided if the log is unavailable, InputError for a damaged
+        state file, OSError if it cannot be written."""
         followed = self._followed()
         alarms = 0
         try:
@@ -131,12 +134,12 @@ class Monitor:
         compared = self._wanted.integration if self._wanted.owned else ""
         followed = read_followed(self._state) or MonitorState(None, compared, Announced())
         if followed.compared != compared:
-            whose = followed.compared or "nobody"
-            rule = f"it compares the tokens of {whose} since its first leaf; give another --state for another --tokens"
+            tokens = f"the tokens of {followed.compared}" if followed.compared else "no tokens"
+            rule = f"it compares {tokens} from the first leaf on; for other --tokens give another --state"
             raise InputError(Code.FILE_RULE, rule, Place(str(self._state)))
         return followed
 
-    def _follow(self, followed: MonitorState, head: Head, now: int) -> Iterator[LeafNotice | Alarm]:
+    def _follow(self, followed: MonitorState, head: TimedCheckpoint, now: int) -> Iterator[LeafNotice | Alarm]:
         before = followed.head
         if before is not None:
             _demand_not_smaller(before, head)
@@ -152,33 +155,34 @@ class Monitor:
 
 
 class _Forked(Exception):
-    """Two signed checkpoints that cannot both be of one log."""
+    """Two signed checkpoints that contradict each other."""
 
-    def __init__(self, name: AlarmName, detail: str, before: Head, after: Head) -> None:
+    def __init__(self, name: AlarmName, detail: str, before: TimedCheckpoint, after: TimedCheckpoint) -> None:
         notes = tuple(head.note.to_bytes().decode() for head in (before, after))
         self.alarm = Alarm(name, detail, notes=notes)
 
 
-def _demand_not_smaller(before: Head, head: Head) -> None:
+def _demand_not_smaller(before: TimedCheckpoint, head: TimedCheckpoint) -> None:
     was, now = before.checkpoint, head.checkpoint
     if was.origin != now.origin:
-        raise unverified(f"it is the log {now.origin}; the one that is followed is {was.origin}")
+        raise unverified(f"this is the log {now.origin}, but the state follows {was.origin}")
     if now.size < was.size:
-        raise _Forked("checkpoint.shrinks", f"the log had {was.size} leaves, and now {now.size}", before, head)
+        raise _Forked("checkpoint.shrinks", f"the log had {was.size} leaves, and now has {now.size}", before, head)
     if now.size == was.size and now.root != was.root:
         raise _Forked("checkpoint.inconsistent", f"two roots of {now.size} leaves", before, head)
 
 
 class OwnTokens:
-    """The digests of the tokens in a folder: of entries in `*.yaml` result files, and of `*.jwt`, one token each. Read
-    anew when called: tokens arrive while the monitor runs. About 100 bytes of memory a token."""
+    """The digests of the tokens in a folder: those of entries in `*.yaml` result files, and of `*.jwt` files with one
+    token each. Each call reads the folder again, because tokens arrive while the monitor runs. About 100 bytes of
+    memory a token."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __call__(self) -> frozenset[bytes]:
-        """Return the digests as they are in leaves. Raises InputError for a file that cannot be read: what is in it
-        would be missed."""
+        """Return the digests as they are in leaves. Raises InputError for an unreadable file, because its tokens would
+        seem missing."""
         return frozenset(token_digest(token.rpartition(".")[0].encode()) for token in self._tokens())
 
     def _tokens(self) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""A log as its readers get it (c2sp.org/tlog-tiles): files by URL or from a folder, signed head, tree and mirror.
+"""A log from a reader's side (c2sp.org/tlog-tiles): files by URL or from a folder, signed head, tree and export.
 
-Whoever serves the files is not trusted: each has a bounded size, and counts only under a signed root. From the top, the
-partial tiles at the right edge make the root; each hash in a tile is the root of the full tile below it; the hashes of
-a bundle's entries are a tile of level 0. So a wrong byte is found in its tile, before anything is made of it.
+The server of the files is not trusted: each file has a bounded size, and counts only under a signed root. From the top
+down: the partial tiles at the right edge give the root; each hash in a tile is the root of the full tile below it; the
+hashes of a bundle's entries are a tile of level 0. So a wrong byte is found in its tile before the leaf is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from issuer.tlog.note import MAX_NOTE_BYTES, Note, parse_note
 from issuer.tlog.tiles import (
     WIDTH,
     TilePath,
-    entries_path,
     hashes_at,
     node_of_tiles,
     read_entries,
@@ -38,25 +37,25 @@ from issuer.tlog.tiles import (
 )
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES, WitnessPolicy, parse_policy
 
-# A log that stays silent for longer, or refuses for longer, is told as unavailable.
+# After this time without an answer, or with refusals, the log counts as unavailable.
 PATIENCE_S = 60.0
 
 _MAX_BUNDLE_BYTES = WIDTH * (2 + MAX_LEAF_BYTES)
 
 
 class LogFiles(Protocol):
-    """Where a log's files are; `name` is for people."""
+    """A log's files; `name` is for people."""
 
     name: str
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
-        """Return the file at a path under the log's prefix; None where there is none. Raises
-        VerificationError(`log.unverified`) for one that is larger, and Undecided(`log.unavailable`)."""
+        """Return the file at a path under the log's prefix; None if it does not exist. Raises
+        VerificationError(`log.unverified`) if it is too large, and Undecided(`log.unavailable`)."""
 
 
 def open_log(source: str) -> LogFiles:
     """Return the files of a log: `https://HOST/PREFIX`, `file:` with a path, or a folder. Raises SetupError for a URL
-    that may not be asked, and InputError where there is no such folder."""
+    that is not allowed, and InputError if there is no such folder."""
     if source.startswith(("https:", "http:")):
         return HttpFiles(source)
     parts = urlsplit(source) if source.startswith("file:") else None
@@ -64,19 +63,19 @@ def open_log(source: str) -> LogFiles:
 
 
 def unverified(detail: str) -> VerificationError:
-    """Make the error for a log that is not what its checkpoint says."""
+    """Return the error for a log that contradicts its checkpoint."""
     return VerificationError(Code.LOG_UNVERIFIED, detail)
 
 
 class HttpFiles:
-    """The files under a URL. One request at a time; refused or unanswered ones are repeated for `patience_s`."""
+    """The files under a URL. One request at a time; refused and unanswered ones are repeated for `patience_s`."""
 
     def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
         self.name = check_url(url)
         self._patience_s = patience_s
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
-        """Return the file at a path; None where the answer is that there is none."""
+        """Return the file at a path; None if the server answers that it does not exist."""
         answer = self.ask(path, max_bytes)
         return answer.body if answer.status == 200 else None
 
@@ -94,40 +93,40 @@ class HttpFiles:
 
 
 class FolderFiles:
-    """The files below a folder, as `issuer log export` writes them. No file in it may be a link."""
+    """The files below a folder, as `issuer log export` writes them. Links are refused."""
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise InputError(Code.FILE_UNREADABLE, "no folder, and no URL", Place(str(folder)))
+            raise InputError(Code.FILE_UNREADABLE, "neither a folder nor a URL", Place(str(folder)))
         self.name = str(folder)
         self._folder = folder
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
-        """Return the file at a path; None where there is none."""
+        """Return the file at a path; None if it does not exist."""
         file = self._folder / path
         return files.read(file, max_bytes, follow=False) if os.path.lexists(file) else None
 
 
 def read_tile(log: LogFiles, level: int, index: int, width: int) -> bytes:
-    """Return the `width` hashes of a tile, which are still to be checked."""
+    """Return the `width` hashes of a tile, unverified."""
     raw = _read(log, tile_path(level, index, width), width * HASH_BYTES)
-    if raw is None and width < WIDTH:  # what was partial may be gone, once it is full
+    if raw is None and width < WIDTH:  # a partial tile may be deleted once it is full
         raw = _read(log, tile_path(level, index), WIDTH * HASH_BYTES)
         raw = raw if raw is None else raw[: width * HASH_BYTES]
     if raw is None or len(raw) != width * HASH_BYTES:
-        raise unverified(f"{tile_path(level, index, width)} {'is not there' if raw is None else 'has another length'}")
+        raise unverified(f"{tile_path(level, index, width)} {'is missing' if raw is None else 'has the wrong length'}")
     return raw
 
 
 def read_bundle(log: LogFiles, index: int, width: int) -> tuple[bytes, ...]:
-    """Return the `width` leaves of an entry bundle, which are still to be checked."""
-    path = entries_path(index, width)
+    """Return the `width` leaves of an entry bundle, unverified."""
+    path = tile_path("entries", index, width)
     raw = _read(log, path, _MAX_BUNDLE_BYTES)
     whole = raw is None and width < WIDTH
     if whole:
-        raw = _read(log, entries_path(index), _MAX_BUNDLE_BYTES)
+        raw = _read(log, tile_path("entries", index), _MAX_BUNDLE_BYTES)
     if raw is None:
-        raise unverified(f"{path} is not there")
+        raise unverified(f"{path} is missing")
     try:
         entries = read_entries(raw)
     except FormatError as error:
@@ -147,8 +146,8 @@ def _read(log: LogFiles, path: str, max_bytes: int) -> bytes | None:
 CHECKPOINT_PATH = "checkpoint"
 
 
-class Head(Struct, frozen=True):
-    """A checkpoint with its note. `time` is its witnessed time (Unix seconds), None where nothing proves one."""
+class TimedCheckpoint(Struct, frozen=True):
+    """A checkpoint with its note. `time` is its witnessed time (Unix seconds), None if no witness proves one."""
 
     note: Note
     checkpoint: Checkpoint
@@ -160,58 +159,56 @@ def read_witness_policy(path: Path) -> WitnessPolicy:
     return parse_policy(files.read(path, MAX_POLICY_BYTES, pipe=True), str(path))
 
 
-def read_head(log: LogFiles, policy: WitnessPolicy, now: int) -> Head:
+def read_head(log: LogFiles, policy: WitnessPolicy, now: int) -> TimedCheckpoint:
     """Return a log's newest checkpoint, signed by a log of the policy and cosigned by its quorum. Raises
-    VerificationError(`log.unverified`), and Undecided while there is no quorum (`log.quorum`), which takes a moment
-    after every checkpoint, or no answer (`log.unavailable`). InputError where no log is."""
-    head = read_unverified_head(log)
-    return check_head(head.note, policy, now)
+    VerificationError(`log.unverified`); Undecided without a quorum (`log.quorum`), which takes a moment after every
+    checkpoint, or without an answer (`log.unavailable`); InputError if no log is there."""
+    return check_head(read_unverified_head(log).note, policy, now)
 
 
-def check_head(note: Note, policy: WitnessPolicy, now: int) -> Head:
-    """Check a signed checkpoint; the errors are those of `read_head`."""
+def check_head(note: Note, policy: WitnessPolicy, now: int) -> TimedCheckpoint:
+    """Check a signed checkpoint. Raises the same errors as `read_head`."""
     try:
         witnessed = policy.check(note, now)
     except FormatError as error:
         if error.code is Code.LOG_QUORUM:
             raise Undecided(Code.LOG_QUORUM, error.detail) from None
         raise unverified(error.detail) from None
-    return Head(note, witnessed.checkpoint, witnessed.time)
+    return TimedCheckpoint(note, witnessed.checkpoint, witnessed.time)
 
 
-def read_unverified_head(log: LogFiles) -> Head:
-    """Return a log's newest checkpoint as it says itself: whose it is, nobody has checked."""
+def read_unverified_head(log: LogFiles) -> TimedCheckpoint:
+    """Return a log's newest checkpoint without verifying its signatures."""
     raw = log.read(CHECKPOINT_PATH, MAX_NOTE_BYTES)
     if raw is None:
-        raise InputError(Code.FILE_UNREADABLE, "there is no checkpoint: this is no log's prefix", Place(log.name))
+        raise InputError(Code.FILE_UNREADABLE, "no checkpoint: this is not the prefix of a log", Place(log.name))
     return parse_head(raw)
 
 
-def parse_head(raw: bytes) -> Head:
+def parse_head(raw: bytes) -> TimedCheckpoint:
     """Read the bytes of a signed checkpoint. Raises VerificationError(`log.unverified`)."""
     try:
         note = parse_note(raw)
-        return Head(note, parse_checkpoint(note.text))
+        return TimedCheckpoint(note, parse_checkpoint(note.text))
     except FormatError as error:
         raise unverified(f"the checkpoint does not parse: {error.detail}") from None
 
 
 class Tree:
-    """The tree under a checkpoint whose signatures have been verified. Everything that it returns is under the
-    checkpoint's root. Raises VerificationError(`log.unverified`) where a file is missing or another one, Undecided
-    where it cannot be had."""
+    """The tree under a checkpoint whose signatures have been verified. All that it returns is under the checkpoint's
+    root. Raises VerificationError(`log.unverified`) for a missing or wrong file, Undecided for an unavailable one."""
 
     def __init__(self, log: LogFiles, checkpoint: Checkpoint) -> None:
         self.size, self.root = checkpoint.size, checkpoint.root
         self._log = log
-        self._held: dict[int, tuple[int, bytes]] = {}  # by level, the last full tile
+        self._full: dict[int, tuple[int, bytes]] = {}  # by level, the last full tile
         self._edge: dict[int, bytes] = {}  # by level, the partial tile
         self._node = node_of_tiles(self._tile, self.size)
         if peaks_of(self.size, node_of_tiles(self._fetch_edge, self.size)).root != self.root:
-            raise unverified(f"the last tiles are not those of a tree of {self.size} leaves with the checkpoint's root")
+            raise unverified(f"the last tiles of the tree of {self.size} leaves do not make the checkpoint's root")
 
     def tile(self, level: int, index: int) -> bytes:
-        """Return a tile, as wide as the tree has it."""
+        """Return a tile with the width that it has in this tree."""
         return self._tile(level, index, min(WIDTH, hashes_at(level, self.size) - index * WIDTH))
 
     def bundle(self, index: int) -> tuple[bytes, ...]:
@@ -220,12 +217,12 @@ class Tree:
         leaves = read_bundle(self._log, index, len(tile) // HASH_BYTES)
         for number, leaf in enumerate(leaves):
             if leaf_hash(leaf) != _hash(tile, number):
-                raise unverified(f"leaf {index * WIDTH + number} is not the one that was hashed into the tree")
+                raise unverified(f"leaf {index * WIDTH + number} does not match its hash in the tree")
         return leaves
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Return index and bytes of every leaf from `start` on. At the end, the tree that they make on top of the
-        leaves before them is once more compared with the root."""
+        """Yield index and bytes of every leaf from `start` on. At the end, compare the root of all leaves with the
+        checkpoint's once more."""
         peaks = self.peaks(start)
         for index in range(start // WIDTH, -(-self.size // WIDTH)):
             leaves = self.bundle(index)[max(0, start - index * WIDTH) :]
@@ -235,7 +232,8 @@ class Tree:
             raise unverified("the leaves do not make the root of the checkpoint")
 
     def peaks(self, size: int) -> Peaks:
-        """Return the peaks of the first `size` leaves; by their root an older tree is known to be a prefix, or not."""
+        """Return the peaks of the first `size` leaves; their root shows whether an older tree is a prefix of this
+        one."""
         return peaks_of(size, self._node)
 
     def prove(self, index: int) -> tuple[bytes, ...]:
@@ -245,13 +243,13 @@ class Tree:
     def _tile(self, level: int, index: int, width: int) -> bytes:
         if width < WIDTH:
             return self._edge[level]
-        held = self._held.get(level)
-        if held is not None and held[0] == index:
-            return held[1]
+        full = self._full.get(level)
+        if full is not None and full[0] == index:
+            return full[1]
         raw = read_tile(self._log, level, index, width)
         if root_of(_split(raw)) != _hash(self.tile(level + 1, index // WIDTH), index % WIDTH):
-            raise unverified(f"{tile_path(level, index)} is not the one whose hash is in the tile above it")
-        self._held[level] = index, raw
+            raise unverified(f"{tile_path(level, index)} does not match its hash in the tile above it")
+        self._full[level] = index, raw
         return raw
 
     def _fetch_edge(self, level: int, index: int, width: int) -> bytes:
@@ -267,16 +265,17 @@ def _split(tile: bytes) -> Iterator[bytes]:
     return (tile[at : at + HASH_BYTES] for at in range(0, len(tile), HASH_BYTES))
 
 
-_MODE = 0o644  # public, as all that a log serves
+_MODE = 0o644  # public, as a log's files are
 
 
-def export(log: LogFiles, head: Head, folder: Path, tick: Callable[[int], object] = lambda _: None) -> int:
-    """Bring a folder to a log's head; return the size that it had before. `tick` is told how many files are done.
-    Raises VerificationError(`log.unverified`) where the log is not what the head says, or not the one that the folder
-    has a part of: then nothing in the folder is replaced. OSError for a full disk; the next call goes on from there."""
-    folder = Path(os.path.realpath(folder))  # it may be a link, and nothing in it is one
+def export(log: LogFiles, head: TimedCheckpoint, folder: Path, tick: Callable[[int], object] = lambda _: None) -> int:
+    """Bring a folder to a log's head; return the size that it had before. `tick` gets the number of files done. Raises
+    VerificationError(`log.unverified`) if the log contradicts the head, or is not the log of the folder: then no file
+    in the folder is replaced. Raises OSError for a full disk; the next call continues from there."""
+    folder = Path(os.path.realpath(folder))  # it may be a link; files in it may not
     files.make_folder(folder, mode=0o755, follow=False)
-    before = _exported(folder)
+    raw = FolderFiles(folder).read(CHECKPOINT_PATH, MAX_NOTE_BYTES)
+    before = None if raw is None else parse_head(raw).checkpoint
     if before is not None and before != head.checkpoint:
         _demand_grown(before, head.checkpoint, log)
     tree = Tree(_Kept(FolderFiles(folder), log), head.checkpoint)
@@ -287,18 +286,13 @@ def export(log: LogFiles, head: Head, folder: Path, tick: Callable[[int], object
     return before.size if before else 0
 
 
-def _exported(folder: Path) -> Checkpoint | None:
-    raw = FolderFiles(folder).read(CHECKPOINT_PATH, MAX_NOTE_BYTES)
-    return None if raw is None else parse_head(raw).checkpoint
-
-
 def _demand_grown(before: Checkpoint, now: Checkpoint, log: LogFiles) -> None:
     if before.origin != now.origin:
-        raise unverified(f"the folder has the log {before.origin}, and this is {now.origin}: give another folder")
+        raise unverified(f"the folder has the log {before.origin}, but this is {now.origin}: give another folder")
     if before.size > now.size:
-        raise unverified(f"the folder has {before.size} leaves, and the log only {now.size}")
+        raise unverified(f"the folder has {before.size} leaves, but the log only {now.size}")
     if Tree(log, now).peaks(before.size).root != before.root:
-        raise unverified(f"the first {before.size} leaves are not those of the folder: keep both checkpoints")
+        raise unverified(f"the first {before.size} leaves differ from those in the folder: keep both checkpoints")
 
 
 def _write(folder: Path, path: TilePath, tree: Tree) -> None:
@@ -307,12 +301,12 @@ def _write(folder: Path, path: TilePath, tree: Tree) -> None:
     if not os.path.lexists(file):
         files.make_folder(file.parent, mode=0o755, follow=False)
         files.replace(file, raw, mode=_MODE, durable=True, follow=False)
-    if path.width == WIDTH:  # readers of an older checkpoint take it in place of a partial one
+    if path.width == WIDTH:  # readers of an older checkpoint use it in place of a partial one
         shutil.rmtree(file.with_name(f"{file.name}.p"), ignore_errors=True)
 
 
 class _Kept:
-    """The log's files, those that the folder has from there."""
+    """A log's files, read from the folder if it has them."""
 
     def __init__(self, kept: FolderFiles, log: LogFiles) -> None:
         self.name = f"{log.name}, or {kept.name}"

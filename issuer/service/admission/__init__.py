@@ -1,6 +1,5 @@
-"""The admission port on a store that speaks the Redis protocol: one script, one round trip (contract section 5, uses).
+"""The admission port on a store with the Redis protocol: one script, one round trip (contract section 5, uses).
 
-Knows rates, quarantine, the store's epoch and use records; `admit.lua` is where they are decided. Does not know what a
-request claims: it stores and returns templates as bytes. What the store does not answer clearly is undecided, never
-yes.
+It handles rates, quarantine, the store's epoch and use records; `admit.lua` decides. It does not know the claims of a
+request, and stores templates as bytes. If the store gives no clear answer, the request is undecided, never granted.
 """

@@ -1,20 +1,20 @@
--- THE admission: epoch, quarantine, uses, limits and counts, in one atomic step (contract section 5).
+-- The admission: epoch, quarantine, uses, limits and counts, in one atomic step (contract section 5).
 --
--- One script, because a decision spread over several commands is a race: two workers would both read "unused" and both
--- issue. Nothing here is ever undone; what is refused late has been paid for. `count.lua` stands in front of it. What it
--- costs is the commands that it gives, each of them more than all that is computed between two: so what is read together
--- is kept together.
+-- It is one script, because several commands would be a race: two workers could both read "unused" and both issue. The
+-- script never undoes a step, so a late refusal has already been charged. `count.lua` comes before it in the same text.
+-- A redis command costs more than all computation between two commands, so values that are read together are stored
+-- together.
 --
--- KEYS     1 epoch   then the rate that who pays shares with others, if it has one
---          then, where results are counted: for each its run key and, if it has one, its twins'
---          then who pays: its standing, its refusals, its own rate and its counts of the day; where results are counted,
---          its filter
---          last the use record of a use, or of what was presented
--- ARGV     1 `Call` of script.py as a map of MessagePack: numbers and text alone, for cmsgpack knows no bytes
---          2 the candidate template   3 the template that it is to replace, or ''
---          4 `pack_items` of script.py: the results that are counted, for `count.lua`, or ''
+-- KEYS     1 epoch   then the rate that the payer shares with others, if it has one
+--          then, if results are counted: for each one its run key and, if it has one, the key of its twins
+--          then the payer: its standing, its refusals, its own rate and its counts of the day
+--          then, if results are counted: the payer's filter
+--          last the use record of the claimed use, or of the presented credential
+-- ARGV     1 `Call` of script.py as a map of MessagePack: only numbers and text, because cmsgpack has no bytes
+--          2 the candidate template   3 the template that it should replace, or ''
+--          4 `pack_items` of script.py: the counted results, for `count.lua`, or ''
 --
--- Answers {ticket, verdict, ...}. The ticket comes back so that an answer can never be taken for another call's.
+-- Answers {ticket, verdict, ...}. The ticket shows that the answer belongs to this call and not to another one.
 
 local call = cmsgpack.unpack(ARGV[1])
 local ticket, now, use, own, shared, refusals, counting =
@@ -28,14 +28,14 @@ end
 local now_s = math.floor(now / 1000000)
 local today = math.floor(now_s / DAY_S)
 
--- Microseconds since 1970 fit a double exactly (2^53 is the year 2255), and redis.call() writes them so; but `..` would
--- write 1.8e+15.
+-- Microseconds since 1970 fit a double exactly (2^53 is the year 2255). redis.call() writes all their digits, but `..`
+-- would write 1.8e+15.
 local function digits(number)
   return string.format('%.0f', number)
 end
 
--- All plain values in one call. MGET takes a key of a foreign kind for one that is not there, and so for a limit that
--- nobody has used: of those that protect us none may be one.
+-- Read all plain values in one call. MGET answers "absent" for a key of another type, which would look like an unused
+-- limit. So the keys that protect us must not be of another type.
 local guards = shared and 2 or 1
 local plain = guards + (counting and counting.keys or 0)
 local held, payer, filter = redis.call('MGET', unpack(KEYS, 1, plain)), KEYS[plain + 1], KEYS[plain + 2]
@@ -45,21 +45,21 @@ for number = 1, guards do
   end
 end
 
--- The arithmetic of limits.spend: GCRA, one theoretical arrival time a rate. The interval is that of the whole cost.
+-- The arithmetic of limits.spend: GCRA, with one theoretical arrival time per rate. The interval is for the whole cost.
 local function charge(stored, rate)
   local arrival = math.max(tonumber(stored or 0), now) + rate.interval_us
   return arrival, arrival - now - rate.tolerance_us
 end
 
--- Raise the end of a key, never lower it; one that is new has none yet.
+-- Extend the life of a key, and never shorten it. A new key has no end yet.
 local function outlive(key, left_us)
   local left_ms = math.ceil(left_us / 1000)
   if redis.call('PTTL', key) < left_ms then redis.call('PEXPIRE', key, left_ms) end
 end
 
--- (1) The epoch: since when this store remembers every use. It goes first, so that even a refused request notices a
--- loss. The server's own run_id tells a restart from a snapshot and a promoted replica, and only INFO on the very
--- server that runs this script tells it truly, whatever the connection went through: 4 to 7 us, measured on Valkey 9.1.
+-- (1) The epoch: from when on this store has every use. It comes first, so even a refused request notices a loss. A
+-- new run_id shows a restart from a snapshot or a promoted replica. Only INFO, on the server that runs this script, has
+-- the right run_id, whatever proxies the connection passes: 4 to 7 us, measured on Valkey 9.1.
 local server = '-'
 if not call.is_durable then
   local info = redis.call('INFO', 'server')
@@ -70,19 +70,19 @@ local stored = held[1] or ''
 local space = string.find(stored, ' ', 1, true) or 1
 local epoch, bound_to = tonumber(string.sub(stored, 1, space - 1)), string.sub(stored, space + 1)
 if not epoch or (bound_to ~= server and not call.is_durable) then
-  -- The second that is under way may hold uses that were forgotten: the epoch is the next one.
+  -- The current second may have lost uses, so the epoch is the next one.
   epoch = now_s + 1
   redis.call('SET', KEYS[1], digits(epoch) .. ' ' .. server)
 end
 
--- Was this identity token issued since the store remembers? If not, its use may have been forgotten. A nonce has no such
--- time: who presents one could have presented another.
+-- If this identity token is older than the epoch, the store may have lost its use. A nonce has no time of issue, and
+-- needs none: its caller could have chosen another nonce anyway.
 local remembered_from = epoch + call.leeway_s
 if use and use.issued_at and use.issued_at < remembered_from then return {ticket, 'RESET', remembered_from, remembered_from - now_s} end
 
--- (2) Who pays. Its standing: until when it is quarantined and by what; throttled, and when the next request fits;
--- released by an operator from what signals do. A policy that shortens an end shortens it for those who wait, too,
--- counted from their next request on; but not what an operator has said by hand.
+-- (2) The payer. Its standing: the end and the cause of a quarantine; the end of a throttle, and its arrival time; the
+-- end of an operator's release from the effects of signals. If a policy shortens a quarantine, that also shortens a
+-- current one, counted from the payer's next request. It does not shorten an operator's quarantine.
 local run = counting and counting.run or NO_RUN
 local of_payer = redis.call('HMGET', payer, 'standing', 'state', refusals and 'refusals' or run)
 local quarantined, by, throttled, slowed, released = 0, '-', 0, 0, 0
@@ -105,14 +105,14 @@ if quarantined > now then
   elseif by ~= 'operator' then
     longest = call.signal_quarantine_us
   end
-  if quarantined - now > longest then -- kept, or each request would be told another end
+  if quarantined - now > longest then -- stored, or each request would get a later end
     quarantined = now + longest
     keep_standing()
   end
   return {ticket, 'QUARANTINED', quarantined, quarantined - now, by}
 end
 
--- Its state: the arrival time of its own rate, and the day that was counted last: tokens, new keys, owners.
+-- The payer's state: the arrival time of its rate, and the last counted day with the tokens, new keys and owners.
 local own_arrival, day, tokens, keys, owners, of_run = 0, 0, 0, 0, '', of_payer[3]
 if of_payer[2] then
   local owners_at
@@ -122,9 +122,9 @@ end
 local is_today = day == today
 if not is_today then tokens, keys, owners, of_run = 0, 0, '', nil end
 
--- (3) The use record. A template that came before is given again while it is good, and the same request becomes the same
--- token. Anything else needs a use that is left. A repeat and a replay are charged to the record alone, each for itself:
--- who finds a spent token in a log uses up neither its owner's rates nor its owner's repeats.
+-- (3) The use record. The same request gets its earlier template while that is good, and so the same token. Every other
+-- request needs an unspent use. Repeats and replays are charged only to the record, each with a separate count:
+-- somebody who finds a spent token in a log uses up neither its owner's rates nor its owner's repeats.
 local record, left_us, used, paid = KEYS[#KEYS], nil, nil, false
 
 local function again(counter, verdict, template, tally)
@@ -136,9 +136,9 @@ local function again(counter, verdict, template, tally)
 end
 
 if use then
-  -- The record must outlive the identity token, and a nonce its day. If this clock says that it is over already, the
-  -- record would vanish as it is written, and the next request with this token would be "new": the clocks disagree,
-  -- nobody decides.
+  -- The record must outlive the identity token, or the day of a nonce. If that time is over by this clock, the record
+  -- would vanish at once, and the next request with this token would be "new". The clocks disagree, so this call is
+  -- undecided.
   left_us = use.keep_until * 1000000 - now
   if left_us <= 0 then return {ticket, 'LATE'} end
 
@@ -148,8 +148,8 @@ if use then
     local tally, behind = struct.unpack('>I2c0', kept[1], first)
     local template = string.sub(kept[1], behind)
     local is_usable = string.find(use.usable_kids, ' ' .. its_kid .. ' ', 1, true)
-    -- Whoever asks for a template to be replaced names the one that it saw: of many who ask at once one replaces it, and
-    -- the others get its candidate.
+    -- A call that wants a template replaced names the one that it has. Of many such calls at once, the first replaces
+    -- the template, and the others get the first one's candidate.
     if tonumber(expires) > now_s and is_usable and template ~= replaced then
       return again('s', 'SAME', template, tally)
     end
@@ -157,15 +157,15 @@ if use then
   used = tonumber(kept[2] or '0')
   if used >= use.allowed then return again('x', 'EXHAUSTED') end
 elseif call.presented and tonumber(redis.call('HGET', record, 'n') or '0') >= call.presented then
-  -- A replay, whatever becomes of it: refused, or only explained. Its record has paid; an explanation looks as any other,
-  -- because it does not say whether a use is spent.
+  -- A replay, whether it is refused or only explained, is charged to its record. An explanation looks like any other,
+  -- because it must not reveal whether a use is spent.
   local answer = again('x', 'COUNTED', 0)
   if answer[2] ~= 'COUNTED' or not counting then return answer end
   paid = true
 end
 
--- (4) Rates. All are tried before any is stored: a full integration must not eat the identity's share, nor the other way.
--- Who has one of its own shares one, too. Its own is stored with its state, whatever comes.
+-- (4) Rates. All are checked before any is stored: if the integration's rate is full, the identity must not be charged,
+-- and the reverse. A payer with its own rate also shares one. Its own rate is stored later, with its state.
 local own_wait, shared_arrival, shared_wait = 0, 0, 0
 if own then own_arrival, own_wait = charge(own_arrival, own) end
 if shared then shared_arrival, shared_wait = charge(held[guards], shared) end
@@ -182,25 +182,25 @@ if is_throttled then
   throttled = math.min(throttled, now + counting.throttle_us)
   if wait > 0 then
     keep_standing()
-    local left = throttled - now -- with it ends the wait, also that of a batch which the throttle never takes
+    local left = throttled - now -- the wait ends with the throttle, also for a batch that the throttle never permits
     local never = throttle.interval_us > throttle.tolerance_us
     return {ticket, 'THROTTLED', never and left or math.min(wait, left), throttled}
   end
   slowed = arrival
 end
-if shared and not paid then -- an arrival time in the past says nothing, so the key may go when it has passed
+if shared and not paid then -- an arrival time in the past has no effect, so the key may expire with it
   redis.call('SET', KEYS[guards], shared_arrival, 'PX', math.ceil((shared_arrival - now) / 1000))
 end
 
--- Those of the past say nothing, and need not be kept.
+-- An arrival time in the past has no effect and is not stored.
 local function keep_refusals(arrival)
   if arrival <= now then return end
   redis.call('HSET', payer, 'refusals', arrival)
   outlive(payer, arrival - now)
 end
 
--- (5) A refused request claims no use. Too many of them, and who pays is quarantined; the end is also the value, because
--- a passed-in clock does not move the store's expiry.
+-- (5) A refused request claims no use, but too many of them quarantine the payer. The end is also stored as a value,
+-- because a test's clock does not move the store's expiry.
 if refusals then
   local arrival, wait = charge(of_payer[3], refusals)
   if wait > 0 then
@@ -212,7 +212,7 @@ if refusals then
   return {ticket, 'COUNTED', arrival - now}
 end
 
--- Its first state of a day gives the key two, so it outlives what has less than one to go.
+-- The first state of a day extends the key by two days, so it outlives every value that ends within one.
 local function keep_state()
   local state = struct.pack(STATE, own_arrival, day, tokens, keys) .. owners
   if of_run then
@@ -223,7 +223,7 @@ local function keep_state()
   if not is_today or own_arrival - now > DAY_US then outlive(payer, math.max(2 * DAY_US, own_arrival - now)) end
 end
 
--- (6) Counts. What crosses a limit may throttle who pays from the next request on; a quarantine begins with this one.
+-- (6) Counts. A crossed limit may throttle the payer from the next request on. A quarantine begins with this one.
 local tally = ''
 if counting then
   local counted = count(counting, guards, held, filter, now_s, epoch, tokens, keys, owners, of_run)
@@ -231,14 +231,14 @@ if counting then
   if not is_free and counted.severity == THROTTLE then ends = now + counting.throttle_us end
   if use then
     throttled = ends
-    if day ~= today then -- with it goes all that was kept of the one before, but what stands against who pays
+    if day ~= today then -- drop all counts of the day before, but keep the payer's standing and refusals
       day = today
-      local refused = (redis.call('HGET', payer, 'refusals') or 0) + 0 -- no number ends it here, with nothing forgotten
+      local refused = (redis.call('HGET', payer, 'refusals') or 0) + 0 -- a malformed value fails here, before the DEL
       redis.call('DEL', payer, filter)
       keep_refusals(refused)
       if math.max(quarantined, throttled, released) > now then keep_standing() end
     end
-    for signal, times in pairs(counted.crossed) do -- for the operator: how often today
+    for signal, times in pairs(counted.crossed) do -- today's number, for the operator
       redis.call('HINCRBY', payer, 'signal ' .. signal, times)
     end
     if not is_free and counted.severity == QUARANTINE then
@@ -255,7 +255,8 @@ if counting then
 end
 if own and not paid then keep_state() end
 
--- (7) A grant that was only explained claims no use, and is not told the rates: a spent use is not charged to them.
+-- (7) An explained grant claims no use. Its answer leaves out the rates: a spent use is not charged to them, so they
+-- would reveal whether the use is spent.
 if not use then return {ticket, 'COUNTED', 0, tally} end
 
 redis.call('HSET', record, 'n', used + 1, use.slot, use.signed_by .. struct.pack('>I2', #tally) .. tally .. candidate)

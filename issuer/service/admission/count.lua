@@ -1,35 +1,36 @@
--- What an identity has had signed: sets of metric values by run key, evidence files, twins, and the spread of a day.
+-- The counts of an identity's signed results: sets of metric values by run key, evidence files, twins, and the spread
+-- over model owners in a day.
 --
--- `admit.lua` follows this in one script, and calls `count` when nothing stands against a request any more. It counts
--- what would be signed, compares it with the limits of the policy as `abuse.judge` does, and writes nothing:
--- `keep_counts` does, once the answer is known. A request that is only explained is counted and not kept.
+-- `admit.lua` comes after this in the same script, and calls `count` when all its other checks have passed. `count`
+-- counts the results that would be signed and compares them with the limits of the policy, as `abuse.judge` does. It
+-- writes nothing. `keep_counts` writes once the answer is known, and never for a request that is only explained.
 --
--- All names are hashes in base64url, cut off: of a set of values DIGEST characters, of anything else MARK. Every request
--- pays for each function that is made here and each table that is filled: what most do not need is made when it is.
+-- All names are the first characters of base64url hashes: DIGEST characters for a set of values, MARK for all others.
+-- Every request pays for each function and table that is created here, so rarely needed ones are created late.
 
 local DIGEST, MARK = 16, 8
 local MAX_SETS, MAX_FILES, MAX_OWNERS = 64, 8, 1001
-local MAX_NEW_KEYS = 2000 -- of one identity and day; what goes beyond is counted in one key, and not exactly
+local MAX_NEW_KEYS = 2000 -- for one identity and day; beyond it, one key counts approximately
 local DAY_S, DAY_US = 86400, 86400 * 1000000
 local NO_RUN = 'run         '
-local STATE = '>I8I4I4I2' -- of who pays, before its owners: arrival time of its rate, day, tokens, new keys
-local THROTTLE, QUARANTINE = 2, 3 -- what a signal does: the index in `abuse.THENS`
+local STATE = '>I8I4I4I2' -- of the payer, before its owners: arrival time of its rate, day, tokens, new keys
+local THROTTLE, QUARANTINE = 2, 3 -- the effect of a signal: its index in `abuse.THENS`
 
--- Marks are of one length and random: one found across the seam of two others is not to be expected in this world.
+-- All marks have one length and are random, so a false match across the border of two others is negligibly rare.
 local function add_mark(marks, mark, most)
   if string.find(marks, mark, 1, true) or #marks >= most * MARK then return marks end
   return marks .. mark
 end
 
--- A run record is one string, because a script that reads and writes a string costs a third of one with a sorted set. Of
--- each set of values: its digest, when it was last signed, and its evidence files.
+-- A run record is one string, because that costs the script a third of a sorted set. For each set of values it has the
+-- digest, the time of the last signature, and the evidence files.
 local function write_set(values, time, files)
   return values .. struct.pack('>I4B', time, #files / MARK) .. files
 end
 
--- Add a result to a record that is there. A set that is signed again is as young as now, and counts once. Returns the
--- record, how many sets it has, the time of the oldest, whether this one is new, and how many sets have an evidence file
--- in common with it, 0 where nothing of that is new.
+-- Add a result to an existing record. A set that is signed again gets the current time, and counts once. Returns the
+-- record, the number of its sets, the time of the oldest, whether this one is new, and how many sets share an evidence
+-- file that this set did not have before, 0 without such a file.
 local function add_set(raw, values, files, now_s, from)
   local sets, own, at = {}, nil, 1
   while at <= #raw do
@@ -58,7 +59,7 @@ local function add_set(raw, values, files, now_s, from)
     sets[#sets + 1] = own
   end
   own[2] = now_s
-  local fresh = '' -- a file that this set has had says nothing new: a task's configuration comes every night
+  local fresh = '' -- only files that are new to this set count: a task's configuration file comes every night
   for first = 1, #files, MARK do
     local file = string.sub(files, first, first + MARK - 1)
     local held = add_mark(own[3], file, MAX_FILES)
@@ -78,9 +79,9 @@ local function add_set(raw, values, files, now_s, from)
   return table.concat(written), #sets, sets[oldest()][2], is_new, sharing > 1 and sharing or 0
 end
 
--- The number of different sets of a run key, beyond the budget of keys: by one key, a Bloom filter of 64 KiB, which is
--- forgotten with the day. A set raises the first level of its run key that is not marked yet. What is to be marked stands
--- in `marks`, with its places in the filter, until `keep_counts`: of what is refused nothing may stay.
+-- Approximate the number of different sets of a run key beyond the budget of keys. One key per identity, a Bloom filter
+-- of 64 KiB, lives for the day. A new set marks the first unmarked level of its run key. `marks` has the new names with
+-- their places in the filter until `keep_counts`, because a refused request must leave no marks.
 local function approximate(filter, run, values, marks)
   local function is_marked(name)
     if marks[name] then return true end
@@ -102,8 +103,8 @@ local function approximate(filter, run, values, marks)
   return MAX_SETS, true
 end
 
--- Count the results of a request: beside `tokens`, `keys` and `owners` of today and `of_run`, what is kept of the CI run.
--- Their keys follow KEYS[before], and `held` has their values: what is of a foreign kind is as good as gone.
+-- Count the results of a request on top of today's `tokens`, `keys` and `owners`, and of `of_run`, the counts of the CI
+-- run. Their keys follow KEYS[before], and `held` has their values. A key of another type counts as absent.
 local function count(counting, before, held, filter, now_s, epoch, tokens, keys, owners, of_run)
   local limits, raw_items, at = counting.limits, ARGV[4], 1
   local records, twins, items, marks, crossed, severity, worst = {}, {}, {}, {}, {}, 0, nil
@@ -155,7 +156,7 @@ local function count(counting, before, held, filter, now_s, epoch, tokens, keys,
     owners = add_mark(owners, owner, MAX_OWNERS)
     if has_run then run_owners = add_mark(run_owners, owner, MAX_OWNERS) end
     local since = is_exact and math.max(from, math.min(epoch, oldest)) or oldest
-    -- `abuse.ItemTally`: an array of six, with the codes of MessagePack.
+    -- `abuse.ItemTally` as MessagePack: an array of six.
     items[item] = struct.pack('>BBBBI4BBBBB', 0x96, 0xcc, total, 0xce, since, is_exact and 0xc3 or 0xc2,
       is_new and 0xc3 or 0xc2, 0xcc, sharing, is_twin and 0xc3 or 0xc2)
   end
@@ -182,7 +183,7 @@ local function count(counting, before, held, filter, now_s, epoch, tokens, keys,
   }
 end
 
--- `abuse.Tally`, as MessagePack: what was counted, and the ends of a throttle and of a release.
+-- `abuse.Tally` as MessagePack: the counts, and the ends of a throttle and of a release.
 local function tally_of(counted, throttled_s, released_s)
   return counted.tally .. struct.pack('>BI4BI4', 0xce, throttled_s, 0xce, released_s)
 end

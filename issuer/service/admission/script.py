@@ -1,7 +1,7 @@
-"""The admission script from outside: its text, keys, arguments as bytes, and what its answers mean. Pure.
+"""The Python side of the admission script: its text, its keys and arguments as bytes, and its answers. Pure.
 
-`admit.lua` decides, and `count.lua` in front of it counts; contract section 5 says what a use means and who pays.
-Here is each thing that both sides must spell alike. What is no answer of the script to that very call is Undecided.
+`admit.lua` decides, after `count.lua` has counted. Contract section 5 defines uses and payers. This file has every name
+that both sides must spell alike. Anything but the script's answer to this very call is Undecided.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()  #
 EPOCH_KEY = PREFIX + b"epoch"
 DAY_S = 86_400
 
-# What is kept of an identity in its field `state`, before its owners: the arrival time of its rate (us), the day that
-# was counted last, its tokens and new keys.
+# The beginning of an identity's field `state`: the arrival time of its rate (us), the last counted day, and the tokens
+# and new keys of that day. The marks of the model owners follow.
 STATE = struct.Struct(">QIIH")
 
 
 class Charge(Struct, frozen=True):
-    """A rate as the script takes it: what `limits.spend` would add to the arrival time, and tolerate."""
+    """A rate for the script: the time that `limits.spend` would add to the arrival time, and its tolerance."""
 
     interval_us: int
     tolerance_us: int
 
     @classmethod
     def of(cls, rate: Rate, cost: int = 1) -> Charge:
-        """Make that of so many requests."""
+        """Return the charge of `cost` requests."""
         return cls(rate.interval_us * cost, rate.tolerance_us)
 
 
 class Due(Struct, frozen=True):
-    """What a call costs of one rate; `code` refuses it where that is too much. `name` is the rate's in an answer, ""
-    where it is not the caller's own."""
+    """The cost of a call under one rate, with the `code` of its refusal. `name` is the rate's name in an answer, or ""
+    for a rate that is not the caller's own."""
 
     code: Code
     rate: Rate
@@ -59,15 +59,15 @@ class Due(Struct, frozen=True):
 
     @property
     def charge(self) -> Charge:
-        """What the script charges."""
+        """The charge for the script."""
         return Charge.of(self.rate, self.cost)
 
 
 class Bill(Struct, frozen=True):
-    """What a kind of call costs its payer, beside a use: the rates that it must fit, and the refusals that it adds to.
+    """The cost of a kind of call for its payer, besides a use: the rates that must permit it, and the refusals.
 
-    `own` is the payer's own rate, kept with it, and `shared` one that it shares with others, behind a key of its own.
-    `keys` are KEYS of `admit.lua` up to those of the results; `payer` follows them and, where results are counted,
+    `own` is the payer's own rate, which is stored in its state. `shared` is a rate that it shares with others, under a
+    separate key. KEYS of `admit.lua` are `keys`, the keys of the results, `payer`, and, if results are counted,
     `filter`.
     """
 
@@ -89,7 +89,7 @@ _AGAIN = Charge.of(AGAIN_RATE)
 
 @functools.lru_cache(4096)
 def bill_of(payer: Payer, limits: Limits, cost: int, refused: bool) -> Bill:
-    """Make the bill of a kind of call (contract section 5, who pays)."""
+    """Return the bill of a kind of call (contract section 5)."""
     names = names_of(payer)
     own, shared, key = None, None, names.integration
     if payer.bucket is not None:
@@ -129,7 +129,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class UseCall(Struct, frozen=True, omit_defaults=True):
-    """The use that a call claims. `signed_by` stands before the counts and the template that the store keeps."""
+    """The use that a call claims. The store writes `signed_by` before the counts and the template."""
 
     allowed: int
     keep_until: int
@@ -140,7 +140,7 @@ class UseCall(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, use: Use) -> UseCall:
-        """Make it of a use."""
+        """Return the script's form of a use."""
         return cls(
             use.allowed,
             use.keep_until,
@@ -152,7 +152,7 @@ class UseCall(Struct, frozen=True, omit_defaults=True):
 
 
 class CountLimits(Struct, frozen=True):
-    """When `count.lua` raises a signal, and what that does, as the index in `abuse.THENS`."""
+    """The limits whose crossing raises a signal in `count.lua`, each with its effect as an index in `abuse.THENS`."""
 
     window_s: int
     twins_s: int
@@ -168,8 +168,8 @@ class CountLimits(Struct, frozen=True):
 
 
 class CountCall(Struct, frozen=True, omit_defaults=True):
-    """What is counted of a call, beside its results: of these the number, and that of their keys. `run` is the field of
-    the CI run; `limits` are `CountLimits`."""
+    """The counting of a call: the number of its results and of their keys, the encoded `CountLimits`, the throttle, and
+    the field of its CI run."""
 
     keys: int
     results: int
@@ -180,7 +180,7 @@ class CountCall(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, call: AdmissionRequest) -> CountCall | None:
-        """Make it of a call; None where nothing is counted."""
+        """Return the counting of a call, None if it counts nothing."""
         if call.countable is None:
             return None
         items, throttle, run = call.countable.items, call.abuse.throttle, call.countable.run
@@ -195,8 +195,8 @@ class CountCall(Struct, frozen=True, omit_defaults=True):
 
 
 class Call(Struct, frozen=True, omit_defaults=True):
-    """A call as `admit.lua` reads it: numbers and text by their names. `now_us` is 0 for the clock of the store;
-    `presented` is the number of uses of a token where the call claims none of them."""
+    """A call for `admit.lua`: numbers and text by name. `now_us` is 0 for the store's clock. `presented` is how many
+    uses the presented token has, if the call claims none of them."""
 
     ticket: int
     now_us: int
@@ -216,7 +216,7 @@ class Call(Struct, frozen=True, omit_defaults=True):
 def pack_call(
     call: AdmissionRequest, bill: Bill, ticket: int, now_us: int, leeway_s: int, *, is_durable: bool
 ) -> bytes:
-    """Write a call as `admit.lua` reads it, but its templates and its results."""
+    """Encode a call for `admit.lua`, without its templates and results."""
     return _encode(
         Call(
             ticket,
@@ -237,7 +237,7 @@ def pack_call(
 
 
 def pack_items(call: AdmissionRequest) -> bytes:
-    """Write the results that a call counts as `count.lua` reads them; empty where it counts none."""
+    """Encode the counted results of a call for `count.lua`."""
     return b"" if call.countable is None else b"".join([_pack_item(one) for one in call.countable.items])
 
 
@@ -263,15 +263,15 @@ def _limits_of(abuse: Abuse) -> Raw:
 
 
 def record_of(use: Use | Presented) -> bytes:
-    """Name a use record."""
+    """Return the key of a use record."""
     return b"%buse:%b" % (PREFIX, use.record.encode())
 
 
 class Names(Struct, frozen=True):
-    """The keys of what the store keeps of one payer: registered ids only, and hashed, never a raw claim.
+    """The store's keys of one payer. They are hashes of registered ids, never of a raw claim.
 
-    `payer` is what stands against it, its refusals, and of an identity its rate and what was counted of it today;
-    `filter` is what of that went beyond the budget of keys. `resembling` is of all buckets of an identity together.
+    `payer` has its standing and refusals, and for an identity its rate and the counts of the day. `filter` has the
+    counts beyond the budget of keys. All buckets of an identity share `resembling`.
     """
 
     payer: bytes
@@ -281,8 +281,8 @@ class Names(Struct, frozen=True):
 
 
 def names_of(payer: Payer) -> Names:
-    """Name what the store keeps of a payer."""
-    # A registered id cannot contain NUL, so no two payers share a name.
+    """Return the store's keys of a payer."""
+    # A registered id cannot contain NUL, so two payers never have the same name.
     of_identity = f"{payer.integration}\0{payer.identity}"
     of_payer = of_identity if payer.bucket is None else f"{of_identity}\0{payer.bucket}"
     return Names(
@@ -298,7 +298,7 @@ def _hashed(name: str) -> bytes:
 
 
 def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answer: object) -> Admitted | Counted:
-    """Turn the script's answer into the caller's. Anything that is not exactly such an answer: Undecided."""
+    """Read the script's answer to a call. Raises Refused, and Undecided for anything but such an answer."""
     if isinstance(answer, list) and answer[:1] == [ticket]:
         match call.use, answer[1:]:
             case None, [b"COUNTED", int(ahead_us)]:
@@ -312,7 +312,7 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
             case use, [b"EXHAUSTED"] if use is not None:
                 raise Refused(use.spent)
             case _, [b"RATE_USE", int(wait_us)] if call.use or call.presented:
-                detail = f"The same credential was sent again more than {AGAIN_RATE.burst} times an hour."
+                detail = f"The same credential was sent again more than {AGAIN_RATE.burst} times in an hour."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
             case _, [b"RATE", int(number), int(wait_us), [*ahead_us]] if 1 <= number <= len(dues) and _are_of(
                 dues, ahead_us
@@ -322,10 +322,10 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                 throttle = call.abuse.throttle
                 detail = (
                     f"This identity is throttled to {throttle.count} tokens per {throttle.per_s} s until "
-                    f"{show_time(seconds(end_us))}, because of what it had signed."
+                    f"{show_time(seconds(end_us))}, because its signed results have raised a signal."
                 )
                 if call.cost > throttle.burst:
-                    detail += f" Until then no batch has more than {throttle.burst} results."
+                    detail += f" Until then, send batches of at most {throttle.burst} results."
                 raise Refused(Code.RATE_IDENTITY, detail, retry_after_s=seconds(wait_us))
             case _, [b"QUARANTINED", int(end_us), int(left_us), bytes(by)] if by in _CAUSES and left_us > 0:
                 raise _quarantined(call.payer, _CAUSES[by], end_us, left_us)
@@ -333,19 +333,19 @@ def read_answer(call: AdmissionRequest, dues: tuple[Due, ...], ticket: int, answ
                 raise _quarantined(call.payer, _CAUSES[by], end_us, left_us, tally)
             case _, [b"RESET", int(remembered_from), int(wait_s)]:
                 detail = (
-                    f"The store remembers the uses of identity tokens issued from Unix time {remembered_from} on; "
-                    "this one is older. Fetch a fresh identity token."
+                    f"The store has the uses of identity tokens issued from Unix time {remembered_from} on, "
+                    "and this one is older. Fetch a fresh identity token."
                 )
-                # From then on a fresh one is new enough.
+                # After this wait, a fresh token is new enough.
                 raise Undecided(Code.DEPENDENCY_STATE_RESET, detail, retry_after_s=max(1, wait_s))
     raise Undecided(Code.DEPENDENCY_STATE) from answer if isinstance(answer, BaseException) else None
 
 
-# By what an identity is quarantined, in the words of `admit.lua`. Of anything else nothing is shown: it is not ours.
+# The causes of a quarantine that `admit.lua` writes. An answer with another cause is not the script's.
 _CAUSES = {
     b"refusals": "Too many refused requests",
     b"operator": "By an operator of this service",
-    **{name.encode(): f"What it had signed has raised the signal `{name}`" for name in get_args(Name)},
+    **{name.encode(): f"Its signed results have raised the signal `{name}`" for name in get_args(Name)},
 }
 
 
@@ -359,45 +359,42 @@ def _quarantined(payer: Payer, cause: str, end_us: int, left_us: int, tally: byt
 
 
 def _are_of(dues: tuple[Due, ...], ahead_us: list[object]) -> bool:
-    """Say whether there is one number for each rate."""
+    """Return whether there is one number for each rate."""
     return [int] * len(dues) == list(map(type, ahead_us))
 
 
 def _rates(dues: tuple[Due, ...], ahead_us: list[int]) -> tuple[RateState, ...]:
-    """Name the rates of an identity; who only resembles one has none of its own."""
+    """Return the states of an identity's own rates. A caller that only resembles it has none."""
     both = zip(dues, ahead_us, strict=True)
     return tuple([RateState(due.name, due.rate, ahead) for due, ahead in both if due.name])
 
 
 def refuse_rate(due: Due, wait_us: int, rates: tuple[RateState, ...]) -> NoReturn:
-    """Refuse by a rate; a batch that never fits gets another message, and no Retry-After."""
+    """Raise Limited. A batch that never fits gets another message and no Retry-After."""
     if due.cost > due.rate.burst:
-        detail = (
-            f"The batch of {due.cost} is larger than the burst of {due.rate.burst} that this rate allows: "
-            "send smaller ones."
-        )
+        most = due.rate.burst
+        detail = f"The batch of {due.cost} is larger than the burst of this rate, {most}: send smaller batches."
         raise Limited(due.code, detail, rates=rates)
     raise Limited(due.code, retry_after_s=seconds(wait_us), rates=rates)
 
 
 def refusals_counted(call: AdmissionRequest, ahead_us: int) -> Counted:
-    """Warn from half of the refusals rate on, and of the quarantine that the last one has begun."""
+    """Return a warning from half of the refusals rate on, or about the quarantine that this refusal has begun."""
     rate, who, quarantine_s = call.limits.refusals, _who(call.payer), call.limits.quarantine_s
     if ahead_us > rate.tolerance_us:
-        return Counted(
-            (f"this was one refusal too many: {who} quarantined for {quarantine_s} s",), probing="quarantine"
-        )
+        warning = f"this refusal was over the limit: {who} quarantined for {quarantine_s} s"
+        return Counted((warning,), probing="quarantine")
     spent = used(rate, ahead_us)
     if spent * 2 < rate.burst:
         return Counted()
-    warning = f"{spent} of {rate.burst} refusals are used up: beyond them {who} quarantined for {quarantine_s} s"
+    warning = f"{spent} of {rate.burst} refusals are used up: after them {who} quarantined for {quarantine_s} s"
     return Counted((warning,), probing="warn" if (spent - 1) * 2 < rate.burst else None)
 
 
 def _who(payer: Payer) -> str:
-    return "this identity is" if payer.bucket is None else "whoever fails the requirements in the same way is"
+    return "this identity is" if payer.bucket is None else "callers that fail the requirements in the same way are"
 
 
 def seconds(us: int) -> int:
-    """Whole seconds that cover these microseconds."""
+    """Return microseconds as whole seconds, rounded up."""
     return -(-us // 1_000_000)

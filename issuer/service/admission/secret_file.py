@@ -1,6 +1,6 @@
-"""The file of the service's own secret for the store: a key in hexadecimal a line, the one that seals first.
+"""The secret file for the values in the store: one key per line in hexadecimal, and the first one seals.
 
-One host makes its own at its first start. Several share one, which the operator puts there and names in the settings.
+A single host makes the file at its first start. Several hosts share one file, which the operator names in the settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEYS = re.compile(rb"(?:[0-9a-f]{%d}\r?\n?){1,%d}" % (SECRET_KEY_BYTES * 2, SEC
 
 
 def make_secret(path: Path) -> None:
-    """Make a secret where there is none. Several workers share it: before they are forked. Raises SetupError."""
+    """Make a missing secret, before the workers that share it are forked. Raises SetupError."""
     if path.exists():
         return
     try:
@@ -33,13 +33,14 @@ def make_secret(path: Path) -> None:
 
 
 def read_secret(path: Path) -> StoreSecret:
-    """Read the secret. Raises SetupError for a file that others may read, and for anything but one key or two."""
+    """Read the secret. Raises SetupError for a file that other users may read, or without exactly one or two keys."""
     try:
         raw = files.read(path, MAX_SECRET_BYTES, private=True)
     except InputError as error:
         raise SetupError(Code.SETTINGS_INVALID, f"the store secret {path}: {error.detail}") from None
     keys = [bytes.fromhex(line.decode()) for line in raw.split()] if _KEYS.fullmatch(raw) else []
     if not keys or len(set(keys)) != len(keys):
-        detail = f"the store secret {path}: one line of 64 hexadecimal characters, or two (`openssl rand -hex 32`)"
+        rule = "one line of 64 hexadecimal characters, or two different ones (`openssl rand -hex 32`)"
+        detail = f"the store secret {path} must contain {rule}"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     return StoreSecret(*keys)

@@ -1,5 +1,7 @@
-"""The store as the log and readiness tell it: when it went and came back, and when it fills. What a request meets, its
-answer says: a full store is 503."""
+"""The watch over the store, for the log stream and readiness: it reports a lost, returned or filling store.
+
+Requests do not depend on this watch: if the store is gone or full, the request is answered 503.
+"""
 
 from __future__ import annotations
 
@@ -20,47 +22,44 @@ from issuer.io.redis_client import Memory, connect, memory_of, place_of, skew_of
 from issuer.service.admission.bounds import STORE_FILLS, STORE_START_S
 
 _log = structlog.get_logger("issuer")
-_UNTOLD = "the store does not tell its memory: watch it where it runs"
-_UNBOUNDED = "the store has no maxmemory: what it takes is bounded by its machine alone, which may end it"
+_UNREPORTED = "the store does not report its memory: watch it on its own machine"
+_UNBOUNDED = "the store has no maxmemory: it may use all memory of its machine, which may then kill it"
 
 
-class Store(Protocol):
-    """What is watched; `place` is for people."""
+class WatchedStore(Protocol):
+    """The watched store. `place` is its address for people, without credentials."""
 
-    @property
-    def place(self) -> str:
-        """Where it is."""
+    place: str
 
     async def ready(self) -> None:
-        """Raise Undecided where it takes no write in time."""
+        """Raise Undecided if the store does not accept a write in time."""
 
     async def memory(self) -> Memory | None:
-        """Return its memory, None where it does not tell. Raises Undecided."""
+        """Return its memory, None if it does not report it. Raises Undecided."""
 
 
 class StoreWatch:
-    """Looks at a store once a turn, and writes a line where it is another than at the turn before. `memory` is what it
-    told last, None where it does not."""
+    """Looks at a store at each `turn`, and logs changes since the last one. `memory` is its last report, if any."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WatchedStore) -> None:
         self._store = store
         self._lost_at: float | None = None
-        self._fills = False
+        self._is_filling = False
         self.memory: Memory | None = None
         self._warnings: tuple[str, ...] = ()
 
     @property
     def is_lost(self) -> bool:
-        """Whether it took no write at the last look."""
+        """Whether the store accepted no write at the last look."""
         return self._lost_at is not None
 
     @property
     def status(self) -> dict[str, object]:
-        """What readiness shows."""
+        """The part of the readiness answer about the store."""
         return {"warnings": self._warnings}
 
     async def turn(self, _asked: bool) -> None:
-        """Look once."""
+        """Look at the store once."""
         try:
             await self._store.ready()
         except Undecided as error:
@@ -75,39 +74,32 @@ class StoreWatch:
         await self._look_at_memory()
 
     async def _look_at_memory(self) -> None:
-        """Look whether it fills, also where it takes no write: a full one tells its memory all the same."""
+        """Check whether the store fills, even if it accepts no write: a full store still reports its memory."""
         try:
             self.memory = memory = await self._store.memory()
         except Undecided:
             return
-        used = 0.0 if memory is None else _used(memory)
+        bound = 0 if memory is None else memory.most or memory.machine
+        used = memory.used / bound if memory is not None and bound else 0.0
         filling = f"the store uses {used:.0%} of its memory; when it is full, every request is answered 503"
         self._warnings = (
-            *([_UNTOLD] if memory is None else []),
+            *([_UNREPORTED] if memory is None else []),
             *([_UNBOUNDED] if memory is not None and not memory.most else []),
             *([filling] if used >= STORE_FILLS else []),
         )
-        if memory is not None and (used >= STORE_FILLS) is not self._fills:
-            self._fills = not self._fills
-            tell, event = (_log.warning, "store fills") if self._fills else (_log.info, "store has room")
-            tell(event, store=self._store.place, used_bytes=memory.used, max_bytes=memory.most or memory.machine)
+        if memory is not None and (used >= STORE_FILLS) is not self._is_filling:
+            self._is_filling = not self._is_filling
+            log, event = (_log.warning, "store fills") if self._is_filling else (_log.info, "store has room")
+            log(event, store=self._store.place, used_bytes=memory.used, max_bytes=bound)
 
 
-def _used(memory: Memory) -> float:
-    """Return which part of its bound is used, where none is set of its machine's memory."""
-    most = memory.most or memory.machine
-    return memory.used / most if most else 0.0
-
-
-# -- told --------------------------------------------------------------------------------------------------------------
-
-# What a store tells of itself, asked without a write: for `issuer doctor --server`, which judges it.
+# -- facts for `issuer doctor --server` --------------------------------------------------------------------------------
 
 _PINGS = 5
 
 
-class Told(Struct, frozen=True):
-    """What a store told: its INFO, its configuration where it tells that, and how it answers."""
+class StoreFacts(Struct, frozen=True):
+    """Facts about a store, read without a write: its INFO, its configuration if it reports that, and its speed."""
 
     place: str
     info: dict[str, Any]
@@ -117,8 +109,8 @@ class Told(Struct, frozen=True):
     skew_s: int
 
 
-async def ask_store(url: str) -> Told:
-    """Ask the store at a URL. Raises SetupError: `state.unreachable`, and `settings.invalid` for what is no URL."""
+async def ask_store(url: str) -> StoreFacts:
+    """Read the facts of a store. Raises SetupError: `state.unreachable`, or `settings.invalid` for a malformed URL."""
     place, client = place_of(url), connect(url, 1)
     try:
         async with asyncio.timeout(STORE_START_S):
@@ -126,9 +118,9 @@ async def ask_store(url: str) -> Told:
             skew_s = await skew_of(client)
             info: dict[str, Any] = {}
             for section in ("server", "replication", "persistence"):
-                with suppress(ResponseError):  # denied, as managed stores do
+                with suppress(ResponseError):  # managed stores may deny it
                     info |= await client.info(section)
-            return Told(place, info, await _config(client), await memory_of(client), median(pings), skew_s)
+            return StoreFacts(place, info, await _config(client), await memory_of(client), median(pings), skew_s)
     except (RedisError, OSError, TimeoutError) as failure:
         detail = f"the store at {place} does not work: {why_of(failure)}"
         raise SetupError(Code.STATE_UNREACHABLE, detail) from failure
@@ -143,9 +135,8 @@ async def _ping(client: Redis) -> float:
 
 
 async def _config(client: Redis) -> dict[str, str]:
-    found: dict[str, str] = {}
+    config: dict[str, str] = {}
     for name in ("maxmemory-policy", "appendonly", "appendfsync"):
         with suppress(ResponseError):
-            told = await client.config_get(name)
-            found.update((name, str(value)) for value in told.values())
-    return found
+            config.update((name, str(value)) for value in (await client.config_get(name)).values())
+    return config

@@ -1,1 +1,1 @@
-"""The audit port: the file that the service appends to, and how much of it refusals may take."""
+"""The audit port: the file that the service appends to, and the limit on refusals in it."""

@@ -1,9 +1,10 @@
-"""From an unknown bearer credential to a Caller: finds its registered provider, and verifies it as its kind demands.
+"""The authenticator: find the registered provider of a bearer credential, verify it by its kind, and return a Caller.
 
-The numbered order is contract section 5's. The closed table of providers comes before any network, and a credential
-goes to one provider at most: a stranger that sees a token can use it. Signed tokens are verified here (RFC 7519, 8725,
-9068): nothing is believed before the signature, and before it a refusal is a code and nothing else. Opaque credentials
-are verified in the module of their kind. Above its limit a source learns only that, unless its credential is good.
+The order is numbered as in contract section 5. The closed table of providers comes before any network access, and a
+credential goes to one provider at most, because anyone who sees a token can use it. This file verifies signed tokens
+(RFC 7519, 8725, 9068). It trusts no claim before it has verified the signature, and an earlier refusal is only a code.
+An opaque credential goes to the module of its kind. A source over its limit gets only the answer `rate.source`, unless
+its credential is good.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from issuer.service.authn.keysets import KeySets
 
 # -- OAuth access tokens -----------------------------------------------------------------------------------------------
 
-# Authlib's validator (RFC 9068, section 4) is a second opinion: `issuer.identity.token` has passed the same claims.
-# Beyond it Authlib refuses a malformed `auth_time` or `amr`, which nothing here reads. It never sees a token: header
-# and claims have been parsed strictly, and the signature verified under the provider's registered algorithms.
+# Authlib's validator (RFC 9068, section 4) is a second opinion, after `issuer.identity.token` has accepted the claims.
+# It also refuses a malformed `auth_time` or `amr`, which this project does not read. It never gets a token: header and
+# claims are parsed strictly before, and the signature is verified with the provider's registered algorithms.
 
 _ESSENTIAL = ("exp", "sub", "client_id", "iat", "jti")  # RFC 9068, section 2.2, with iss and aud
 
 
 class _Claims(JWTAccessTokenClaims):  # type: ignore[misc]
-    """Claims that are judged at the request's time, not by the system's clock."""
+    """Claims that are validated at the request's time instead of the system clock's."""
 
     def validate(self) -> None:
         super().validate(now=self.params["now"], leeway=LEEWAY_S)
 
 
 def validate_access_token(header: Mapping[str, JSON], claims: Mapping[str, JSON], provider: Provider, now: int) -> None:
-    """Validate verified claims of an access token at `now`, Unix seconds. Raises Refused."""
+    """Validate the verified claims of an access token at `now` (Unix seconds). Raises Refused."""
     options = {
         **{name: {"essential": True} for name in _ESSENTIAL},
         "iss": {"essential": True, "value": provider.issuer},
@@ -57,11 +58,11 @@ def validate_access_token(header: Mapping[str, JSON], claims: Mapping[str, JSON]
     try:
         validator.validate_token(_Claims(dict(claims), dict(header), options, {"now": now}), scopes=None, request=None)
     except InvalidTokenError:
-        raise Refused(Code.IDENTITY_MALFORMED) from None  # it quotes the claim
+        raise Refused(Code.IDENTITY_MALFORMED) from None  # Authlib's error quotes the claim
 
 
 def credential_of(claims: Mapping[str, JSON]) -> str:
-    """Name the credential behind an OAuth token: client and subject, which a fresh token of the same client shares."""
+    """Return client and subject of an OAuth token as text. Every new token of the same client has the same ones."""
     return jcs.canonical([claims["client_id"], claims.get("sub")]).decode()
 
 
@@ -69,7 +70,7 @@ def credential_of(claims: Mapping[str, JSON]) -> str:
 
 
 class SignedTokens:
-    """Verifies tokens that registered providers sign, under the keys that they publish."""
+    """Verifies tokens that registered providers sign, with the keys that they publish."""
 
     def __init__(self, keysets: KeySets) -> None:
         self._keysets = keysets
@@ -82,22 +83,21 @@ class SignedTokens:
         now: int,
         allowance: Allowance,
     ) -> Caller:
-        """Verify a token at `now`, Unix seconds. Raises Refused (401, 429 `rate.source`) and Undecided (503)."""
-        rules = provider.rules
+        """Verify a token at `now` (Unix seconds). Raises Refused (401, 429 `rate.source`) and Undecided (503)."""
         algorithm, kid = read_header(jws.header, provider)  # (3) header
         key = await self._keysets.find(provider, kid, allowance)  # (4) key
         check_signature(jws, key, algorithm)  # (5) signature
         claims = unverified_claims
-        demand_claims(claims, provider, now)  # (6) times, (7) audience, (8) what its kind must say
-        if rules.reusable:
+        demand_claims(claims, provider, now)  # (6) times, (7) audience, (8) the claims that its kind requires
+        if provider.rules.reusable:
             validate_access_token(jws.header, claims, provider, now)
         parts = use_parts(provider, claims, jws.signing_input)
         times = read_unix_s(claims["iat"]), read_unix_s(claims["exp"])
-        return Caller(provider, derive(rules, claims), parts, *times)
+        return Caller(provider, derive(provider.rules, claims), parts, *times)
 
 
 def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> None:
-    """Verify under the registered algorithm, which must be the key's own too (RFC 8725 3.1). Raises Refused."""
+    """Verify with the registered algorithm, which the key must allow, too (RFC 8725 3.1). Raises Refused."""
     if algorithm not in key.algorithms:
         raise Refused(Code.IDENTITY_ALGORITHM_REFUSED)
     if not key.verifies(algorithm, jws.signing_input, jws.signature):
@@ -105,10 +105,10 @@ def check_signature(jws: jose.UnverifiedJws, key: jose.Key, algorithm: str) -> N
 
 
 def use_parts(provider: Provider, claims: Mapping[str, JSON], signing_input: bytes) -> tuple[str, ...]:
-    """Name the use record of an identity token by issuer and `jti`, or without one by its signing input; an access
-    token's is that of the nonce (contract section 5).
+    """Return the parts of a use record's name: issuer and `jti` of an identity token, or without a `jti` the digest of
+    its signing input; for an access token the client and subject, with its nonce (contract section 5).
 
-    The signature is not part of it: ES256 can sign the same token in many ways. Raises Refused for a malformed `jti`.
+    The signature is left out, because ES256 has many signatures for one token. Raises Refused for a malformed `jti`.
     """
     if provider.rules.reusable:
         return ("nonce", provider.id, credential_of(claims))
@@ -121,14 +121,12 @@ def use_parts(provider: Provider, claims: Mapping[str, JSON], signing_input: byt
 # -- any credential ----------------------------------------------------------------------------------------------------
 
 
-class Verifier(Protocol):
+class CredentialVerifier(Protocol):
     """Verifies the opaque credentials of one kind of provider."""
 
     async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
-        """Verify a credential of this provider at `now`, Unix seconds; ask about it only after `allowance.demand()`.
-
-        Raises Refused and Undecided.
-        """
+        """Verify a credential of this provider at `now` (Unix seconds). Raises Refused and Undecided. An implementation
+        calls `allowance.demand()` before it asks the provider."""
         ...
 
 
@@ -136,15 +134,15 @@ class ProviderAuthenticator:
     """Implements `issuance.ports.Authenticator` for every kind of credential.
 
     `providers` is the closed table by issuer (`PolicySet.providers`). `clock_ns` is the clock of `sources`, in
-    nanoseconds. `check_provider` raises Refused for a provider of which nothing is taken now. The caller of
-    `authenticate` counts refusals with `sources.refuse`.
+    nanoseconds. `check_provider` raises Refused for a stopped provider. Callers of `authenticate` count refusals with
+    `sources.refuse`.
     """
 
     def __init__(
         self,
         providers: Mapping[str, Provider],
         signed: SignedTokens,
-        verifiers: Mapping[Kind, Verifier],
+        verifiers: Mapping[Kind, CredentialVerifier],
         sources: Sources,
         clock_ns: Callable[[], int],
         check_provider: Callable[[Provider], None] = lambda _: None,
@@ -157,10 +155,10 @@ class ProviderAuthenticator:
         self._check_provider = check_provider
 
     async def authenticate(self, bearer: str, source: str, now: int) -> Caller:
-        """Verify a credential at `now`, Unix seconds. Raises as `ports.Authenticator` says.
+        """Verify a credential at `now` (Unix seconds). Raises as `ports.Authenticator` says.
 
-        Above its limit a source's good credentials are still served, as far as no provider must be asked: thousands of
-        honest jobs share an address. What does not verify learns only the limit.
+        Good credentials of a source over its limit are still accepted if no provider must be asked, because thousands
+        of honest jobs can share an address. Every other credential of such a source is answered only with the limit.
         """
         allowance = self._sources.allowance(source, self._clock_ns() // 1000)
         try:
@@ -170,7 +168,7 @@ class ProviderAuthenticator:
             raise
 
     def is_over_limit(self, source: str) -> bool:
-        """Say whether an address was refused too often recently."""
+        """Return whether an address was refused too often recently."""
         return self._sources.retry_us(source, self._clock_ns() // 1000) > 0
 
     async def _verify(self, bearer: str, now: int, allowance: Allowance) -> Caller:
@@ -185,55 +183,53 @@ class ProviderAuthenticator:
         else:
             provider = self._providers.of_opaque(bearer)
             if provider is None:
-                known = bearer.startswith(TOKEN_PREFIXES)  # of a provider that is not registered here
-                raise Refused(Code.IDENTITY_ISSUER_UNKNOWN if known else Code.IDENTITY_MALFORMED)
+                is_token = bearer.startswith(TOKEN_PREFIXES)  # of a provider that is not registered here
+                raise Refused(Code.IDENTITY_ISSUER_UNKNOWN if is_token else Code.IDENTITY_MALFORMED)
             self._check_provider(provider)
         return await self._verifiers[provider.rules.kind].verify(bearer, provider, now, allowance)
 
 
 # -- registered names under other ids ----------------------------------------------------------------------------------
 
-# Whose name, and who has it: the ids of its provider, as far as they are short.
-_Seen = tuple[Hashable, str, tuple[object, ...]]
+# The identity that has the name, and the caller that uses it: its provider and its short ids.
+_Pair = tuple[Hashable, str, tuple[object, ...]]
 
 
-class _Times(Struct):
-    """When it was told last, Unix seconds, and how often it has come since."""
+class _Report(Struct):
+    """The time of the last report (Unix seconds), and the number of requests since."""
 
-    told_at: int
+    time: int
     since: int = 0
 
 
 class RecycledNames:
-    """Implements `issuance.ports.Recycled`. A caller for whom there is no room is not told: its refusals are in the
-    audit all the same."""
+    """Implements `issuance.ports.Recycled`. A full table does not report new callers; the audit has their refusals."""
 
     def __init__(self, capacity: int = MAX_RECYCLED) -> None:
         self._capacity = capacity
-        self._seen: OrderedDict[_Seen, _Times] = OrderedDict()  # who was told first, first
+        self._reports: OrderedDict[_Pair, _Report] = OrderedDict()  # oldest first
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._reports)
 
     def count(self, payer: Hashable, caller: Caller, now: int) -> int:
-        """Count one, and return how many to tell now."""
-        ids = tuple(caller.short_claims(caller.provider.rules.pins).values())
-        seen = payer, caller.provider.id, ids
-        times = self._seen.get(seen)
-        if times is not None and now < times.told_at + RECYCLED_S:
-            times.since += 1
+        """Count a request. Return how many requests to report now: 0 if the last report is less than an hour old."""
+        pair = payer, caller.provider.id, tuple(caller.short_claims(caller.provider.rules.pins).values())
+        last = self._reports.get(pair)
+        if last is not None and now < last.time + RECYCLED_S:
+            last.since += 1
             return 0
-        self._forget(now)
-        if times is None and len(self._seen) >= self._capacity:
+        self._drop_old(now)
+        if last is None and len(self._reports) >= self._capacity:
             return 0
-        self._seen[seen] = _Times(now)
-        self._seen.move_to_end(seen)
-        return 1 + (times.since if times else 0)
+        self._reports[pair] = _Report(now)
+        self._reports.move_to_end(pair)
+        return 1 + (last.since if last else 0)
 
-    def _forget(self, now: int) -> None:
-        """Forget who has not come for another hour after it could have been told again."""
-        while self._seen:
-            first = next(iter(self._seen))
-            if now < self._seen[first].told_at + 2 * RECYCLED_S:
+    def _drop_old(self, now: int) -> None:
+        """Drop the reports that are two hours old: their callers have sent nothing since a new report was due."""
+        while self._reports:
+            first = next(iter(self._reports))
+            if now < self._reports[first].time + 2 * RECYCLED_S:
                 return
-            del self._seen[first]
+            del self._reports[first]

@@ -1,48 +1,50 @@
-"""The times and caps of `service/authn`: what each bounds, and why it is as large as it is."""
+"""Times and caps of `service/authn`, each with the reason for its value."""
 
 from __future__ import annotations
 
-# -- who waits for a provider ------------------------------------------------------------------------------------------
+# -- requests that wait for a provider ---------------------------------------------------------------------------------
 
-# Each waiting request holds a place among those in flight; one slow provider must not take them all.
+# A waiting request uses one of the service's places for requests in flight. One slow provider must not use them all.
 MAX_WAITING = 128
-# All providers of opaque tokens together. There are two such tables, introspection's and the Hub's: a quarter of the
-# places is left when both are full.
+# For all providers of opaque tokens together. Introspection and the Hub each have this limit: when both have reached
+# it, a quarter of the places is left.
 MAX_WAITING_IN_ALL = 192
-# Open questions for one source: with a slow provider, it is charged for the first of them only later.
+# The most open questions for one source. A source is charged only after an answer, so with a slow provider the charge
+# alone does not limit them.
 MAX_ASKED_FOR_SOURCE = 16
 
 # -- key sets ----------------------------------------------------------------------------------------------------------
 
-# A set is renewed by a timer this long after it was asked for, used or not: a provider withdraws a stolen key by
-# publishing another set, and has no other way to tell us. More or less by a fifth, so that workers do not ask together.
+# A timer fetches a set again this long after the last fetch, even if no tokens come: a provider revokes a stolen key by
+# publishing another set, and has no other way to tell us. The jitter of a fifth keeps workers from asking together.
 RENEW_S = 600.0
 JITTER = 0.2
-# An older set verifies nothing before a try to renew it: two renewals of the timer have been missed by then.
+# Past this age, a set verifies nothing until the service has tried to renew it: by then the timer has missed two
+# renewals.
 UNTRIED_AGE_S = 1200.0
-# While tries fail they are repeated this often, and each lets the old set serve until after the next one: a provider
-# that is down for hours would otherwise stop every job. Past the hard age it verifies nothing.
+# After a failed try the next one follows in RETRY_S, and meanwhile the old set serves for TRY_SERVES_S: otherwise a
+# provider that is down for hours would stop every job. Past the hard age a set verifies nothing.
 RETRY_S = 60.0
 TRY_SERVES_S = 90.0
 HARD_AGE_S = 86_400.0
-# A set that no token has asked for in this time is not renewed any more: its provider may have been removed.
+# The timer stops renewing a set that no token has used for this long: its provider may have been removed.
 UNUSED_S = 86_400.0
-# How often the timer is looked at.
+# The period of the timer.
 TIMER_S = 1.0
-# A flood of made-up kids causes no more fetches than this, for each issuer.
+# The most fetches from one issuer, even if a flood of tokens has invented kids.
 FETCH_PAUSE_S = 5.0
 FETCHES_A_MINUTE = 6
 MINUTE_S = 60.0
 
 # -- opaque tokens -----------------------------------------------------------------------------------------------------
 
-# For all requests on behalf of one credential, to the last byte of a dripping body.
+# The time limit for all requests about one credential, up to the last byte of a slow body.
 ASK_S = 3.0
-# How long a good answer serves, from the question on. With the question, the body of the request that brings the token
-# and the store's call, this stays under what the contract promises (section 5).
+# How long a good answer serves, counted from the question. Added to the time limits of the question, the body of the
+# request with the token and the store's call, it stays below REVOKED_WITHIN_S, the promise of the contract (section 5).
 ANSWER_KEPT_S = 45.0
 REVOKED_WITHIN_S = 60.0
-# Answers kept for all providers together: some hundred bytes each, as JSON at most MAX_KEPT_BYTES.
+# Kept answers of all providers together: some hundred bytes each, and at most MAX_KEPT_BYTES as JSON.
 MAX_ANSWERS = 4096
 MAX_KEPT_BYTES = 8 * 1024
 MAX_TEXT_CHARS = 512
@@ -50,22 +52,24 @@ MAX_TEXT_CHARS = 512
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_ANSWER_DEPTH = 16
 MAX_ANSWER_MEMBERS = 64
-# How long a discovered endpoint is used before the metadata are read again.
+# How long a discovered endpoint is used before the metadata is read again.
 ENDPOINT_KEPT_S = 600.0
 
 # -- personal access tokens --------------------------------------------------------------------------------------------
 
 # How often the last use of a token is recorded.
 USED_EVERY_S = 60
-# A folder can change again within one tick of the clock that dates it; some file systems count in 2 s (git's "racy").
+# A folder can change twice within one tick of the clock that dates it, and some file systems tick in 2 s (git calls
+# this "racy"). So a young folder is read again, but not for every guess: 2000 records take 26 ms.
 RACY_NS = 2_000_000_000
-# So it is read again until the clock has ticked, but not for every guess: with 2000 records that takes 26 ms.
 RACY_AGAIN_NS = 100_000_000
-# A bad record may be mended in place, which its folder does not show: it is tried again this often.
+# An operator may repair a bad record in place, which does not change its folder. So the folder is read again this
+# often.
 BAD_AGAIN_NS = 1_000_000_000
 
 # -- audit -------------------------------------------------------------------------------------------------------------
 
-# A caller that has a registered name under other ids is told this often; who is remembered, some hundred bytes each.
+# How often the audit reports a caller that uses a registered name under other ids, and how many such callers a process
+# records, at some hundred bytes each.
 RECYCLED_S = 3600
 MAX_RECYCLED = 1024

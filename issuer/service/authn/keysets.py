@@ -1,12 +1,12 @@
-"""The key sets of identity providers, kept in memory, renewed by a timer and shared by all requests that wait.
+"""Key sets of identity providers, kept in memory, renewed by a timer and shared by all waiting requests.
 
-Knows what a provider's metadata must say (OpenID Connect Discovery 1.0, RFC 8414), when a key set is good, and when the
-service may fetch another. No set is older than `UNTRIED_AGE_S` without a try to renew it, so that a key which its
-provider withdrew stops verifying: the guarantee is in `find`, the timer keeps requests from waiting.
+This file has the rules for a provider's metadata (OpenID Connect Discovery 1.0, RFC 8414), for a good key set, and for
+the time of the next fetch. `find` guarantees that no set is used past `UNTRIED_AGE_S` without a try to renew it, so a
+key that the provider revoked stops verifying. The timer only keeps requests from waiting.
 
-We considered PyJWKClient and pyjwt-key-fetcher. Neither checks an address, the first blocks the event loop, and the
-second does not check whose discovery document it received. Both refuse a really new key until they may fetch again;
-here that is a 503, because nobody can know.
+We considered PyJWKClient and pyjwt-key-fetcher. Neither checks addresses, the first blocks the event loop, and the
+second does not check the issuer of a discovery document. Both refuse a new key until they may fetch again. Here that is
+a 503, because the service cannot know yet whether the key exists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -56,16 +55,19 @@ NoteAnswer = Callable[[Provider], None]
 
 
 class NoUsableKey(FetchRefused):
-    """The provider publishes a key set, and no key of it may verify anything."""
+    """The provider publishes a key set without a usable key."""
 
 
 class ProviderFetcher(Fetcher):
-    """Fetches what a registered provider publishes; `deadline_s` covers all fetches for one request."""
+    """Fetches the documents of a registered provider; `deadline_s` covers all fetches for one request."""
 
     async def fetch(self, provider: Provider, asking: Callable[[], None]) -> jose.KeySet:
-        """Return the key set that the provider publishes now; `asking` is called just before it is requested."""
+        """Return the provider's current key set. `asking` is called just before the request for it."""
         async with asyncio.timeout(self.deadline_s), self._pool() as pool:
-            uri = await self._jwks_uri(pool, provider)
+            if isinstance(provider.keys, KeySource) and provider.keys.jwks_uri is not UNSET:
+                uri = provider.keys.jwks_uri
+            else:
+                uri = await self._discover(pool, provider, "jwks_uri")
             asking()
             key_set = jose.parse_key_set(await self._get(pool, uri))
         if not key_set.keys:
@@ -77,14 +79,8 @@ class ProviderFetcher(Fetcher):
         async with asyncio.timeout(self.deadline_s), self._pool() as pool:
             return await self._discover(pool, provider, member)
 
-    async def _jwks_uri(self, pool: Pool, provider: Provider) -> str:
-        """Return the URL of the key set: the registered one, or the discovered one."""
-        if isinstance(provider.keys, KeySource) and provider.keys.jwks_uri is not UNSET:
-            return provider.keys.jwks_uri
-        return await self._discover(pool, provider, "jwks_uri")
-
     async def _discover(self, pool: Pool, provider: Provider, member: str) -> str:
-        """Get the metadata: OpenID Connect's (Discovery 1.0, 4.1 to 4.3), or else those of OAuth (RFC 8414)."""
+        """Read OpenID Connect metadata (Discovery 1.0, 4.1 to 4.3), or else OAuth metadata (RFC 8414)."""
         try:
             raw = await self._get(pool, provider.issuer.removesuffix("/") + WELL_KNOWN)
         except NotServed:
@@ -95,17 +91,17 @@ class ProviderFetcher(Fetcher):
 
 
 def oauth_metadata_url(issuer: str) -> str:
-    """Return the URL of an OAuth server's metadata: its own path comes last (RFC 8414, section 3.1)."""
+    """Return the URL of an OAuth server's metadata, with the issuer's path at the end (RFC 8414, section 3.1)."""
     parts = urlsplit(issuer)
     return f"{parts.scheme}://{parts.netloc}{OAUTH_WELL_KNOWN}{parts.path.removesuffix('/')}"
 
 
 def find_in_metadata(raw: bytes, issuer: str, member: str) -> str:
-    """Return a URL of a discovery document, which must be the issuer's and on the issuer's host."""
+    """Return a URL from the issuer's discovery document. It must be on the issuer's host."""
     document = loads(raw, max_bytes=MAX_DOCUMENT_BYTES, max_depth=8)
     if not isinstance(document, dict):
         raise FetchRefused("the discovery document is not an object")
-    # Byte for byte, before Authlib looks at it: only the issuer itself may name its keys (Discovery 4.3).
+    # Compare exactly, before Authlib does: only the issuer itself may name its keys (Discovery 4.3).
     if document.get("issuer") != issuer:
         raise FetchRefused("the discovery document is of another issuer")
     if not isinstance(uri := document.get(member), str):
@@ -122,41 +118,30 @@ def find_in_metadata(raw: bytes, issuer: str, member: str) -> str:
 
 
 class Stale(Struct, frozen=True):
-    """Keys of a provider go on verifying past `UNTRIED_AGE_S`, because tries to renew their set fail; or that is over,
-    for the provider was reached. `age_s` is how long ago the old set was asked for."""
+    """A provider's keys are used past `UNTRIED_AGE_S`, because tries to renew their set fail. `over`: this has ended,
+    because the provider was reached. `age_s` counts from the request for the old set."""
 
     provider: Provider
     age_s: int
     over: bool = False
 
 
-TellStale = Callable[[Stale], Awaitable[None]]
+RecordStale = Callable[[Stale], Awaitable[None]]
 
 
-async def _tell_nobody(_stale: Stale) -> None:
+async def _record_nothing(_stale: Stale) -> None:
     pass
 
 
-class _World(Struct, frozen=True):
-    """What key sets need of the world; see `KeySets`."""
-
-    fetcher: ProviderFetcher
-    report: ReportFailure
-    note_answer: NoteAnswer
-    tell_stale: TellStale
-    monotonic: Callable[[], float]
-    uniform: Callable[[float, float], float]
-
-
 class KeySets:
-    """The keys of all registered providers. Belongs to one event loop; `aclose` ends what is still under way.
+    """The keys of all registered providers, for one event loop.
 
-    A provider's set is fetched with its first token, and from then on renewed by a timer, whether or not tokens come:
-    one small fetch in ten minutes. After a day without a token it is not, until the next one.
+    The first token of a provider causes a fetch of its set. From then on a timer renews the set with one small fetch in
+    ten minutes, even if no tokens come. After a day without a token it stops until the next one.
 
-    `report` gets the provider and the reason of every fetch that failed, `note_answer` the provider of every other.
-    `tell_stale` is told before old keys serve; it raises Undecided where it cannot write that down, and then they do
-    not. `monotonic` counts seconds; `uniform` draws between two numbers, so that the timers of several workers part.
+    `report` gets the provider and the reason of every failed fetch, `note_answer` the provider of every other one.
+    `record_stale` is called before old keys are used. If it cannot record that, it raises Undecided, and they are not
+    used. `monotonic` counts seconds. `uniform` draws between two numbers, to spread the timers of the workers.
     """
 
     def __init__(
@@ -165,38 +150,39 @@ class KeySets:
         *,
         report: ReportFailure = lambda _provider, _reason: None,
         note_answer: NoteAnswer = lambda _provider: None,
-        tell_stale: TellStale = _tell_nobody,
+        record_stale: RecordStale = _record_nothing,
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._world = _World(fetcher, report, note_answer, tell_stale, monotonic, uniform)
-        self._providers: dict[str, ProviderKeys] = {}
+        self.fetcher, self.report, self.note_answer = fetcher, report, note_answer
+        self.record_stale, self.monotonic, self.uniform = record_stale, monotonic, uniform
+        self._providers: dict[str, StaticKeys | FetchedKeys] = {}
         self._timer: asyncio.Task[None] | None = None
 
     async def find(self, provider: Provider, kid: str, allowance: Allowance) -> jose.Key:
-        """Return a registered provider's key, from memory or else fetched, as far as `allowance` goes.
+        """Return a registered provider's key from memory, or fetch it if `allowance` permits.
 
-        Raises Refused (`identity.key_unknown` only where a set that was asked for after this call lacks the kid;
-        `rate.source`) and Undecided (`dependency.issuer_keys`; Charged where other keys are kept).
+        Raises Refused (`rate.source`; `identity.key_unknown` only if a set that was requested after this call lacks the
+        kid) and Undecided (`dependency.issuer_keys`; Charged if the provider has other usable keys).
         """
         return await self._of(provider).find(kid, allowance)
 
-    def _of(self, provider: Provider) -> ProviderKeys:
+    def _of(self, provider: Provider) -> StaticKeys | FetchedKeys:
         keys = self._providers.get(provider.issuer)
         if keys is None or (keys.provider is not provider and keys.provider.keys != provider.keys):
             keys = self._providers[provider.issuer] = self._keys_of(provider)
-        keys.provider = provider  # a reloaded entry with the same keys: the set is kept
+        keys.provider = provider  # a reloaded registration with the same keys keeps its set
         return keys
 
-    def _keys_of(self, provider: Provider) -> ProviderKeys:
+    def _keys_of(self, provider: Provider) -> StaticKeys | FetchedKeys:
         if isinstance(provider.keys, KeySource) and provider.keys.static is not UNSET:
             return StaticKeys(provider, provider.keys.static)
         if self._timer is None:
             self._timer = asyncio.create_task(self._renew_for_ever())
-        return FetchedKeys(provider, self._world)
+        return FetchedKeys(provider, self)
 
     async def _renew_for_ever(self) -> None:
-        """Nothing rests on this task: without it, requests wait for the try themselves."""
+        """Renew sets in time. If this task dies, requests wait for the renewal instead."""
         while True:
             await asyncio.sleep(TIMER_S)
             self.renew()
@@ -207,33 +193,15 @@ class KeySets:
             keys.renew()
 
     async def aclose(self) -> None:
-        """Cancel the fetches that are under way and wait until their connections are closed."""
+        """Cancel the current fetches and wait until their connections are closed."""
         if self._timer is not None:
             self._timer.cancel()
         for keys in self._providers.values():
             await keys.aclose()
 
 
-class ProviderKeys(Protocol):
-    """One provider's keys."""
-
-    provider: Provider
-
-    async def find(self, kid: str, allowance: Allowance) -> jose.Key:
-        """As `KeySets.find`."""
-        ...
-
-    def renew(self) -> None:
-        """As `KeySets.renew`."""
-        ...
-
-    async def aclose(self) -> None:
-        """End what is under way."""
-        ...
-
-
 class StaticKeys:
-    """Keys from the operator's configuration: always current, so that an unknown kid is decided at once."""
+    """Keys from the operator's configuration. They are always current, so an unknown kid is refused at once."""
 
     def __init__(self, provider: Provider, jwks: Sequence[dict[str, object]]) -> None:
         self.provider = provider
@@ -246,46 +214,46 @@ class StaticKeys:
         return key
 
     def renew(self) -> None:
-        """Nothing is ever due."""
+        """Do nothing: static keys are never due."""
 
     async def aclose(self) -> None:
-        """Nothing is ever under way."""
+        """Do nothing: static keys cause no fetch."""
 
 
 class FetchedKeys:
-    """One provider's key set: the last good one, how old it is, and when it may be fetched again."""
+    """One provider's last good key set, with its age and the time of the next allowed fetch."""
 
-    def __init__(self, provider: Provider, world: _World) -> None:
+    def __init__(self, provider: Provider, owner: KeySets) -> None:
         self.provider = provider
-        self._world = world
+        self._owner = owner
         self._good: jose.KeySet | None = None
         self._good_at = -math.inf
         self._failed_at = -math.inf
         self._ended_at = -math.inf
-        self._asked_at = -math.inf
+        self._used_at = -math.inf
         self._due_at = math.inf
-        self._told_stale = False
+        self._is_stale = False
         self._starts: deque[float] = deque(maxlen=FETCHES_A_MINUTE)
         self._fetches: SharedAnswers[str, jose.KeySet | None] = SharedAnswers(Code.DEPENDENCY_ISSUER_KEYS)
-        self._is_asked_for = False
+        self._is_requested = False
 
     async def find(self, kid: str, allowance: Allowance) -> jose.Key:
         """As `KeySets.find`."""
-        now = self._asked_at = self._world.monotonic()
+        now = self._used_at = self._owner.monotonic()
         if (key := self._key(kid, now)) is not None:
             return key
         if self._good is None or self._good.get(kid) is None:
-            allowance.demand()  # else age causes the fetch, not the request, and no source can cause two
+            allowance.demand()  # for a known kid the age of the set causes the fetch, and no source can cause a second
         if not self._fetches.under_way(self.provider.issuer):
             self._start(now)
-        # A set requested before this request arrived may be older than the key that signed its token.
-        current = not self._is_asked_for
+        # A set that was requested before this call may be older than the key that signed the token.
+        is_current = not self._is_requested
         if self._fetches.load() >= MAX_WAITING:
             raise self._undecided()
         fetched = await self._fetches.wait(self.provider.issuer)
-        if (key := self._key(kid, self._world.monotonic())) is not None:
+        if (key := self._key(kid, self._owner.monotonic())) is not None:
             return key
-        if current and isinstance(fetched, jose.KeySet):
+        if is_current and isinstance(fetched, jose.KeySet):
             raise Refused(Code.IDENTITY_KEY_UNKNOWN)
         raise self._undecided()
 
@@ -293,21 +261,21 @@ class FetchedKeys:
         return self._good.get(kid) if self._good is not None and self._serves(now) else None
 
     def _serves(self, now: float) -> bool:
-        """Say whether the set may verify: it is young, or a try to renew it has just failed and that was told."""
+        """Return whether the set may verify: it is young, or a try to renew it has just failed and that is recorded."""
         age_s = now - self._good_at
         if age_s <= UNTRIED_AGE_S:
             return True
-        return age_s <= HARD_AGE_S and self._told_stale and now - self._failed_at <= TRY_SERVES_S
+        return age_s <= HARD_AGE_S and self._is_stale and now - self._failed_at <= TRY_SERVES_S
 
     def renew(self) -> None:
         """As `KeySets.renew`."""
-        now = self._world.monotonic()
-        used = now - self._asked_at <= UNUSED_S
-        if used and now >= self._due_at and not self._fetches.load() and self._wait_s(now) < 0:
+        now = self._owner.monotonic()
+        is_used = now - self._used_at <= UNUSED_S
+        if is_used and now >= self._due_at and not self._fetches.load() and self._wait_s(now) < 0:
             self._start(now)
 
     def _wait_s(self, now: float) -> float:
-        """Return the seconds until the bounds allow a fetch; below 0 if they do now."""
+        """Return the seconds until the bounds allow a fetch, below 0 if they allow it now."""
         full = len(self._starts) == FETCHES_A_MINUTE
         return max(self._ended_at + FETCH_PAUSE_S - now, self._starts[0] + MINUTE_S - now if full else -math.inf)
 
@@ -315,58 +283,58 @@ class FetchedKeys:
         if self._wait_s(now) >= 0:
             raise self._undecided()
         self._starts.append(now)
-        self._is_asked_for = False
+        self._is_requested = False
         self._fetches.start(self.provider.issuer, partial(self._fetch, now))
 
     async def _fetch(self, started: float) -> jose.KeySet | None:
         pause_s = RETRY_S
         try:
-            fetched = await self._world.fetcher.fetch(self.provider, self._note_asking)
+            fetched = await self._owner.fetcher.fetch(self.provider, self._note_request)
             await self._end_staleness(started)
             self._good, self._good_at, pause_s = fetched, started, RENEW_S
-            self._world.note_answer(self.provider)
+            self._owner.note_answer(self.provider)
         except FAILURES as failure:
-            self._world.report(self.provider, reason(failure))
+            self._owner.report(self.provider, reason(failure))
             await self._note_failure(failure)
             return None
         finally:
-            self._ended_at = self._world.monotonic()
-            self._due_at = self._ended_at + pause_s * self._world.uniform(1 - JITTER, 1 + JITTER)
+            self._ended_at = self._owner.monotonic()
+            self._due_at = self._ended_at + pause_s * self._owner.uniform(1 - JITTER, 1 + JITTER)
         return self._good
 
     async def _note_failure(self, failure: Exception) -> None:
-        """Let the old set serve on, once that is told; but a provider that publishes no key has withdrawn them all."""
-        self._failed_at = now = self._world.monotonic()
+        """Keep the old set in use, once that is recorded. A provider that publishes no key has revoked all of them."""
+        self._failed_at = now = self._owner.monotonic()
         if isinstance(failure, NoUsableKey):
             await self._end_staleness(now)
             self._good, self._good_at = None, -math.inf
         age_s = now - self._good_at
-        if not self._told_stale and age_s + TRY_SERVES_S > UNTRIED_AGE_S and age_s <= HARD_AGE_S:
-            self._told_stale = await self._tell(age_s)
+        if not self._is_stale and age_s + TRY_SERVES_S > UNTRIED_AGE_S and age_s <= HARD_AGE_S:
+            self._is_stale = await self._record(age_s)
 
     async def _end_staleness(self, now: float) -> None:
-        if self._told_stale:
-            await self._tell(now - self._good_at, over=True)
-            self._told_stale = False
+        if self._is_stale:
+            await self._record(now - self._good_at, over=True)
+            self._is_stale = False
 
-    async def _tell(self, age_s: float, *, over: bool = False) -> bool:
-        """Tell of a stale set; return whether it was written down."""
+    async def _record(self, age_s: float, *, over: bool = False) -> bool:
+        """Record the beginning or end of stale use. Return whether that succeeded."""
         try:
-            await self._world.tell_stale(Stale(self.provider, int(age_s), over))
+            await self._owner.record_stale(Stale(self.provider, int(age_s), over))
         except Undecided:
             return False
         return True
 
-    def _note_asking(self) -> None:
-        """Note that the key set is being requested: a later request cannot rely on what this set will lack."""
-        self._is_asked_for = True
+    def _note_request(self) -> None:
+        """Note that the request for the key set begins. Later calls must not conclude from it that a kid is unknown."""
+        self._is_requested = True
 
     def _undecided(self) -> Undecided:
-        now = self._world.monotonic()
-        # The next fetch finds a key that is really new; without a good set nobody could have sent a better kid.
+        now = self._owner.monotonic()
+        # With a good set, only an invented or a new kid comes here, so the source pays. Without one, any kid does.
         kind = Charged if self._serves(now) else Undecided
         return kind(Code.DEPENDENCY_ISSUER_KEYS, retry_after_s=math.floor(max(0.0, self._wait_s(now))) + 1)
 
     async def aclose(self) -> None:
-        """Cancel the fetch that is under way."""
+        """Cancel the current fetch."""
         await self._fetches.aclose()

@@ -1,7 +1,7 @@
-"""The personal access tokens that one process knows, and when they were last used.
+"""Personal access tokens: one process's view of their records, and their verifier.
 
-The file decides: a request with a right token reads its record anew, so that a revocation counts at once, in every
-worker. Memory holds the digests, so that a guess takes as long for an existing id as for any other.
+Each request with a right token reads its record again, so a revocation takes effect at once in every worker. Memory has
+the digests, so a guess takes equally long for an existing and for an unknown id.
 """
 
 from __future__ import annotations
@@ -22,46 +22,53 @@ from issuer.identity.table import Provider
 from issuer.identity.token import Caller
 from issuer.limits.sources import Allowance
 from issuer.service.authn.bounds import BAD_AGAIN_NS, RACY_AGAIN_NS, RACY_NS, USED_EVERY_S
-from issuer.service.authn.pat_records import USED, Record, check_folder, last_used, list_names, read_named, write_used
+from issuer.service.authn.pat_records import (
+    USED,
+    PatRecord,
+    check_folder,
+    last_used,
+    list_names,
+    read_named,
+    write_used,
+)
 
-# An unknown id is compared with this: the digest of no known text.
+# Stands in for the digest of an unknown id, so that every guess is compared. No known text has this digest.
 _NO_DIGEST = bytes(32)
 
 _log = structlog.get_logger("issuer")
 
-# What shows a change of a file or folder: device, inode, size, mtime and ctime in nanoseconds.
+# Device, inode, size, mtime and ctime (nanoseconds) of a file or folder: another value shows a change.
 Fingerprint = tuple[int, int, int, int, int]
 
 
 class Pats:
-    """The registered tokens, as one process sees the folder. Belongs to one event loop.
+    """The registered tokens in a folder, for one event loop.
 
-    A record that cannot be read is unknown and logged; the others are not affected. Raises SetupError for an existing
-    folder that must not be trusted.
+    An unreadable record is logged and treated as unknown; it does not affect the others. Raises SetupError for an
+    existing folder with unsafe permissions.
     """
 
     def __init__(self, folder: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._folder = folder
         self._clock_ns = clock_ns
-        self._seen: Fingerprint | None = None
+        self._fingerprint: Fingerprint | None = None
         self._read_ns = 0
-        self._rest_ns: float = 0
+        self._wait_ns: float = 0
         self._files: dict[str, tuple[Fingerprint, bytes]] = {}
         self._digests: dict[str, bytes] = {}
         self._logged: dict[str, str] = {}
         self._refresh()
 
-    def find(self, token_id: str, digest: bytes) -> Record | None:
-        """Return the record that is registered under an id with this digest, as its file is now; else None.
+    def find(self, token_id: str, digest: bytes) -> PatRecord | None:
+        """Return the current record with this id and digest, else None. The caller checks its state.
 
-        Its state is not judged here. An unknown id and a wrong digest take the same steps. Raises
-        Undecided(`dependency.credentials`) where nothing can be read.
+        An unknown id and a wrong digest take the same steps. Raises Undecided(`dependency.credentials`) if the folder
+        cannot be read.
         """
         try:
             self._refresh()
-            known = self._digests.get(token_id, _NO_DIGEST)
-            right = hmac.compare_digest(known, digest)
-            record = self._read(f"{token_id}.json") if right else None
+            is_right = hmac.compare_digest(self._digests.get(token_id, _NO_DIGEST), digest)
+            record = self._read(f"{token_id}.json") if is_right else None
         except (OSError, SetupError) as failure:
             self._log_once(".", failure.detail if isinstance(failure, SetupError) else type(failure).__name__)
             raise Undecided(Code.DEPENDENCY_CREDENTIALS) from failure
@@ -69,7 +76,7 @@ class Pats:
         return record if record and hmac.compare_digest(bytes.fromhex(record.sha256), digest) else None
 
     def mark_used(self, token_id: str, now: int) -> None:
-        """Note that a token was used, at most once a minute. A failure to note it refuses nobody."""
+        """Record the use of a token, at most once a minute. A failure is logged, and does not refuse the caller."""
         before = last_used(self._folder, token_id)
         if before is not None and abs(now - before) < USED_EVERY_S:
             return
@@ -81,25 +88,26 @@ class Pats:
 
     def _refresh(self) -> None:
         """Read the folder again if it may have changed. Raises OSError and SetupError."""
-        found, now_ns = check_folder(self._folder), self._clock_ns()
-        fingerprint = _fingerprint(found) if found else None
-        # abs(), here and below: a clock that was set back, or a file server's that is ahead, is not a change.
-        if found and fingerprint == self._seen and abs(now_ns - self._read_ns) < self._rest_ns:
+        status, now_ns = check_folder(self._folder), self._clock_ns()
+        fingerprint = _fingerprint(status) if status else None
+        # abs(), here and below: a clock that was set back must not stop the readings, and a file server's clock that is
+        # ahead must not make every look a reading.
+        if status and fingerprint == self._fingerprint and abs(now_ns - self._read_ns) < self._wait_ns:
             return
-        listed = list_names(self._folder) if found else []
-        self._files = dict(self._read_changed(listed))
+        names = list_names(self._folder) if status else []
+        self._files = dict(self._read_changed(names))
         self._digests = {name.removesuffix(".json"): digest for name, (_, digest) in self._files.items()}
-        self._seen, self._read_ns = fingerprint, now_ns
-        self._rest_ns = math.inf if len(listed) == len(self._files) else BAD_AGAIN_NS
-        if found and abs(now_ns - found.st_ctime_ns) <= RACY_NS:
-            self._rest_ns = RACY_AGAIN_NS
+        self._fingerprint, self._read_ns = fingerprint, now_ns
+        self._wait_ns = math.inf if len(names) == len(self._files) else BAD_AGAIN_NS
+        if status and abs(now_ns - status.st_ctime_ns) <= RACY_NS:
+            self._wait_ns = RACY_AGAIN_NS
 
-    def _read_changed(self, listed: Iterable[str]) -> Iterator[tuple[str, tuple[Fingerprint, bytes]]]:
-        """Yield the digest of each good record; unchanged files are not read again. Raises OSError."""
-        for name in listed:
+    def _read_changed(self, names: Iterable[str]) -> Iterator[tuple[str, tuple[Fingerprint, bytes]]]:
+        """Yield the fingerprint and digest of each good record. Read only changed files. Raises OSError."""
+        for name in names:
             try:
                 fingerprint = _fingerprint(os.stat(self._folder / name, follow_symlinks=False))
-            except FileNotFoundError:  # gone since it was named
+            except FileNotFoundError:  # removed since the folder was listed
                 continue
             before = self._files.get(name)
             if before and before[0] == fingerprint:
@@ -107,8 +115,8 @@ class Pats:
             elif record := self._read(name):
                 yield name, (fingerprint, bytes.fromhex(record.sha256))
 
-    def _read(self, name: str) -> Record | None:
-        """Read one record, or log where and by which rule it is bad, never its content. Raises OSError."""
+    def _read(self, name: str) -> PatRecord | None:
+        """Read one record. For a bad one, log the place and the broken rule, never the content. Raises OSError."""
         try:
             record = read_named(self._folder, name)
         except InputError as error:
@@ -118,7 +126,7 @@ class Pats:
         return record
 
     def _log_once(self, what: str, why: str) -> None:
-        """Log what is wrong when it begins, not at every request; "" means that nothing is."""
+        """Log a problem when it begins, not at every request. An empty `why` ends it."""
         if not why:
             self._logged.pop(what, None)
         elif self._logged.get(what) != why:
@@ -126,16 +134,11 @@ class Pats:
             _log.error("personal access tokens", file=os.fsencode(what).decode("utf-8", "replace"), problem=why)
 
 
-def _fingerprint(found: os.stat_result) -> Fingerprint:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _fingerprint(status: os.stat_result) -> Fingerprint:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-# -- pat ---------------------------------------------------------------------------------------------------------------
-
-# Personal access tokens of this service: form, registration, state, network; in this order, cheap first.
-#
-# `pats.py` knows which tokens exist. A token of an unknown id is answered as one whose secret is wrong, after the same
-# work; only the holder of the secret learns that it was revoked, has expired or came from elsewhere.
+# -- verifier ----------------------------------------------------------------------------------------------------------
 
 _REFUSED = {
     "revoked": Code.IDENTITY_INACTIVE,
@@ -145,16 +148,19 @@ _REFUSED = {
 
 
 class PatVerifier:
-    """Verifies the tokens of the one `pat` provider. Asks nobody, so a source over its limit is served as well."""
+    """Verifies the tokens of the one `pat` provider: form, registration, state, network, with the cheapest check first.
+
+    An unknown id and a wrong secret get the same answer after the same work. Only the owner of the secret learns that a
+    token is revoked, has expired or came from another network. No provider is asked, so sources over their limit are
+    served, too.
+    """
 
     def __init__(self, pats: Pats) -> None:
         self._pats = pats
 
     async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
-        """Verify a token at `now`, Unix seconds, sent from `allowance.source`.
-
-        Raises Refused (401 `identity.*`, 403 `identity.network_forbidden`) and Undecided(`dependency.credentials`).
-        """
+        """Verify a token from `allowance.source` at `now` (Unix seconds). Raises Refused (401 `identity.*`, 403
+        `identity.network_forbidden`) and Undecided(`dependency.credentials`)."""
         token_id = pat.token_id(bearer)  # (1) form and checksum
         if token_id is None:
             raise Refused(Code.IDENTITY_MALFORMED)
@@ -171,7 +177,8 @@ class PatVerifier:
         return Caller(provider, claims, ("nonce", provider.id, token_id), record.created, record.expires)
 
 
-def _refused(record: Record, code: Code) -> Refused:
-    """Refuse a token with the right secret, and log its id: it may have leaked, and no event names its account."""
+def _refused(record: PatRecord, code: Code) -> Refused:
+    """Log the id of a refused token, which may have leaked: its secret was right, and no audit event names its account.
+    Return the refusal."""
     _log.warning("personal access token refused", token_id=record.id, code=str(code))
     return Refused(code)

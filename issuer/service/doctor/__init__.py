@@ -1,4 +1,4 @@
-"""What may keep a service from running well: settings, keys, policies, store, log, disk, audit, the world around it.
+"""The checks of `issuer doctor --server`: settings, keys, policies, store, log, disk, audit, providers and host.
 
-Each look is a line of `issuer doctor --server` (formats/findings.py), and changes nothing. No line shows a secret.
+Each check yields lines (formats/findings.py). It changes nothing, and no line contains a secret.
 """

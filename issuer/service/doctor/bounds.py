@@ -1,12 +1,12 @@
-"""The times and caps of `service/doctor`: what each bounds, and why it is as large as it is."""
+"""The times and caps of `service/doctor`, each with the reason for its size."""
 
 from __future__ import annotations
 
-# The difference of the clocks of store and host from which on an operator is warned.
+# The operator is warned if the clocks of store and host differ by more than this.
 DOUBTFUL_SKEW_S = 5
-# How long a provider may take to answer who looks at the host; and from which round trip on a store is slow: each
-# admission waits for it, at least once.
+# How long an HTTP request of the doctor may take.
 DOCTOR_ANSWER_S = 5.0
+# The operator is warned if a round trip to the store takes longer: each admission waits for at least one.
 DOCTOR_SLOW_MS = 10
-# A backup is due every ten minutes (deploy/systemd): from when on three have failed.
+# A backup is due every ten minutes (deploy/systemd). After this time three have failed.
 BACKUP_OLD_S = 1800

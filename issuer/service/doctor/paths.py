@@ -1,4 +1,4 @@
-"""Folders and files that the settings name: who may read and write them, and whether what is in them can be read."""
+"""The checks of folders and files that the settings name: their permissions, and whether their content is valid."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from issuer.service.settings.model import Settings
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES, parse_policy
 from issuer.verify.trust import read_trust_file
 
-_AS_ITS_USER = "Run this as the service's user; else `chown -R USER {data}`, and `chmod 700 {data}`."
+_AS_ITS_USER = "Run this as the service's user. If you do, run `chown -R USER {data}` and `chmod 700 {data}`."
 
 
 def look_at_places(settings: Settings) -> Iterator[Line]:
-    """Yield a line for each folder and file that is named."""
+    """Yield a line for each named folder and file."""
     for doubt in settings.doubts:
-        yield Line("settings", "warning", doubt, "Name the proxies alone.")
+        yield Line("settings", "warning", doubt, "Name only the proxies.")
     yield looked("policies folder", lambda: _guarded(settings.policies_folder, group=True))
     yield looked("keys folder", lambda: _guarded(settings.keys_folder, group=False))
     yield looked("data folder", lambda: _writable(Path(settings.data)), step=_AS_ITS_USER.format(data=settings.data))
@@ -32,26 +32,26 @@ def look_at_places(settings: Settings) -> Iterator[Line]:
 
 
 def nearest_folder(path: Path) -> Path | None:
-    """Return the folder, or where it is missing the one that it would be made in."""
+    """Return the folder if it exists, else its nearest parent that does."""
     return next((each for each in (path, *path.absolute().parents) if each.is_dir()), None)
 
 
 def _guarded(folder: Path, *, group: bool) -> str:
     files.demand_guarded(folder, group=group)
-    return f"{folder}: nobody else may write to it"
+    return f"{folder}: no other user may write to it"
 
 
 def _writable(data: Path) -> str:
     folder = nearest_folder(data)
     if folder is None or not os.access(folder, os.W_OK | os.X_OK):
-        raise SetupError(Code.MACHINE_FAILED, f"{data} may not be written")
-    return f"{data} may be written" if data.is_dir() else f"{data} is made at the start"
+        raise SetupError(Code.MACHINE_FAILED, f"this user may not write to {data}")
+    return f"this user may write to {data}" if data.is_dir() else f"{data} will be made at the start"
 
 
 def _look_at_secrets(settings: Settings) -> Iterator[Line]:
     def secret(path: str | Path, read: Callable[[], object]) -> str:
         read()
-        return f"{path} can be read, and by nobody else"
+        return f"{path} is readable only by this user"
 
     if file := settings.keys.passphrase_file:
         yield looked("passphrase", partial(secret, file, settings.passphrase))
@@ -60,16 +60,13 @@ def _look_at_secrets(settings: Settings) -> Iterator[Line]:
 
 
 def _look_at_documents(settings: Settings) -> Iterator[Line]:
-    parsers: tuple[tuple[str, str, int, Callable[[bytes, str], object]], ...] = (
-        ("trust file", settings.trust, MAX_TRUST_BYTES, read_trust_file),
-        ("witness policy", settings.log.witness_policy, MAX_POLICY_BYTES, parse_policy),
-    )
-    for name, path, most, parse in parsers:
-        if path:
-            yield looked(name, partial(_parsed, path, most, parse))
+    if path := settings.trust:
+        yield looked("trust file", partial(_parsed, path, MAX_TRUST_BYTES, read_trust_file))
+    if path := settings.log.witness_policy:
+        yield looked("witness policy", partial(_parsed, path, MAX_POLICY_BYTES, parse_policy))
 
 
 def _parsed(path: str, most: int, parse: Callable[[bytes, str], object]) -> str:
     with reading(path):
         parse(files.read(Path(path), most), path)
-    return f"{path} is one"
+    return f"{path} is valid"

@@ -1,4 +1,4 @@
-"""What the service holds: its signing keys and their schedule, the list of revocations, policies, log and audit."""
+"""The checks of the service's keys and their schedule, the list of revocations, the policies, the log and the audit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from issuer.formats.findings import Line, failed, looked, surviving
 from issuer.formats.times import show_span, show_when
 from issuer.io.common_documents import Home
 from issuer.policy.authoring.load import check_policies
-from issuer.policy.authoring.suite import Outcome
+from issuer.policy.authoring.suite import PolicyTestOutcome
 from issuer.service.log.database.engines import database_at, home_of, reading_at
 from issuer.service.log.database.store import Reader, StoreFailed
 from issuer.service.log.sequencer.setup import log_settings, read_seal, records_of
@@ -27,41 +27,41 @@ from issuer.service.signing.key_files import KeyFile, in_state, states_of
 from issuer.service.signing.lifecycle import Lives, keys_left, steps
 
 DAY_S = 86_400
-_Look = Callable[[Settings, Home, int], Iterator[Line]]
+_Check = Callable[[Settings, Home, int], Iterator[Line]]
 
 
-def look_at_what_is_held(settings: Settings, now: int) -> Iterator[Line]:
-    """Yield keys, revocations, policies and log, at `now` in Unix seconds."""
-    for name, look in (("keys", _keys), ("revocations", _revocations)):
-        yield from surviving(name, _at_home(look, settings, now))
+def look_at_records(settings: Settings, now: int) -> Iterator[Line]:
+    """Yield the lines about keys, revocations, policies and the log, at `now` in Unix seconds."""
+    for name, check in (("keys", _keys), ("revocations", _revocations)):
+        yield from surviving(name, _with_home(check, settings, now))
     yield from surviving("policies", _policies(settings, now))
     yield from surviving("log", _log(settings))
 
 
-def _at_home(look: _Look, settings: Settings, now: int) -> Iterator[Line]:
+def _with_home(check: _Check, settings: Settings, now: int) -> Iterator[Line]:
     with closing(home_of(Path(settings.data), settings.log.origin, settings.log_place)) as home:
-        yield from look(settings, home, now)
+        yield from check(settings, home, now)
 
 
 def _keys(settings: Settings, home: Home, now: int) -> Iterator[Line]:
     custody = Custody(settings.keys_folder, KeyHistory(home, HISTORY_TURN_S), settings.passphrase, now)
-    found, lives = custody.look()
-    bad = [file for file in found if file.why or not file.opened]
+    keys, lives = custody.look()
+    bad = [file for file in keys if file.why or not file.opened]
     for file in bad:
-        why = file.why or f"{file.path} is not opened: `keys.passphrase_file` has its passphrase"
+        why = file.why or f"{file.path} is encrypted: name its passphrase in `keys.passphrase_file`"
         yield failed("keys", SetupError(Code.KEY_UNUSABLE, why))
-    if not in_state(found, "active"):
-        step = "Run `issuer keys rotate --compromised`; for the first key of all `issuer keys generate`."
+    if not in_state(keys, "active"):
+        step = "Run `issuer keys rotate --compromised`. If there never was a key, run `issuer keys generate`."
         yield failed("keys", SetupError(Code.KEY_UNUSABLE, "no key is active: no token is issued"), step=step)
     elif not bad:
-        yield Line("keys", "pass", f"{len(found)} can be opened, and nobody else can read them")
-    yield _schedule(found, lives, now)
+        yield Line("keys", "pass", f"{len(keys)} can be opened, and only this user can read them")
+    yield _schedule(keys, lives, now)
 
 
-def _schedule(found: list[KeyFile], lives: Lives, now: int) -> Line:
+def _schedule(keys: list[KeyFile], lives: Lives, now: int) -> Line:
     if (left := keys_left(lives)) < FEW_KEYS_LEFT:
-        return Line("key schedule", "warning", f"{left} more keys may sign", "Rotate less often.")
-    step = steps(states_of(found), lives, now)[0]
+        return Line("key schedule", "warning", f"only {left} more keys may ever sign", "Rotate less often.")
+    step = steps(states_of(keys), lives, now)[0]
     if step.do != "generate" and step.due is not None and step.due <= now - DAY_S:
         detail = f"`{step.do}` of {step.kid} was due {show_when(step.due, now)}"
         return Line("key schedule", "warning", detail, "Run `issuer keys rotate`.")
@@ -69,36 +69,37 @@ def _schedule(found: list[KeyFile], lives: Lives, now: int) -> Line:
 
 
 def _revocations(settings: Settings, home: Home, now: int) -> Iterator[Line]:
-    found = Ledger(home, settings.url).read()
-    if found.error is not None:
-        yield failed("revocations", found.error, detail=f"{found.error.place}: {found.error.detail}",
-                     step="Put the file back from its backup, as deploy/STATE.md says.")  # fmt: skip
-        return
-    if found.published is None:
-        if found.items.count:
-            step = "Run `issuer revocations init`, then `issuer revocations renew`."
-            yield Line("revocations", "warning", f"{found.items.count} items, and no list of them", step)
-        else:
-            yield Line("revocations", "pass", "nothing is revoked, and there is no list")
-        return
-    left_s = found.published.listed.next_update - now
-    if left_s <= 0:
-        detail = f"the list has ended {show_span(-left_s)} ago: relying parties can clear nothing"
-        yield failed("revocations", SetupError(Code.MACHINE_FAILED, detail), step="Run `issuer revocations renew`.")
-    elif left_s < DAY_S:
-        detail = f"the list ends in {show_span(left_s)}"
-        yield Line("revocations", "warning", detail, "Run `issuer revocations renew`, and look why nobody did.")
+    ledger = Ledger(home, settings.url).read()
+    if ledger.error is not None:
+        yield failed("revocations", ledger.error, detail=f"{ledger.error.place}: {ledger.error.detail}",
+                     step="Restore the file from its backup, as deploy/STATE.md says.")  # fmt: skip
+    elif ledger.published is not None:
+        yield _list_line(ledger.items.count, ledger.published.listed.next_update - now)
+    elif ledger.items.count:
+        step = "Run `issuer revocations init`, then `issuer revocations renew`."
+        yield Line("revocations", "warning", f"{ledger.items.count} revocations, but no published list", step)
     else:
-        yield Line("revocations", "pass", f"{found.items.count} items; the list is good for {show_span(left_s)}")
+        yield Line("revocations", "pass", "no revocations, and no list")
+
+
+def _list_line(count: int, left_s: int) -> Line:
+    if left_s <= 0:
+        detail = f"the list expired {show_span(-left_s)} ago: relying parties cannot check any token against it"
+        return failed("revocations", SetupError(Code.MACHINE_FAILED, detail), step="Run `issuer revocations renew`.")
+    if left_s < DAY_S:
+        step = "Run `issuer revocations renew`, and find out why its timer did not."
+        return Line("revocations", "warning", f"the list expires in {show_span(left_s)}", step)
+    return Line("revocations", "pass", f"{count} revocations; the list is valid for {show_span(left_s)}")
 
 
 def _policies(settings: Settings, now: int) -> Iterator[Line]:
-    tests: list[Outcome] = []
+    tests: list[PolicyTestOutcome] = []
     folder = settings.policies_folder
-    step = f"Run `issuer policy check {folder} --url {settings.url}`: it says the rest."
+    step = f"Run `issuer policy check {folder} --url {settings.url}`: it shows all errors."
     try:
-        is_dev = settings.development
-        policies, findings = check_policies(folder, settings.url, now, development=is_dev, tell=tests.extend)
+        policies, findings = check_policies(
+            folder, settings.url, now, development=settings.development, tell=tests.extend
+        )
     except InputError as error:
         yield failed("policies", error, detail=f"{error.place}: {error.detail}", step=step)
         return
@@ -116,13 +117,13 @@ def _policies(settings: Settings, now: int) -> Iterator[Line]:
 
 def _log(settings: Settings) -> Iterator[Line]:
     if not settings.log.origin:
-        yield Line("log", "pass", "there is none")
+        yield Line("log", "pass", "off, because `log.origin` is not set")
         return
-    yield looked("log", lambda: _compare(settings), step="See deploy/LOG.md, what a refused start of the log means.")
+    yield looked("log", lambda: _compare(settings), step="See deploy/LOG.md about a refused start of the log.")
 
 
 def _compare(settings: Settings) -> str:
-    """Compare the log's head with what its records show; nothing is raised to it, as the service would."""
+    """Compare the log's head with its records. Unlike the service at its start, this never updates a record."""
     log = log_settings(settings, "" if settings.store.url == EMBEDDED else settings.store.url)
     place = database_at(log.database).place  # without a password
     try:
@@ -131,10 +132,10 @@ def _compare(settings: Settings) -> str:
     except StoreFailed as error:
         raise SetupError(Code.STATE_UNREACHABLE, f"the log at {place}: {error}") from error
     if head is None:
-        raise SetupError(Code.LOG_ABSENT, f"no log was begun at {place}")
+        raise SetupError(Code.LOG_ABSENT, f"{place} has no log")
     for evidence in shown:
         if evidence.checkpoint.size > head.size:
-            detail = f"{evidence.name} shows {evidence.checkpoint.size} entries, and the database has {head.size}"
+            detail = f"{evidence.name} shows {evidence.checkpoint.size} entries, but the database has only {head.size}"
             raise SetupError(Code.LOG_ROLLBACK, detail)
     if not shown:
         raise SetupError(Code.LOG_UNRECORDED)
@@ -142,11 +143,11 @@ def _compare(settings: Settings) -> str:
 
 
 def look_at_audit(file: Path) -> Iterator[Line]:
-    """Yield whether the audit is as it was written. It is read as a whole."""
+    """Yield whether the audit file is intact. The whole file is read."""
     if not file.exists():
-        yield Line("audit", "pass", f"{file} is made at the start")
+        yield Line("audit", "pass", f"{file} will be made at the start")
         return
-    step = f"Run `issuer audit verify {file}`, then as deploy/AUDIT.md says."
+    step = f"Run `issuer audit verify {file}`, and follow deploy/AUDIT.md."
     yield looked("audit", lambda: _verify(file), step=step)
 
 
@@ -155,7 +156,7 @@ def _verify(file: Path) -> str:
     try:
         broken = [finding for line in read_in_order([file]) for finding in chains.read(line) if finding.kind in BROKEN]
     except TooMany:
-        raise InputError(Code.FILE_TOO_LARGE, "more chains than one reading takes", Place(str(file))) from None
+        raise InputError(Code.FILE_TOO_LARGE, "the file has too many chains for one check", Place(str(file))) from None
     for finding in broken:
         raise InputError(Code.FILE_RULE, f"{finding.kind}: {finding.detail}", Place(str(file), finding.line, 1))
-    return f"{chains.linked} events of {len(chains.chains)} workers are as they were written"
+    return f"{chains.linked} events of {len(chains.chains)} workers are unchanged"

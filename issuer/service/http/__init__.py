@@ -1,5 +1,5 @@
-"""The edge: bytes of HTTP in, bytes of HTTP out (RFC 9110, 9112; problem documents of RFC 9457).
+"""The HTTP edge of the service: it parses requests and writes answers (RFC 9110, 9112; problem documents of RFC 9457).
 
-Knows framing, deadlines, sizes, how many requests may be under way, and how an answer is written. Decides nothing: what
-a request means and whether it is granted is the line's (`issuance`). deploy/README.md lists the bounds.
+It knows framing, deadlines, sizes and how many requests may be in progress. `issuance` decides what a request means and
+whether it is granted. deploy/README.md lists the bounds.
 """

@@ -1,6 +1,6 @@
-"""The public side of the transparency log: `/log/checkpoint`, `/log/tile/...`, `/log/proof`, `/log/log.json`.
+"""The public endpoints of the transparency log: `/log/checkpoint`, `/log/tile/...`, `/log/proof`, `/log/log.json`.
 
-A path counts in its one spelling, as it was sent: before anything in it is decoded or normalized.
+Each path has exactly one spelling. It is compared as the client sent it, without decoding or normalizing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from issuer.service.http import openapi
 from issuer.service.http.bounds import ALL_LOG_READS_MS, LOG_LOOK_S, LOG_READ_MS, MAX_LOG_QUESTIONS
 from issuer.service.http.messages import (
     Answer,
-    Document,
     Http,
+    HttpDocument,
     WrittenProblem,
     document,
     header_values,
@@ -36,22 +36,21 @@ from issuer.service.http.public_documents import LogInfo, prefixes
 from issuer.service.http.request_limits import Gate, Tarpit
 from issuer.service.log.bounds import LOG_READERS
 from issuer.service.log.database.public import PublicLog
-from issuer.service.metrics.counts import Counts
+from issuer.service.metrics.counts import Counters
 from issuer.tlog.checkpoint import MAX_SIZE
-from issuer.tlog.tiles import parse_tile_path
+from issuer.tlog.tiles import TilePath, parse_tile_path
 from issuer.token.wire import LOG_PATH
 
 # -- log query ---------------------------------------------------------------------------------------------------------
 
-# The query of `GET /log/proof`: `iat`, `token` and perhaps `size`, each once and in its one spelling.
-
-# The largest time has fewer digits than the largest integer of a database.
+# The query of `GET /log/proof`: `iat`, `token` and optionally `size`, each at most once and with exactly one spelling.
+# `iat` has so few digits that it fits a database's integer.
 _SPELLING = {"iat": r"0|[1-9][0-9]{0,15}", "token": r"[0-9a-f]{64}", "size": r"[1-9][0-9]{0,18}"}
 
 
 class ProofQuery(Struct, frozen=True):
-    """Which token's leaf: its `iat` in Unix seconds and the 32 bytes of its digest; and under which tree size, if not
-    the first that there is."""
+    """A token's `iat` in Unix seconds and the 32 bytes of its digest, and the tree size of the checkpoint to prove the
+    leaf under. None is the first checkpoint that covers the leaf."""
 
     iat: int
     token: bytes
@@ -59,55 +58,44 @@ class ProofQuery(Struct, frozen=True):
 
 
 def read_query(query: bytes) -> ProofQuery:
-    """Read a query as it was sent. Raises Refused(`request.query`)."""
-    values: dict[str, str] = {}
-    for part in query.decode("latin-1").split("&"):
-        name, _, value = part.partition("=")
-        if name in values or not re.fullmatch(_SPELLING.get(name, r"[^\s\S]"), value):
-            raise _misspelt()
-        values[name] = value
-    if not {"iat", "token"} <= values.keys():
-        raise _misspelt()
-    size = int(values["size"]) if "size" in values else None
-    if size is not None and size > MAX_SIZE:
-        raise _misspelt()
+    """Read the raw query string. Raises Refused(`request.query`)."""
+    pairs = [part.partition("=")[::2] for part in query.decode("latin-1").split("&")]
+    values = dict(pairs)
+    has_one_spelling = all(re.fullmatch(_SPELLING.get(name, r"[^\s\S]"), value) for name, value in pairs)
+    size = int(values["size"]) if "size" in values and has_one_spelling else None
+    is_complete = {"iat", "token"} <= values.keys() and len(values) == len(pairs)
+    if not has_one_spelling or not is_complete or (size or 0) > MAX_SIZE:
+        detail = "Send `iat=` with Unix seconds, `token=` with 64 lowercase hex characters, and optionally `size=`"
+        raise Refused(Code.REQUEST_QUERY, detail)
     return ProofQuery(int(values["iat"]), bytes.fromhex(values["token"]), size)
-
-
-def _misspelt() -> Refused:
-    detail = "It is `iat=` and Unix seconds, `token=` and 64 lowercase hex characters, and perhaps `size=` and a size"
-    return Refused(Code.REQUEST_QUERY, detail)
 
 
 # -- log ---------------------------------------------------------------------------------------------------------------
 
-# What a path names never changes once it is there. A proof could yet become one under an earlier checkpoint, where
-# several hosts keep theirs in another order.
+# Tiles never change. A proof may later be served under an earlier checkpoint, because several hosts store their
+# checkpoints in a different order.
 _FOREVER = "public, max-age=31536000, immutable"
 _PROOF_CACHE = "public, max-age=3600"
 _INFO_CACHE = "public, max-age=300"
 _NOTE_TYPE, _TILE_TYPE = "text/plain; charset=utf-8", "application/octet-stream"
 # Returns the document at a path under the log's prefix, for one source.
-Find: TypeAlias = Callable[[Http, str, str], Awaitable[Document | None]]
+Find: TypeAlias = Callable[[Http, str, str], Awaitable[HttpDocument | None]]
 
 
 def log_routes(
-    log: PublicLog, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
+    log: PublicLog, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counters
 ) -> list[Any]:
-    """Return the handlers of one log.
-
-    `sure` raises Undecided where the sequencer could not append now: then the database may be an older one that was put
-    back, and nobody is told that a leaf is not there.
-    """
+    """Return the handlers of one log. `sure` raises Undecided if the sequencer cannot append now. The database may then
+    be an old copy from a backup, so the service must not claim that a leaf does not exist."""
     pages = _Pages(log, info, sure, tarpit, counts)
     return [handler for prefix in prefixes(info.issuer_url, info.origin) for handler in pages.handlers(prefix)]
 
 
 class _Pages:
-    """The answers of one log in one process. Belongs to one event loop."""
+    """The handlers of one log in one process. They belong to one event loop."""
 
     def __init__(
-        self, log: PublicLog, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counts
+        self, log: PublicLog, info: LogInfo, sure: Callable[[], Awaitable[object]], tarpit: Tarpit, counts: Counters
     ) -> None:
         self._log = log
         self._info = document(info.to_json(), cache=_INFO_CACHE)
@@ -118,8 +106,8 @@ class _Pages:
         self._issuer_url = info.issuer_url
         self._tarpit = tarpit
         self._counts = counts
-        self._no_such_thing = Refused(Code.REQUEST_NOT_FOUND)
-        self._nowhere = WrittenProblem(self._no_such_thing, info.issuer_url)
+        self._not_found = Refused(Code.REQUEST_NOT_FOUND)
+        self._not_found_problem = WrittenProblem(self._not_found, info.issuer_url)
 
     def handlers(self, prefix: str) -> list[Any]:
         """Return the handlers under one prefix."""
@@ -153,37 +141,35 @@ class _Pages:
                 return readable(self._tarpit.answer(request_id))
             return readable(problem_response(error, self._issuer_url, request_id))
         if found is None:
-            self._counts.problem(self._no_such_thing)
-            return readable(self._nowhere.answer(request_id))
+            self._counts.problem(self._not_found)
+            return readable(self._not_found_problem.answer(request_id))
         return found.answer(",".join(header_values(request, b"if-none-match")))
 
-    async def _checkpoint(self, _: Http, path: str, __: str) -> Document | None:
+    async def _checkpoint(self, _: Http, path: str, __: str) -> HttpDocument | None:
         return await self._looks.find(path, self._look) if path == "checkpoint" else None
 
-    async def _look(self) -> Document:
+    async def _look(self) -> HttpDocument:
         return document(await self._log.run(self._log.checkpoint), _NOTE_TYPE, cache="no-cache")
 
-    async def _tile(self, _: Http, path: str, source: str) -> Document | None:
+    async def _tile(self, _: Http, path: str, source: str) -> HttpDocument | None:
         tile = parse_tile_path(path)
-        if tile is None:
-            return None
-        return await self._gate.work(source, partial(self._document, partial(self._log.tile, tile)))
+        return None if tile is None else await self._gate.work(source, partial(self._read_tile, tile))
 
-    def _document(self, read: Callable[[], bytes | None]) -> Document | None:
-        raw = read()
+    def _read_tile(self, tile: TilePath) -> HttpDocument | None:
+        raw = self._log.tile(tile)
         return None if raw is None else document(raw, _TILE_TYPE, cache=_FOREVER)
 
-    async def _proof(self, request: Http, path: str, source: str) -> Document | None:
+    async def _proof(self, request: Http, path: str, source: str) -> HttpDocument | None:
         if path != "proof":
             return None
-        asked = read_query(request.scope["query_string"])
+        query = read_query(request.scope["query_string"])
         try:
-            raw = await self._gate.work(source, partial(self._log.proof, asked.iat, asked.token, asked.size))
+            raw = await self._gate.work(source, partial(self._log.proof, query.iat, query.token, query.size))
         except Refused as error:
             if error.code is Code.LOG_NO_LEAF:
                 await self._looks.find("sure", self._sure)
             raise
         return document(raw, _NOTE_TYPE, cache=_PROOF_CACHE)
 
-    async def _describe(self, _: Http, path: str, __: str) -> Document | None:
+    async def _describe(self, _: Http, path: str, __: str) -> HttpDocument | None:
         return self._info if path == "log.json" else None

@@ -1,4 +1,4 @@
-"""HTTP messages: what the edge reads of a request, and answers that are ready to be sent, errors included."""
+"""HTTP requests and answers: how the edge reads headers and bodies, and writes answers, documents and errors."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ Http = HttpRequest[Any, Any, State]
 
 @functools.lru_cache(1024)
 def source_of(address: str) -> str:
-    """Name the sender behind an address: an IPv6 customer has at least a /64, so 2^64 addresses to be refused under.
+    """Return the sender that an address belongs to: the IPv4 address, or the /64 network of an IPv6 address.
 
-    All texts that are not addresses, as a trusted proxy may pass on, are one sender.
+    An IPv6 customer has at least a /64, and could use each of its 2^64 addresses once. A trusted proxy may pass on text
+    that is not an address: all such texts are one sender, "unknown".
     """
     try:
         ip = ipaddress.ip_address(address)
@@ -47,7 +48,10 @@ def source_of(address: str) -> str:
 
 
 def bearer_of(request: Http) -> str:
-    """Return the one bearer credential of the Authorization header (RFC 6750 2.1); other places are ignored."""
+    """Return the bearer credential of the Authorization header (RFC 6750 2.1). Credentials elsewhere are ignored.
+
+    Raises Refused (`identity.missing`) unless there is exactly one.
+    """
     values = header_values(request, b"authorization")
     scheme, _, rest = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     credential = rest.strip(" ")
@@ -57,14 +61,8 @@ def bearer_of(request: Http) -> str:
     return credential
 
 
-async def read_json_body(request: Http, max_bytes: int) -> bytes:
-    """Read the whole body: JSON by its media type, within size and deadline."""
-    check_framing(request, max_bytes)
-    return await read_whole(request, max_bytes)
-
-
 def check_framing(request: Http, max_bytes: int) -> None:
-    """Refuse by the head a body that is not JSON, or too large."""
+    """Raise Refused if the head announces a body that is not JSON, or is too large."""
     media_type, _, parameters = ",".join(header_values(request, b"content-type")).partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
@@ -77,15 +75,15 @@ def check_framing(request: Http, max_bytes: int) -> None:
 
 
 def header_values(request: Http, name: bytes) -> list[str]:
-    """Return the values of a header, in order; the server has its names in lowercase. The bytes are read as latin-1.
+    """Return the values of a header in order, decoded as latin-1. `name` is in lowercase, as the server stores it.
 
-    Not by `request.headers`, which decodes and sorts all of them first.
+    This is faster than `request.headers`, which decodes and sorts all headers first.
     """
     return [value.decode("latin-1") for header, value in request.scope["headers"] if header == name]
 
 
 async def read_whole(request: Http, max_bytes: int) -> bytes:
-    """Read the whole body, within size and deadline."""
+    """Read the whole body. Raises Refused if it is larger than `max_bytes`, or comes later than BODY_DEADLINE_S."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_DEADLINE_S):
@@ -97,7 +95,7 @@ async def read_whole(request: Http, max_bytes: int) -> bytes:
                     return bytes(body)
     except TimeoutError:
         raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
-    raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # the client hung up: not a fault of the service, so not a 500
+    raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # no 500, because the client hung up
 
 
 def ms_since(began: float) -> float:
@@ -107,14 +105,14 @@ def ms_since(began: float) -> float:
 
 # -- answers -----------------------------------------------------------------------------------------------------------
 
-# An answer is status, headers and bytes. Litestar's Response may still change after the handler, and is written anew
-# for each request: 25 us, against 3. A handler may return any ASGI application instead, and `Answer` is one.
+# An answer is status, headers and bytes. Litestar's Response may still change after the handler, so Litestar writes it
+# for each request: 25 us instead of 3. A handler may return any ASGI application instead, and `Answer` is one.
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Answer:
-    """An answer that is ready. Names of headers are in lowercase."""
+    """A complete answer. Names of headers are in lowercase."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -129,66 +127,64 @@ class Answer:
         await send({"type": "http.response.body", "body": self.body, "more_body": False})
 
     def to_asgi_response(self, **_: Any) -> Answer:
-        """Return what Litestar sends after an exception: itself."""
+        """Return this answer itself: Litestar calls this after an exception."""
         return self
 
 
 def answer(body: bytes, media_type: str, status: int = 200, *, headers: Mapping[str, str]) -> Answer:
-    """Write an answer with a body."""
+    """Return an answer with a body."""
     own = ((b"content-type", media_type.encode("latin-1")), (b"content-length", b"%d" % len(body)))
     rest = tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
     return Answer(status, own + rest, body)
 
 
 def json_answer(value: object, request_id: str, status: int = 200, **headers: str) -> Answer:
-    """Write the JSON of one caller's answer, which no cache may store."""
+    """Return a JSON answer for one caller, which no cache may store."""
     own = {"Cache-Control": "no-store", "X-Request-Id": request_id}
     return answer(msgspec.json.encode(value), "application/json", status, headers={**own, **headers})
 
 
-# -- pages of other origins --------------------------------------------------------------------------------------------
+# -- cross-origin requests ---------------------------------------------------------------------------------------------
 
-# Who may read an answer from a web page of another origin (the Fetch standard, 3.3): everybody, of what is public.
-#
-# Nobody, of /tokens: those who ask there are machines that hold a credential, and a page that holds one has stolen it.
-# No answer allows credentials, so a browser sends neither cookies nor client certificates with such a question.
+# Web pages of every origin may read public answers (CORS: the Fetch standard, 3.3), but no answer of /tokens. Its
+# callers are machines with a credential, and a page that has such a credential has stolen it. No answer allows
+# credentials, so a browser sends neither cookies nor client certificates with a cross-origin request.
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
 _ANY_ORIGIN = (b"access-control-allow-origin", b"*")
-# A page may read these beside the few that it always may; of the times at which it may ask again it must know.
+# A page may read these headers besides the few that CORS always allows. It needs Retry-After to wait long enough.
 _EXPOSED = (b"access-control-expose-headers", b"ETag, Retry-After, X-Request-Id")
 
 
 def readable(answer: AnswerT) -> AnswerT:
-    """Let pages of every origin read an answer that was just made."""
+    """Add the headers that let pages of every origin read this answer, and return the answer."""
     answer.headers = (*answer.headers, _ANY_ORIGIN, _EXPOSED)
     return answer
 
 
-def preflight(method: str) -> Answer:
-    """Write the answer to a browser that asks whether a page may send JSON by this method."""
-    asked = {
-        "access-control-allow-methods": method,
-        "access-control-allow-headers": "Content-Type",
-        "access-control-max-age": "86400",  # a day
-    }
-    return readable(Answer(204, tuple((name.encode(), value.encode()) for name, value in asked.items()), b""))
+# The answer to a browser's preflight request: for a day, a page may send JSON by POST.
+_PREFLIGHT: Headers = (
+    (b"access-control-allow-methods", b"POST"),
+    (b"access-control-allow-headers", b"Content-Type"),
+    (b"access-control-max-age", b"86400"),
+)
+PREFLIGHT = readable(Answer(204, _PREFLIGHT, b""))
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
 
-# The same bytes for everybody, pages of every origin included, with an ETag and a time for which caches may keep them.
+# A document has the same bytes for every client and origin, an ETag, and a time for which caches may keep it.
 
 
-class Document(Struct, frozen=True):
-    """A document that does not change while it is served: both of its answers are written beforehand."""
+class HttpDocument(Struct, frozen=True):
+    """A document with both of its answers, written once: `whole` (200) and `unchanged` (304)."""
 
     etag: str
     whole: Answer
     unchanged: Answer
 
     def answer(self, if_none_match: str) -> Answer:
-        """Answer a GET: 304 where the client has it already (RFC 9110 13.1.2: a list, compared weakly, or `*`)."""
+        """Return the answer to a GET: 304 if the client has the document (RFC 9110 13.1.2: a list of tags, or `*`)."""
         if not if_none_match:
             return self.whole
         known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
@@ -197,25 +193,25 @@ class Document(Struct, frozen=True):
 
 def document(
     body: bytes, media_type: str = "application/json", *, cache: str = "public, max-age=300", **headers: str
-) -> Document:
-    """Make a document; its ETag is derived from its bytes. `cache` is its Cache-Control (RFC 9111 5.2.2)."""
+) -> HttpDocument:
+    """Return a document. Its ETag is derived from its bytes; `cache` is its Cache-Control (RFC 9111 5.2.2)."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     kept = {"Cache-Control": cache, "ETag": etag, **{name: headers[name] for name in headers.keys() & {"Vary"}}}
     whole = answer(body, media_type, headers={"Cache-Control": cache, "ETag": etag, **headers})
     head = tuple((name.lower().encode(), value.encode()) for name, value in kept.items())
-    # A 304 has no length of its own (RFC 9110 8.6).
-    return Document(etag, readable(whole), readable(Answer(304, head, b"")))
+    # A 304 has no Content-Length (RFC 9110 8.6).
+    return HttpDocument(etag, readable(whole), readable(Answer(304, head, b"")))
 
 
 # -- problems ---------------------------------------------------------------------------------------------------------
 
-# Errors as `application/problem+json` (RFC 9457): the only map from the error tree to HTTP.
+# Errors as `application/problem+json` (RFC 9457). This is the only place that maps the error tree to HTTP.
 
 _NO_ID = str(uuid.UUID(int=0))
 
 
 class WrittenProblem:
-    """An error whose problem document is written once, for answers that anybody may ask for as fast as he likes."""
+    """An error whose problem document is written once, for refusals that any client can cause at any rate."""
 
     def __init__(self, error: IssuerError, issuer_url: str) -> None:
         template = problem_response(error, issuer_url, _NO_ID)
@@ -223,7 +219,7 @@ class WrittenProblem:
         self._parts = template.body.split(_NO_ID.encode())
 
     def body(self, request_id: str) -> bytes:
-        """Return the document of one request; an id is a UUID's text."""
+        """Return the problem document of one request. `request_id` is the text of a UUID."""
         return request_id.encode().join(self._parts)
 
     def answer(self, request_id: str) -> Answer:
@@ -232,14 +228,15 @@ class WrittenProblem:
 
 
 def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
-    """Write an error, with further headers. It contains nothing of a token, a key set or an upstream body."""
+    """Return the answer for an error, with further headers. It has no part of a token, key set or upstream body."""
     code = error.code if error.code.meaning.status else Code.INTERNAL
-    is_public = code is error.code  # content and place of a file are only for the operator
+    is_public = code is error.code  # an error about a file may quote the file: only the operator may see that
+    end = "" if error.detail.endswith((".", "!", "?")) else "."
     problem = Problem(
         type=f"{issuer_url}/errors/{code}",
         title=code.meaning.title,
         status=code.meaning.status,
-        detail=f"{_sentence(error.detail)} {code.meaning.remedy}" if is_public else code.meaning.remedy,
+        detail=f"{error.detail}{end} {code.meaning.remedy}" if is_public else code.meaning.remedy,
         instance=f"urn:uuid:{request_id}",
         code=str(code),
         retryable=code.retryable,
@@ -253,19 +250,15 @@ def problem_response(error: IssuerError, issuer_url: str, request_id: str, **hea
     )
 
 
-def _sentence(detail: str) -> str:
-    return detail if detail.endswith((".", "!", "?")) else f"{detail}."
-
-
 def _headers(error: IssuerError, code: Code) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
     if code.meaning.status == 401:
-        # RFC 6750 section 3: no error attribute where no credential was presented.
+        # RFC 6750 section 3: the answer to a request without a credential has no error attribute.
         missing = code is Code.IDENTITY_MISSING
         headers["WWW-Authenticate"] = "Bearer" if missing else 'Bearer error="invalid_token"'
     wait = error.retry_after_s if isinstance(error, Refused | Undecided) else None
     if wait is None and code.retryable:
-        wait = 1  # 408, 429 and 5xx always say when to come back (contract section 5)
+        wait = 1  # 408, 429 and 5xx always say when to retry (contract section 5)
     if wait is not None:
         headers["Retry-After"] = str(max(1, math.ceil(wait)))
     return headers

@@ -1,11 +1,12 @@
-"""The OpenAPI description. Handlers read raw bytes, so their inputs and answers are declared here, from the same types.
+"""The OpenAPI description of the service.
 
-A body is parsed only after its sender has been authenticated: the framework must describe it without touching it.
+Handlers read raw bytes, because a body is parsed only after its sender is authenticated. So requests and answers are
+described here, from the types that the handlers parse and write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -47,12 +48,12 @@ from issuer.verify.revocations import REVOCATIONS_TYPE
 _REF = "#/components/schemas/{name}"
 _RATES = {
     "RateLimit-Policy": "the rates of the identity and of its integration (draft-ietf-httpapi-ratelimit-headers): `q` "
-    "requests at once, all of which come back in `w` seconds. Absent where no rate was asked, as for a repeat",
-    "RateLimit": "what is left of each, exactly: `r` requests at once, and all of them again in `t` seconds",
+    "requests at once, and full recovery in `w` seconds. Absent if the request spent no rate, for example a repeat",
+    "RateLimit": "the exact remainder of each rate: `r` requests at once, and full recovery in `t` seconds",
 }
 _NONCE = (
-    "For a credential that can be used again (an OAuth or personal access token) random, fresh for every new request, "
-    "and the same when it is sent again; refused with an identity token."
+    "Required with a credential that can be used again (an OAuth or personal access token): random and fresh for each "
+    "new request, and the same when a request is sent again. Refused with an identity token."
 )
 
 EXAMPLE: dict[str, Any] = {
@@ -74,7 +75,7 @@ EXAMPLE: dict[str, Any] = {
 
 
 def _components() -> dict[str, Any]:
-    """Return the JSON Schemas of every type on the wire; free-form members refer to their content's schema."""
+    """Return the JSON Schemas of every request and answer. `claims` and `details` refer to their own schemas."""
     kinds = [TokenRequest, CallerRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, IssuedTokens,
              Explained, Problem, VerifyRequest, Reports]  # fmt: skip
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -93,251 +94,172 @@ def _content(media_type: str, schema: str, example: dict[str, Any] | None = None
     return {media_type: content}
 
 
-def _responses(good: dict[str, OpenAPIResponse]) -> dict[str, OpenAPIResponse]:
-    problem = _content(PROBLEM_TYPE, "Problem")
-    refused = {
-        "400": "not this body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
-        "409": "the identity or nonce is spent, or the token is revoked", "413": "too large", "415": "not JSON",
-        "422": "breaks the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
-    }  # fmt: skip
-    problems = {status: OpenAPIResponse(description=text, content=problem) for status, text in refused.items()}
-    return {**good, **problems}
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+Responses = dict[str, OpenAPIResponse]
+_PROBLEMS = {
+    "400": "invalid body", "401": "not authenticated", "403": "not allowed", "408": "too slow",
+    "409": "the identity or nonce is spent, or the token is revoked", "413": "too large", "415": "not JSON",
+    "422": "violates the data contract", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
+}  # fmt: skip
+_LOG_PROBLEMS = {"400": "invalid query", "404": "not in the log", "429": "over a limit", "503": "could not look"}
+_NO_LIST = {"404": "no list is published"}
 
 
-def _rated_responses(good: dict[str, OpenAPIResponse], *rated: str) -> dict[str, OpenAPIResponse]:
-    """Return the responses of an endpoint that spends rates, `rated` with the header fields that say what is left."""
-    responses, text = _responses(good), Schema(type=OpenAPIType.STRING)
+def _good(description: str, schema: str) -> OpenAPIResponse:
+    return OpenAPIResponse(description=description, content=_content("application/json", schema))
+
+
+def _problems(problems: Mapping[str, str]) -> Responses:
+    content = _content(PROBLEM_TYPE, "Problem")
+    return {status: OpenAPIResponse(description=text, content=content) for status, text in problems.items()}
+
+
+def _rated_responses(good: Responses, *rated: str) -> Responses:
+    """Return the responses of an endpoint that spends rates. Those with a status in `rated` have both header fields."""
+    responses, text = {**good, **_problems(_PROBLEMS)}, Schema(type=OpenAPIType.STRING)
     for status in rated:
         responses[status].headers = {name: OpenAPIHeader(description=_RATES[name], schema=text) for name in _RATES}
     return responses
 
 
-def _issued(schema: str) -> dict[str, OpenAPIResponse]:
-    good = _content("application/json", schema)
-    return _rated_responses(
-        {
-            "200": OpenAPIResponse(description="a repeat of the same request: the same tokens", content=good),
-            "201": OpenAPIResponse(description="issued", content=good),
-        },
-        "200", "201", "429",
-    )  # fmt: skip
+def _issued(schema: str) -> Responses:
+    repeat = _good("a repeat of the same request: the same tokens", schema)
+    return _rated_responses({"200": repeat, "201": _good("issued", schema)}, "200", "201", "429")
 
 
-@dataclass
-class TokenOperation(Operation):
-    """`POST /tokens`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "Exchange a workload identity and the claims of one run for a verify token"
-        self.request_body = RequestBody(content=_content("application/json", "TokenRequest", EXAMPLE), required=True)
-        self.responses = cast("Any", _issued("IssuedToken"))
-        self.security = [{"identity": []}]
+def _document(description: str, media_type: str = "application/json", kind: str = "object") -> Responses:
+    content = {media_type: {"schema": {"type": kind}}}
+    return {"200": OpenAPIResponse(description=description, content=cast("Any", content))}
 
 
-@dataclass
-class BatchOperation(Operation):
-    """`POST /tokens/batch`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "The same for up to 100 results, all or nothing"
-        batch = {"results": [EXAMPLE]}
-        self.request_body = RequestBody(content=_content("application/json", "BatchRequest", batch), required=True)
-        self.responses = cast("Any", _issued("IssuedTokens"))
-        self.security = [{"identity": []}]
+def _cached(description: str, media_type: str, kind: str, problems: Mapping[str, str] = {}) -> Responses:
+    """Return the responses of a document with an ETag, and its problems by status."""
+    unchanged = OpenAPIResponse(description="unchanged since If-None-Match")
+    return {**_document(description, media_type, kind), "304": unchanged, **_problems(problems)}
 
 
-@dataclass
-class ExplainOperation(Operation):
-    """`POST /tokens/explain`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "Say what /tokens would decide, and why: signs nothing, uses nothing up, costs a request"
-        asked = {
-            "schema": {"anyOf": [{"$ref": _REF.format(name=name)} for name in ("TokenRequest", "CallerRequest")]},
-            "examples": {"example": {"value": EXAMPLE}, "caller": {"value": {}, "summary": "of the caller alone"}},
-        }
-        self.request_body = RequestBody(content=cast("Any", {"application/json": asked}), required=True)
-        judged = OpenAPIResponse(description="judged", content=_content("application/json", "Explained"))
-        self.responses = cast("Any", _rated_responses({"200": judged}, "429"))
-        self.security = [{"identity": []}]
+def _log_file(description: str, media_type: str, *statuses: str) -> Responses:
+    return _cached(description, media_type, "string", {status: _LOG_PROBLEMS[status] for status in statuses})
 
 
-@dataclass
-class RequirementsOperation(Operation):
-    """`GET /integrations/{id}/requirements`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "What an integration's CI must send, where the integration makes it public"
-        self.parameters = [_in_path("integration")]
-        content = {"application/json": {"schema": {"type": "object"}}}
-        self.responses = {
-            "200": OpenAPIResponse(description="the requirements", content=cast("Any", content)),
-            "404": OpenAPIResponse(description="not public, or not there", content=_content(PROBLEM_TYPE, "Problem")),
-        }
+# -- operations --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class VerifyOperation(Operation):
-    """`POST /verify`."""
+def _operation(summary: str, responses: Responses, **members: Any) -> type[Operation]:
+    """Return a class of operations with these members. Litestar makes an instance for each handler."""
 
-    def __post_init__(self) -> None:
-        self.summary = "Judge a result entry or file by this service's trust file"
-        self.request_body = RequestBody(content=_content("application/json", "VerifyRequest"), required=True)
-        reports = _content("application/json", "Reports")
-        answers = _responses(
-            {"200": OpenAPIResponse(description="the whole report, whatever it says", content=reports)}
-        )
-        possible = ("200", "400", "408", "413", "415", "429", "500", "503")
-        self.responses = cast("Any", {status: answers[status] for status in possible})
+    @dataclass
+    class Described(Operation):
+        def __post_init__(self) -> None:
+            self.summary = summary or self.summary
+            self.responses = cast("Any", responses)
+            for name, value in members.items():
+                setattr(self, name, value)
 
-
-@dataclass
-class JsonOperation(Operation):
-    """A public document."""
-
-    def __post_init__(self) -> None:
-        content = {"application/json": {"schema": {"type": "object"}}}
-        self.responses = {"200": OpenAPIResponse(description="the document", content=cast("Any", content))}
+    return Described
 
 
-@dataclass
-class MetadataOperation(JsonOperation):
-    """`GET /.well-known/eval-token-issuer`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.summary = "Audience, identity providers, endpoints and lifetimes"
-
-
-@dataclass
-class SchemaOperation(JsonOperation):
-    """`GET /schemas/{name}`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.summary = "The JSON Schema of a file that the service reads"
-        self.parameters = [_in_path("name")]
+def _body(schema: str, example: dict[str, Any] | None = None) -> RequestBody:
+    return RequestBody(content=_content("application/json", schema, example), required=True)
 
 
 def _in_path(name: str) -> Parameter:
     return Parameter(name=name, param_in="path", required=True, schema=Schema(type=OpenAPIType.STRING))
 
 
-@dataclass
-class KeySetOperation(Operation):
-    """`GET /.well-known/jwks.json`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "The keys that tokens are signed with (RFC 7517)"
-        content = {"application/jwk-set+json": {"schema": {"type": "object"}}}
-        self.responses = {
-            "200": OpenAPIResponse(description="the key set", content=cast("Any", content)),
-            "304": OpenAPIResponse(description="unchanged since If-None-Match"),
-        }
-
-
-@dataclass
-class ArchiveOperation(KeySetOperation):
-    """`GET /.well-known/jwks-archive.json`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.summary = "Every key that ever signed tokens, and when: `active_from`, `last_token_exp`, `revoked_from`"
-
-
-@dataclass
-class RevocationKeysOperation(KeySetOperation):
-    """`GET /.well-known/revocation-keys.json`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.summary = "The key that the list of revocations is signed with; it never signs tokens"
-        self.responses = {**(self.responses or {}), "404": _NO_LIST}
-
-
-@dataclass
-class RevocationsOperation(Operation):
-    """`GET /.well-known/revocations.json`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "What this issuer has revoked: a compact JWS (RFC 7515)"
-        content = {f"application/{REVOCATIONS_TYPE}": {"schema": {"type": "string"}}}
-        self.responses = {
-            "200": OpenAPIResponse(description="the list", content=cast("Any", content)),
-            "304": OpenAPIResponse(description="unchanged since If-None-Match"),
-            "404": _NO_LIST,
-        }
-
-
-_NO_LIST = OpenAPIResponse(description="no list is published", content=_content(PROBLEM_TYPE, "Problem"))
-
-
-def _served(description: str, media_type: str, *more: str) -> dict[str, OpenAPIResponse]:
-    """Return the answers of a path of the log; `more` are statuses beside those that every one of them has."""
-    problem = _content(PROBLEM_TYPE, "Problem")
-    told = {"400": "not this query", "404": "not there", "429": "over a limit", "503": "could not look"}
-    content = {media_type: {"schema": {"type": "string"}}}
-    return {
-        "200": OpenAPIResponse(description=description, content=cast("Any", content)),
-        "304": OpenAPIResponse(description="unchanged since If-None-Match"),
-        **{status: OpenAPIResponse(description=told[status], content=problem) for status in (*more, "429", "503")},
-    }
-
-
-@dataclass
-class CheckpointOperation(Operation):
-    """`GET /log/checkpoint`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "The newest checkpoint of the transparency log that its witnesses cosigned (tlog-checkpoint)"
-        self.responses = cast("Any", _served("a signed note", "text/plain; charset=utf-8"))
-
-
-@dataclass
-class TileOperation(Operation):
-    """`GET /log/tile/{path}`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "A tile (`<L>/<N>[.p/<W>]`) or an entry bundle (`entries/<N>[.p/<W>]`) of the log (tlog-tiles)"
-        self.parameters = [_in_path("path")]
-        self.responses = cast(
-            "Any", _served("hashes, or leaves behind their lengths", "application/octet-stream", "404")
-        )
-
-
-@dataclass
-class ProofOperation(Operation):
-    """`GET /log/proof`."""
-
-    def __post_init__(self) -> None:
-        self.summary = "The proof of a token's leaf (tlog-proof) under the first cosigned checkpoint over it"
-        self.parameters = [
-            _in_query("iat", "the token's `iat`", OpenAPIType.INTEGER),
-            _in_query("token", "the token's digest as its leaf has it, as 64 lowercase hex characters"),
-            _in_query("size", "of another cosigned checkpoint, in leaves", OpenAPIType.INTEGER, required=False),
-        ]
-        served = _served("the proof, with its checkpoint", "text/plain; charset=utf-8", "400", "404")
-        self.responses = cast("Any", served)
-
-
-@dataclass
-class LogOperation(JsonOperation):
-    """`GET /log/log.json`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.summary = "What the log says of itself: origin, keys, URLs, witness policy; no trust anchor"
-
-
 def _in_query(name: str, text: str, kind: OpenAPIType = OpenAPIType.STRING, *, required: bool = True) -> Parameter:
     return Parameter(name=name, param_in="query", required=required, description=text, schema=Schema(type=kind))
 
 
+_IDENTITY = [{"identity": list[str]()}]
+_EXPLAINED = {
+    "schema": {"anyOf": [{"$ref": _REF.format(name=name)} for name in ("TokenRequest", "CallerRequest")]},
+    "examples": {"example": {"value": EXAMPLE}, "caller": {"value": {}, "summary": "judge the caller alone"}},
+}
+
+TokenOperation = _operation(
+    "Exchange a workload identity and the claims of one run for a verify token",
+    _issued("IssuedToken"),
+    request_body=_body("TokenRequest", EXAMPLE),
+    security=_IDENTITY,
+)
+BatchOperation = _operation(
+    "The same for up to 100 results, all or nothing",
+    _issued("IssuedTokens"),
+    request_body=_body("BatchRequest", {"results": [EXAMPLE]}),
+    security=_IDENTITY,
+)
+ExplainOperation = _operation(
+    "Explain what /tokens would decide. Signs no token and claims no use, but costs a request",
+    _rated_responses({"200": _good("judged", "Explained")}, "429"),
+    request_body=RequestBody(content=cast("Any", {"application/json": _EXPLAINED}), required=True),
+    security=_IDENTITY,
+)
+RequirementsOperation = _operation(
+    "What an integration's CI jobs must send, if its policy makes that public",
+    {**_document("the requirements"), **_problems({"404": "not public, or unknown"})},
+    parameters=[_in_path("integration")],
+)
+VerifyOperation = _operation(
+    "Judge a result entry or file by this service's trust file",
+    {
+        "200": _good("the whole report, whatever its verdict", "Reports"),
+        **_problems({status: _PROBLEMS[status] for status in ("400", "408", "413", "415", "429", "500", "503")}),
+    },
+    request_body=_body("VerifyRequest"),
+)
+JsonOperation = _operation("", _document("the document"))
+MetadataOperation = _operation("Audience, identity providers, endpoints and lifetimes", _document("the document"))
+SchemaOperation = _operation(
+    "The JSON Schema of a file that the service reads", _document("the document"), parameters=[_in_path("name")]
+)
+KeySetOperation = _operation(
+    "The keys that tokens are signed with (RFC 7517)", _cached("the key set", "application/jwk-set+json", "object")
+)
+ArchiveOperation = _operation(
+    "Every key that ever signed tokens, with `active_from`, `last_token_exp` and `revoked_from`",
+    _cached("the key set", "application/jwk-set+json", "object"),
+)
+RevocationKeysOperation = _operation(
+    "The key that the list of revocations is signed with; it never signs tokens",
+    _cached("the key set", "application/jwk-set+json", "object", _NO_LIST),
+)
+RevocationsOperation = _operation(
+    "The list of this issuer's revocations: a compact JWS (RFC 7515)",
+    _cached("the list", f"application/{REVOCATIONS_TYPE}", "string", _NO_LIST),
+)
+CheckpointOperation = _operation(
+    "The transparency log's newest checkpoint that its witnesses have cosigned (tlog-checkpoint)",
+    _log_file("a signed note", "text/plain; charset=utf-8", "429", "503"),
+)
+TileOperation = _operation(
+    "A tile (`<L>/<N>[.p/<W>]`) or an entry bundle (`entries/<N>[.p/<W>]`) of the log (tlog-tiles)",
+    _log_file("hashes, or leaves with their lengths", "application/octet-stream", "404", "429", "503"),
+    parameters=[_in_path("path")],
+)
+ProofOperation = _operation(
+    "The proof of a token's leaf (tlog-proof) under the first cosigned checkpoint that covers it",
+    _log_file("the proof, with its checkpoint", "text/plain; charset=utf-8", *_LOG_PROBLEMS),
+    parameters=[
+        _in_query("iat", "the token's `iat`", OpenAPIType.INTEGER),
+        _in_query("token", "the token's digest in its leaf, as 64 lowercase hex characters"),
+        _in_query("size", "the tree size of another cosigned checkpoint", OpenAPIType.INTEGER, required=False),
+    ],
+)
+LogOperation = _operation(
+    "The log's origin, keys, URLs and witness policy. Not a trust anchor", _document("the document")
+)
+
+
+# -- the description ---------------------------------------------------------------------------------------------------
+
+
 def openapi(handlers: Sequence[Any]) -> bytes:
-    """Describe these handlers. Litestar's own route would write the description anew for each request (6 ms)."""
-    app = Litestar(list(handlers), openapi_config=_config(), logging_config=None)  # it would log in its own way
+    """Return the description of these handlers. Litestar's own route would write it for each request (6 ms)."""
+    app = Litestar(list(handlers), openapi_config=_config(), logging_config=None)  # else Litestar configures logging
     described = app.openapi_schema.to_schema()
-    # Litestar collects schemas from handler signatures, and ours have none: they are added here.
+    # Litestar collects schemas from handler signatures. Ours have none, so the schemas are added here.
     components = {**described["components"], "schemas": _components()}
     return msgspec.json.encode({**described, "components": components})
 

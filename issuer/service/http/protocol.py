@@ -1,11 +1,11 @@
-"""HTTP/1.1 at the edge: what a connection may send, how long it may take, and how many there may be.
+"""The HTTP/1.1 protocol of the edge: uvicorn's httptools protocol (RFC 9112) with the bounds that it lacks.
 
-uvicorn's httptools protocol (RFC 9112) with the bounds that it lacks. Each message gets one answer, in the order in
-which they came. What two readers could take for two different requests is refused, here or by the parser: that answer,
-400 `request.framing`, is the last one of its connection.
+The bounds are on the size and time of each message, and on the number of connections. Each message gets one answer, in
+the order of arrival. A message that two readers could parse as different requests is refused, here or by the parser,
+with 400 `request.framing`. That is the last answer of its connection.
 
-Weighed: a reverse proxy, which does most of this, but is not in front of every deployment; granian and hypercorn, which
-have no deadline for a body as a whole either.
+We considered a reverse proxy: it does most of this, but not every deployment has one. We considered granian and
+hypercorn: they have no deadline for a whole body either.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from issuer.token.wire import Endpoint
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
-# What `BoundedProtocol` overrides or calls and uvicorn does not document.
+# Methods of uvicorn that `BoundedProtocol` overrides or calls, and that uvicorn does not document.
 _HOOKS = ("_start_asgi_task", "_unset_keepalive_if_required")
 _TOKEN_PATHS = frozenset(get_args(Endpoint))
 _NO_TRAILERS = {b"connection", b"proxy-connection", b"upgrade", b"content-length", b"transfer-encoding"}
 
 
 class JoinedTransport(asyncio.Transport):
-    """A transport that joins the writes of one turn of the loop into one, and closes so that the last one arrives.
+    """A transport that joins the writes of one turn of the loop, and delivers the last answer before it closes.
 
-    uvicorn writes an answer's head and body separately: two system calls, two packets, a client that wakes up twice.
-    `lingers`: the other side may be in the middle of a message. A socket that is closed with something unread resets
-    the connection, and an answer that is on its way is lost (RFC 9112 9.6): nginx made 502 of a 400.
+    uvicorn writes an answer's head and body separately. That is two system calls and two packets, and wakes the client
+    twice. `lingers` is true while the client may be in the middle of a message. If a socket is closed before all input
+    was read, it resets the connection and the answer may be lost (RFC 9112 9.6): nginx turned a 400 into a 502.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -61,32 +61,32 @@ class JoinedTransport(asyncio.Transport):
         self.lingers = False
         self._transport = transport
         self._loop = loop
-        self._held = b""
+        self._buffered = b""
         self._paused = False
         self._due: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hold the first piece until the second, or the next turn: nothing waits for a piece that may never come.
+        """Buffer the first piece until the second comes, or at most until the next turn of the loop.
 
-        What is written after the client has closed the connection is dropped: uvloop would raise, and uvicorn log it.
+        After the client has closed the connection, drop the data: uvloop would raise, and uvicorn would log that.
         """
         if self.is_closing():
-            self._held = b""
-        elif self._held:
-            held, self._held = self._held, b""
-            self._transport.writelines((held, data))
+            self._buffered = b""
+        elif self._buffered:
+            buffered, self._buffered = self._buffered, b""
+            self._transport.writelines((buffered, data))
         elif data:
-            self._held = bytes(data)
-            self._loop.call_soon(self._let_go)
+            self._buffered = bytes(data)
+            self._loop.call_soon(self._flush)
 
-    def _let_go(self) -> None:
-        held, self._held = self._held, b""
-        if held and not self._transport.is_closing():
-            self._transport.write(held)
+    def _flush(self) -> None:
+        buffered, self._buffered = self._buffered, b""
+        if buffered and not self._transport.is_closing():
+            self._transport.write(buffered)
 
     def close(self) -> None:
-        """Close it after what was written; where it lingers, when the other side has closed it, or LINGER_S later."""
-        self._let_go()
+        """Close after all written data. If the transport lingers, wait for the client to close, at most LINGER_S."""
+        self._flush()
         if not self.lingers or self._transport.is_closing():
             self._transport.close()
         elif self._due is None:
@@ -95,19 +95,19 @@ class JoinedTransport(asyncio.Transport):
             self.resume_reading()
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close at once."""
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Say whether it closes: what is still read is dropped."""
+        """Return whether the transport is closing. Input that still arrives is then dropped."""
         return self._due is not None or self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: object = None) -> Any:
-        """Return what the transport knows about its socket."""
+        """Return information about the socket."""
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
-        """Read no more for now."""
+        """Stop reading, until `resume_reading`."""
         self._paused = True
         self._transport.pause_reading()
 
@@ -119,10 +119,10 @@ class JoinedTransport(asyncio.Transport):
 
 
 class PatientFlow(FlowControl):
-    """Reads no more while requests wait for their turn.
+    """Flow control that stops reading while pipelined requests wait.
 
-    uvicorn reads on after each answer, and begins thousands of requests out of one read: a client that pipelines fills
-    the memory. While one waits, every message before it is complete: nobody needs what would be read.
+    uvicorn resumes reading after each answer, and can begin thousands of requests from one read: a client that
+    pipelines could fill the memory. A request waits only behind complete messages, so no input is needed meanwhile.
     """
 
     def __init__(self, transport: asyncio.Transport, waiting: deque[Any]) -> None:
@@ -136,7 +136,7 @@ class PatientFlow(FlowControl):
 
 
 class StartQueue:
-    """Begins requests, so `many` in each turn of the event loop. Belongs to one loop."""
+    """A queue that begins `many` requests in each turn of the event loop. It belongs to one loop."""
 
     def __init__(self, many: int) -> None:
         self._many = many
@@ -157,11 +157,11 @@ class StartQueue:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with the deadlines and bounds that it lacks.
+    """uvicorn's HTTP/1.1 with deadlines and bounds.
 
-    Without them a connection that sends half a head stays open for ever, and an endless head or trailer stops every
-    other request: its pieces are joined one by one (others waited 4 s, measured). Idle connections make room for new
-    ones, the one idle the longest first: a client that holds many open cannot keep others out.
+    Without them a connection that sends half a head would stay open for ever. An endless head or trailer would stop all
+    other requests, because uvicorn joins its pieces one by one (others waited 4 s, measured). New connections replace
+    the one that has been idle longest, so a client with many open connections cannot keep others out.
     """
 
     transport: JoinedTransport
@@ -171,8 +171,8 @@ class BoundedProtocol(HttpToolsProtocol):
     starts = StartQueue(MAX_BEGUN)
     large_starts = StartQueue(MAX_LARGE_BEGUN)
     _due: asyncio.TimerHandle | None = None
-    _owed_s: float | None = None
-    _owes_anew = False
+    _deadline_s: float | None = None
+    _has_new_deadline = False
     _reader_due: asyncio.TimerHandle | None = None
     _in_message = False
     _in_head = False
@@ -182,7 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
     idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head, and close another connection where this is one too many."""
+        """Set the deadline of the first head. Above MAX_CONNECTIONS, close an idle connection."""
         super().connection_made(JoinedTransport(transport, self.loop))
         self.flow = PatientFlow(self.transport, self.pipeline)
         self.idle_since = self.loop.time()
@@ -192,18 +192,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all waiting."""
+        """Cancel all timers."""
         self._await(None)
         self._set_clock()
         self.resume_writing()
         super().connection_lost(exc)
-        # uvicorn does so only where `exc` is None: after a reset its timer held all of this for five seconds more.
+        # uvicorn does this only if `exc` is None. After a reset, its timer would keep this protocol for five seconds.
         self._unset_keepalive_if_required()
 
-    # -- what is read -------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser piece by piece: to the end, or until a request waits, or a piece is refused."""
+        """Feed the parser piece by piece, until the input ends, a request has to wait, or a piece is refused."""
         if self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
@@ -218,19 +218,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = unread[fed:]
         if self._ended:
             self._await(None)
-        elif not self._in_message and self._due is None and not self._owes_anew:
-            self._await(HEAD_S)  # line breaks between requests have just stopped uvicorn's own timer
+        elif not self._in_message and self._due is None and not self._has_new_deadline:
+            self._await(HEAD_S)  # only line breaks came, and `_unset_keepalive_if_required` has stopped uvicorn's timer
         self._set_clock()
 
     def _feed(self, piece: bytes) -> None:
-        """Feed one piece. Raises Refused for what must be the connection's last message.
+        """Feed one piece. Raises Refused if its message must be the connection's last.
 
-        What a message has beside its body is counted: head, chunk sizes and extensions, trailers. It begins with a
-        piece to its credit, because a part of the first one may belong to the message before.
+        Everything in a message except its body is counted: head, chunk sizes and extensions, trailers. The count begins
+        at minus one piece, because a part of the first piece may belong to the message before.
         """
         try:
             self.parser.feed_data(piece)
-        except HttpParserUpgrade:  # what follows is no HTTP/1.1 for its sender, and nothing for us (RFC 9110 7.8)
+        except HttpParserUpgrade:  # the client continues in another protocol, which we do not speak (RFC 9110 7.8)
             self._end()
         except HttpParserError as error:
             if isinstance(error.__context__, Refused):
@@ -238,52 +238,52 @@ class BoundedProtocol(HttpToolsProtocol):
             raise Refused(Code.REQUEST_FRAMING) from None
         self._framing_bytes += len(piece)
         if self._in_message and self._framing_bytes > MAX_FRAMING_BYTES:
-            raise Refused(Code.REQUEST_FRAMING, "The message has too much beside its body")
+            raise Refused(Code.REQUEST_FRAMING, "The message's headers, trailers and chunk framing are too large")
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
+        """Begin a head, and set its deadline."""
         super().on_message_begin()
         self._in_message = self._in_head = self.transport.lingers = True
         self._framing_bytes = -PIECE_BYTES
         self._await(HEAD_S)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. A trailer is ignored (RFC 9110 6.5.1): Authorization after the body does not count.
+        """Add a header. Ignore a trailer (RFC 9110 6.5.1): Authorization after the body does not count.
 
-        The parser takes some trailers for headers, and the next message for another protocol, or for none: refused.
+        Raises Refused for a trailer that the parser would treat as a header: it would misread the next message.
         """
         if self._in_head:
             super().on_header(name, value)
         elif name.lower() in _NO_TRAILERS:
-            raise Refused(Code.REQUEST_FRAMING, "A trailer is about the connection or the framing")
+            raise Refused(Code.REQUEST_FRAMING, "A trailer must not be about the connection or the framing")
 
     def on_headers_complete(self) -> None:
-        """End the head, judge it, and begin to wait for the body."""
+        """End the head, check it, and set the deadline of the body."""
         self.note_request()
         version = self.parser.get_http_version()
         check_head(version, self.url, self.headers, upgrades=self.parser.should_upgrade())
         if version == "1.0":
-            self.expect_100_continue = False  # RFC 9110 10.1.1: its sender takes one answer only
+            self.expect_100_continue = False  # RFC 9110 10.1.1: an HTTP/1.0 client expects a single answer
         super().on_headers_complete()
         self._in_head = False
         self._await(BODY_S)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
+        """Pass on a part of the body. Its bytes do not count as framing."""
         self._framing_bytes -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End the message: how long the answer takes is ours."""
+        """End the message, and its deadline: the client does not control how long the answer takes."""
         super().on_message_complete()
         self._in_message = self.transport.lingers = False
         self._await(None)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Begin a request: one for tokens at once, others in their turn, so that many of them hold nobody up.
+        """Begin a request: one for tokens at once, others in turn.
 
-        At once only where a source is charged for it: another method, or a path below, is refused and costs nobody. Of
-        those that announce a large body a few begin in each turn: small requests do not wait for all of them.
+        A request for tokens is charged to a source, but a refused method or path is not, so those wait for a turn.
+        Requests for tokens with a large body begin a few in each turn, so small ones do not wait for all of them.
         """
         start = functools.partial(super()._start_asgi_task, cycle, app)
         if cycle.scope["method"] != "POST" or cycle.scope["path"] not in _TOKEN_PATHS:
@@ -293,16 +293,15 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             start()
 
-    # -- what is answered ---------------------------------------------------------------------------------------------
+    # -- answering ----------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: Refused) -> None:
-        """Make this the last answer of the connection, after those to earlier messages (RFC 9112 9.3.2)."""
-        own = self.cycle if self._in_message and not self._in_head else None
-        if own is not None and own.response_started:
-            self._end()
-            return
-        if own is not None:
-            self._withdraw(own)
+        """Make this the last answer of the connection, after the answers to earlier messages (RFC 9112 9.3.2)."""
+        if self._in_message and not self._in_head:
+            if self.cycle.response_started:
+                self._end()
+                return
+            self._withdraw(self.cycle)
         self.note_refusal(error)
         self.transport.lingers = True
         self.app = problem_response(error, self.issuer_url, str(uuid.uuid4()))
@@ -311,17 +310,17 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._end()
 
-    def _withdraw(self, own: RequestResponseCycle) -> None:
-        """Take back a request that got no answer yet, as if its client had hung up."""
+    def _withdraw(self, cycle: RequestResponseCycle) -> None:
+        """Cancel a request that has no answer yet, as if its client had hung up."""
         if self.pipeline:
             self.pipeline.popleft()
             return
-        own.disconnected = True
-        own.message_event.set()
+        cycle.disconnected = True
+        cycle.message_event.set()
         self.cycle = None  # type: ignore[assignment]
 
     def _end(self) -> None:
-        """Read no more, and close the connection after the answers that it is owed."""
+        """Read no more, and close the connection after its outstanding answers."""
         self._ended = True
         if self.is_idle:
             self.transport.close()
@@ -329,60 +328,60 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
-        """Become idle, or go on with what was not read yet."""
+        """Become idle, or continue with input that was received but not yet parsed."""
         self.idle_since = self.loop.time()
         super().on_response_complete()
         if self._unread:
             self.data_received(b"")
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that does not read."""
+        """Set a deadline for a client that does not read."""
         super().pause_writing()
         self._reader_due = self.loop.call_later(READ_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop waiting: it reads."""
+        """Cancel that deadline: the client reads."""
         super().resume_writing()
         if self._reader_due is not None:
             self._reader_due.cancel()
             self._reader_due = None
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle the longest; if none is, this new one."""
+        """Close the connection that has been idle longest: this new one, if no other is idle."""
         idle: list[BoundedProtocol] = [
             other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle
         ]
         oldest = min(idle, key=lambda other: other.idle_since)
-        self.connections.discard(oldest)  # at once: the next newcomer must not count on this place, too
+        self.connections.discard(oldest)  # at once: the next new connection must close another one
         oldest.transport.lingers = False
         oldest.transport.close()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits for an answer: between two of them, or in the middle of a head."""
+        """Whether no request waits for an answer: the connection is between requests, or in the middle of a head."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn's type lacks the initial None
         return cycle is None or cycle.response_complete
 
     def _await(self, seconds: float | None) -> None:
-        """Give the connection a new deadline for what it has to send or read; None: nothing is due."""
-        self._owed_s, self._owes_anew = seconds, True
+        """Record the client's new deadline in seconds from now, or None for no deadline. `_set_clock` starts it."""
+        self._deadline_s, self._has_new_deadline = seconds, True
 
     def _set_clock(self) -> None:
-        """Close the connection unless what is due comes in time. A request that arrives whole needs no timer."""
-        if not self._owes_anew:
+        """Start the timer of the new deadline, if any. So a request that arrives in one piece needs no timer."""
+        if not self._has_new_deadline:
             return
-        self._owes_anew = False
+        self._has_new_deadline = False
         if self._due is not None:
             self._due.cancel()
-        self._due = None if self._owed_s is None else self.loop.call_later(self._owed_s, self._end)
+        self._due = None if self._deadline_s is None else self.loop.call_later(self._deadline_s, self._end)
 
 
 def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], *, upgrades: bool = False) -> None:
-    """Refuse what the parser lets through (names are in lowercase). Raises Refused (`request.framing`).
+    """Raise Refused (`request.framing`) for invalid heads that the parser accepts. Names of headers are in lowercase.
 
-    Size; a version that is not HTTP/1 (RFC 9112 2.3); no Host, two, or an invalid one (3.2); a transfer coding other
-    than chunked alone, or any in HTTP/1.0 (6.1); a body behind `Connection: Upgrade`, which the parser takes for the
-    next request, or for one in the protocol that nobody speaks here (RFC 9110 7.8).
+    These are: a head that is too large; a version other than HTTP/1 (RFC 9112 2.3); no Host, two of them, or an invalid
+    one (3.2); a transfer coding except chunked alone, or any in HTTP/1.0 (6.1); and a body after `Connection:
+    Upgrade`, which the parser reads as the next request, or as data of another protocol (RFC 9110 7.8).
     """
     size, hosts, codings, lengths = len(target), [], [], []
     for name, value in headers:
@@ -398,15 +397,15 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
     if version not in {"1.0", "1.1"}:
         raise Refused(Code.REQUEST_FRAMING, "The version is not HTTP/1")
     if len(hosts) > 1 or (version == "1.1" and not hosts) or (hosts and not _HOST.fullmatch(hosts[0])):
-        raise Refused(Code.REQUEST_FRAMING, "There is not one valid Host")
+        raise Refused(Code.REQUEST_FRAMING, "The head must have exactly one valid Host")
     if codings and (version == "1.0" or codings != [b"chunked"]):
-        raise Refused(Code.REQUEST_FRAMING, "The transfer coding is not chunked alone")
+        raise Refused(Code.REQUEST_FRAMING, "The only valid transfer coding is chunked, in HTTP/1.1")
     if upgrades and (codings or any(length.strip(b"0") for length in lengths)):
-        raise Refused(Code.REQUEST_FRAMING, "A request that offers another protocol has a body")
+        raise Refused(Code.REQUEST_FRAMING, "A request with an Upgrade must not have a body")
 
 
 def is_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Say whether a head announces a large body, or does not say how large it is."""
+    """Return whether a head announces a large body, or does not announce its size."""
     lengths = [value for name, value in headers if name == b"content-length"]
     return len(lengths) != 1 or int(lengths[0]) > SMALL_BODY_BYTES
 
@@ -416,10 +415,10 @@ def protocol_for(
     note_request: Callable[[], object] = lambda: None,
     note_refusal: Callable[[Refused], object] = lambda _: None,
 ) -> type[BoundedProtocol]:
-    """Return the protocol of one service, whose problem documents have their pages under `issuer_url`. It notes each
-    request whose head was read, and each refusal that reaches no endpoint.
+    """Return the protocol class of one service. Problem documents link to pages under `issuer_url`.
 
-    Raises SetupError (`package.missing`) for a version of uvicorn that would never call `_start_asgi_task`.
+    The protocol calls `note_request` for each complete head, and `note_refusal` for each refusal that never reaches an
+    endpoint. Raises SetupError (`package.missing`) for a version of uvicorn without the undocumented methods.
     """
     if missing := [hook for hook in _HOOKS if not hasattr(HttpToolsProtocol, hook)]:
         detail = f"uvicorn {uvicorn.__version__} lacks {', '.join(missing)}; run `pip install 'uvicorn>=0.45,<0.55'`"

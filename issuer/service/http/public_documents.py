@@ -1,4 +1,4 @@
-"""The public documents of policies, keys, revocations and the log: written when these change, not for each request."""
+"""The public documents about policies, keys, revocations and the log. They are written when their content changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from issuer.formats.strict_json import JSON
 from issuer.identity.table import Provider, describe_provider
 from issuer.limits.sources import Sources
 from issuer.policy.match import PolicySet
-from issuer.policy.model import Identity, Policy
-from issuer.policy.requirement import Matcher, Requirement, describe
-from issuer.service.http.messages import Document, document
+from issuer.policy.model import Identity, Matcher, Policy, describe
+from issuer.service.http.messages import HttpDocument, document
 from issuer.service.http.openapi import EXAMPLE
 from issuer.service.http.pages import Landing
 from issuer.service.http.request_limits import Tarpit
 from issuer.service.log.client import AnnouncingLog
-from issuer.service.metrics.counts import Counts
+from issuer.service.metrics.counts import Counters
 from issuer.service.policies.active import Active, Live
 from issuer.service.policies.emergency_stops import LiveStops
 from issuer.service.revocation.active_list import LiveRevocations, RevocationsStatus
@@ -40,10 +39,8 @@ from issuer.verify.revocations import REVOCATIONS_TYPE
 
 
 def metadata(url: str, policies: PolicySet, *, verifies: bool, log_origin: str = "", log_url: str = "") -> bytes:
-    """Return the document: audience, providers, endpoints and lifetimes, and nothing of a policy.
-
-    With a transparency log: its origin line, and the URL under which it is served.
-    """
+    """Return the metadata document: audience, providers, endpoints and lifetimes, and no part of a policy. With a
+    transparency log it has the log's origin line and the URL of its public endpoints."""
     providers: list[JSON] = [
         {"id": provider.id, **describe_provider(provider)} for provider in policies.providers.values()
     ]
@@ -78,17 +75,17 @@ def metadata(url: str, policies: PolicySet, *, verifies: bool, log_origin: str =
 
 # -- the log -----------------------------------------------------------------------------------------------------------
 
-# A log has two prefixes (tlog-tiles): `/log`, which is that of whichever log this issuer has now, and the one that its
-# origin line names, `/log/<name>`. That one is always its own: when another log follows it, what caches hold of the old
-# one is at another URL, and its operator can go on serving it there, as files.
+# A log has two prefixes (tlog-tiles): `/log`, which always serves the issuer's current log, and `/log/<name>`, from its
+# origin line. A later log has another name, so caches never mix the two, and the operator can go on serving the old log
+# at its prefix, as files.
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TAKEN = frozenset({"checkpoint", "tile", "proof", "log.json"})
 
 
 class LogInfo(Struct, frozen=True):
-    """What the log says of itself: the issuer's URL, the log's origin line, its public keys as vkeys (signed-note), and
-    the text of the witness policy (tlog-policy), where they are known."""
+    """The log's description: the issuer's URL, the log's origin line and, if known, its public keys as vkeys
+    (signed-note) and the text of the witness policy (tlog-policy)."""
 
     issuer_url: str
     origin: str
@@ -97,49 +94,44 @@ class LogInfo(Struct, frozen=True):
 
     @classmethod
     def of(cls, issuer_url: str, origin: str, policy: bytes, name: str) -> LogInfo:
-        """Take the log's keys from its witness policy, a file of this name: several while one replaces the other.
-
-        Raises InputError(`log.policy`).
-        """
+        """Read the log's keys from its witness policy, the file `name`. There are several keys while one replaces
+        another. Raises InputError(`log.policy`)."""
         logs = parse_policy(policy, name).logs
         keys = tuple(log.verifier.to_text() for log in logs if log.verifier.name == origin)
         return cls(issuer_url, origin, keys, policy.decode(errors="replace"))
 
     def to_json(self) -> bytes:
-        """Write `log.json`. It is no trust anchor: who trusts the log has its keys from elsewhere."""
+        """Return `log.json`. It is not a trust anchor: a relying party must get the log's keys from elsewhere."""
         policy = {"witness_policy": self.witness_policy} if self.witness_policy else {}
         urls = log_urls(self.issuer_url, self.origin)
         return msgspec.json.encode({"origin": self.origin, "vkeys": self.vkeys, "urls": urls, **policy})
 
 
 def prefixes(issuer_url: str, origin: str) -> tuple[str, ...]:
-    """Return the paths under which a log is served, the one that is always its own first, if it has one.
-
-    A log whose origin is not under the issuer's URL has none.
-    """
+    """Return the paths under which a log is served: first `/log/<name>`, if its origin is under the issuer's URL."""
     own = origin.removeprefix(f"{issuer_url.partition('://')[2]}{LOG_PATH}/")
     named = own != origin and _NAME.fullmatch(own) and own not in _TAKEN
     return (f"{LOG_PATH}/{own}", LOG_PATH) if named else (LOG_PATH,)
 
 
 def log_urls(issuer_url: str, origin: str) -> tuple[str, ...]:
-    """Return the URLs of these prefixes, in the same order, without a trailing slash."""
+    """Return the URLs of `prefixes`, in the same order, without a trailing slash."""
     return tuple(issuer_url + prefix for prefix in prefixes(issuer_url, origin))
 
 
 # -- requirements ------------------------------------------------------------------------------------------------------
 
-# What a CI author must send, for integrations whose policy says `public: true`. Nothing of any other policy.
+# What a CI job must send, for integrations whose policy says `public: true`.
 #
-# Pinned claims are named without their values: their owner knows them, and a list of registered repositories is a list
-# of places to attack. Expected values are given where the policy's `disclose` names them (contract section 5).
+# Pinned claims are named without their values: the owner knows them, and a list of registered repositories is a list of
+# targets for attackers. Expected values are shown only if the policy's `disclose` allows it (contract section 5).
 
-# Not an example to copy: a nonce is good once.
+# This is deliberately not a valid nonce: a copied example would be used twice.
 NONCE = "<16 or more random bytes as base64url, made for this request>"
 
 
-def requirements(url: str, policies: PolicySet) -> dict[str, Document]:
-    """Return the documents of all public integrations, by integration id. `url` is the issuer's."""
+def requirements(url: str, policies: PolicySet) -> dict[str, HttpDocument]:
+    """Return the documents of all public integrations, by integration id. `url` is the issuer's URL."""
     providers = {provider.id: provider for provider in policies.providers.values()}
     return {
         name: document(msgspec.json.encode(_required(url, policy, providers)))
@@ -167,13 +159,15 @@ def _required(url: str, policy: Policy, providers: dict[str, Provider]) -> dict[
 
 
 def _identity(identity: Identity, provider: Provider, *, disclosed: bool) -> dict[str, Any]:
-    """Describe the credential of one identity and what must be in it; expected values only if `disclosed`."""
+    """Describe an identity's credential and its required claims, with their expected values only if `disclosed`."""
     rules = {**provider.rules.demands, **identity.require}
     required: dict[str, Any] = {
         "provider": provider.id,
         **describe_provider(provider),
         "pins": list(identity.pins),
-        "require": {name: _describe(rule) for name, rule in rules.items()} if disclosed else list(rules),
+        "require": {name: describe(Matcher(absent=True) if rule is None else rule) for name, rule in rules.items()}
+        if disclosed
+        else list(rules),
     }
     if disclosed and provider.rules.event_claim not in {None, *identity.require}:
         required["events"] = provider.events
@@ -182,32 +176,28 @@ def _identity(identity: Identity, provider: Provider, *, disclosed: bool) -> dic
     return required
 
 
-def _describe(rule: Requirement | None) -> str:
-    return describe(Matcher(absent=True) if rule is None else rule)
-
-
 def _example(url: str, *, reusable: bool) -> dict[str, Any]:
     bearer, nonce = ("access token", {"nonce": NONCE}) if reusable else ("identity token", {})
     headers = {"Authorization": f"Bearer <{bearer}>", "Content-Type": "application/json"}
     return {"method": "POST", "url": f"{url}/tokens", "headers": headers, "body": {**EXAMPLE, **nonce}}
 
 
-# -- what is in force --------------------------------------------------------------------------------------------------
+# -- active policies and keys ------------------------------------------------------------------------------------------
 
 _KEY_SET_TYPE = "application/jwk-set+json"
 KEY_SET_CACHE = f"public, max-age={KEY_SET_AGE_S}, stale-if-error={KEY_SET_STALE_S}"
 
 
-class Published(Active, frozen=True):
-    """The active policies, and the documents that publish them."""
+class PublishedPolicies(Active, frozen=True):
+    """The active policies and their documents."""
 
     landing: Landing
-    metadata: Document
-    requirements: Mapping[str, Document]
+    metadata: HttpDocument
+    requirements: Mapping[str, HttpDocument]
 
     @classmethod
-    def of(cls, active: Active, *, verifies: bool, ui: bool) -> Published:
-        """Write the documents. `verifies`: this service answers `POST /verify`; `ui`: it has the pages for people."""
+    def of(cls, active: Active, *, verifies: bool, ui: bool) -> PublishedPolicies:
+        """Write the documents. `verifies`: the service answers `POST /verify`. `ui`: it has the pages for people."""
         url, policies = active.authority.issuer_url, active.authority.policies
         origin = active.authority.log.origin or ""
         log_url = log_urls(url, origin)[0] if origin else ""
@@ -222,85 +212,74 @@ class Published(Active, frozen=True):
 
 
 class PublishedKeys:
-    """The key set of the keys that sign now, and the archive of all that ever did, as documents: each is written anew
-    where what it is made of has changed."""
+    """The documents of the keys: the key set of the keys that sign now, and the archive of all keys that ever did."""
 
     def __init__(self, signer: LiveSigner) -> None:
         self._signer = signer
-        self._of, self._of_lives = signer.keyring, signer.lives
-        self._document, self._archive = _key_set(self._of), _archive(self._of_lives)
+        self._keyring: KeyringSigner | None = None
+        self._lives: Lives | None = None
 
     @property
     def by_path(self) -> Mapping[str, Callable[[], bytes]]:
-        """Both as they are now, each when it is asked for, by the path at which they are published."""
+        """Functions that return the current bytes of both documents, by path."""
         return {JWKS_PATH: lambda: self._signer.keyring.jwks, ARCHIVE_PATH: lambda: archive(self._signer.lives)}
 
     @property
-    def document(self) -> Document:
+    def document(self) -> HttpDocument:
         """The key set."""
-        if self._signer.keyring is not self._of:
-            self._of = self._signer.keyring
-            self._document = _key_set(self._of)
+        if self._signer.keyring is not self._keyring:
+            self._keyring = self._signer.keyring
+            self._document = document(self._keyring.jwks, _KEY_SET_TYPE, cache=KEY_SET_CACHE)
         return self._document
 
     @property
-    def archive(self) -> Document:
-        """The archive (contract section 6). It is made of the history alone: all hosts serve the same bytes."""
-        if self._signer.lives is not self._of_lives:
-            self._of_lives = self._signer.lives
-            self._archive = _archive(self._of_lives)
+    def archive(self) -> HttpDocument:
+        """The archive (contract section 6). It depends only on the history, so all hosts serve the same bytes."""
+        if self._signer.lives is not self._lives:
+            self._lives = self._signer.lives
+            self._archive = document(archive(self._lives), _KEY_SET_TYPE, cache=KEY_SET_CACHE)
         return self._archive
 
 
-def _key_set(keyring: KeyringSigner) -> Document:
-    return document(keyring.jwks, _KEY_SET_TYPE, cache=KEY_SET_CACHE)
-
-
-def _archive(lives: Lives) -> Document:
-    return document(archive(lives), _KEY_SET_TYPE, cache=KEY_SET_CACHE)
-
-
 # -- revocations -------------------------------------------------------------------------------------------------------
-
-# The list of revocations and its key as documents: the bytes of the files, the same on all hosts that share them.
 
 _CACHE = f"public, max-age={LIST_AGE_S}"
 
 
 class PublishedRevocations:
-    """What a process publishes of its revocations; written anew when that has changed."""
+    """The list of revocations and its key as documents: the bytes of their files. Hosts that share these agree."""
 
     def __init__(self, live: LiveRevocations) -> None:
         self._live = live
-        self._of: SignedList | None = None
-        self._documents: tuple[Document, Document] | None = None
+        self._list: SignedList | None = None
+        self._documents: tuple[HttpDocument, HttpDocument] | None = None
 
     @property
     def status(self) -> RevocationsStatus:
-        """What health shows."""
+        """The state of the revocations, for the health endpoint."""
         return self._live.status
 
     @property
-    def signed_list(self) -> Document:
-        """The list. Raises Refused(`request.not_found`) where there is none: relying parties take that for an issuer
-        that has revoked nothing, unless they have seen one."""
+    def signed_list(self) -> HttpDocument:
+        """The list. Raises Refused(`request.not_found`) without one. A relying party that never saw a list then assumes
+        that the issuer has revoked nothing."""
         return self._written()[0]
 
     @property
-    def keys(self) -> Document:
+    def keys(self) -> HttpDocument:
         """The JWK set with the key of the list. Raises as `signed_list` does."""
         return self._written()[1]
 
-    def _written(self) -> tuple[Document, Document]:
+    def _written(self) -> tuple[HttpDocument, HttpDocument]:
         published = self._live.in_force.published
         if published is None:
             raise Refused(Code.REQUEST_NOT_FOUND)
-        if self._documents is None or published is not self._of:
+        if self._documents is None or published is not self._list:
             self._documents = (
                 document(published.raw, f"application/{REVOCATIONS_TYPE}", cache=_CACHE),
                 document(published.keys, "application/jwk-set+json", cache=_CACHE),
             )
-            self._of = published
+            self._list = published
         return self._documents
 
 
@@ -308,14 +287,12 @@ class PublishedRevocations:
 
 
 class Service(Struct, frozen=True):
-    """What the endpoints reach: the authority with the active policies, and the parts of it that health shows.
-
-    `keys` publishes those of `signer`. `check` raises Undecided while a request for tokens would end with 503.
-    """
+    """Everything that the endpoints use: the active policies with their authority, and the parts that health shows.
+    `keys` publishes the keys of `signer`. `check` raises Undecided while requests for tokens would end with 503."""
 
     issuer_url: str
-    counts: Counts
-    live: Live[Published]
+    counts: Counters
+    live: Live[PublishedPolicies]
     signer: LiveSigner
     keys: PublishedKeys
     revocations: PublishedRevocations

@@ -1,6 +1,6 @@
-"""What anybody may ask for, without a credential, is bounded twice: how much of it is under way, and how much it costs.
+"""Limits on requests without a credential: how many are in progress, and how much CPU they cost.
 
-Everything belongs to one event loop.
+Everything in this file belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from issuer.service.http.bounds import HELD_S, MAX_HELD
 from issuer.service.http.messages import Answer, Headers, WrittenProblem
 
 Found = TypeVar("Found")
-# Does blocking work in a thread, and returns and raises what it does.
+# Does blocking work in a thread, and passes on its result or exception.
 Run: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 ALL = ""
 
 
 class Gate:
-    """Work on questions that differ: `at_once` at a time in threads, with at most `places` under way or waiting.
+    """A gate for expensive requests: `at_once` of them run in threads, and at most `places` are running or waiting.
 
-    What each costs is charged to its source, and to all together: both rates count milliseconds of CPU. So the price of
-    the worst question is paid by who asks it, and all questions leave most of a core to others. `run` does work in a
-    thread: by default in one of the event loop's own, which it shares with others.
+    Each request is charged to its source and to the sum of all sources. Both rates count milliseconds of CPU, so the
+    source of an expensive request pays for it, and all requests together leave most of a core free. `run` does the work
+    in a thread; the default uses the event loop's shared threads.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Gate:
         self._working = asyncio.Semaphore(at_once)
 
     def demand(self, source: str) -> None:
-        """Charge a source the least that a question costs, before anything of it is read.
+        """Charge a source the minimum cost of a request, before the service reads the body.
 
-        Raises Refused (`rate.source`) where the source has used up its share; Undecided (`service.busy`) where all have
-        used up theirs, or no place is free.
+        Raises Refused (`rate.source`) if the source has used up its rate. Raises Undecided (`service.busy`) if all
+        sources together have used up theirs, or no place is free.
         """
         now_us = time.time_ns() // 1000
         if retry_after_s := self._sources.allowance(source, now_us).retry_after_s:
-            detail = "Questions from this address cost more than one may"
+            detail = "This address has used up the CPU time that one address may use"
             raise Refused(Code.RATE_SOURCE, detail, retry_after_s=retry_after_s)
         self._sources.charge(source, now_us, 1)
         if retry_after_s := self._all.allowance(ALL, now_us).retry_after_s:
@@ -60,21 +60,21 @@ class Gate:
         self._demand_place()
 
     async def work(self, source: str, work: Callable[[], Found]) -> Found:
-        """Do the work and charge it. Raises what it raises, and Undecided (`service.busy`) where no place is free."""
+        """Do the work and charge it. Raises what the work raises; Undecided (`service.busy`) without a free place."""
         self._demand_place()
         self._free -= 1
-        found: Found | Exception
+        result: Found | Exception
         try:
             async with self._working:
-                found, spent_ms = await self._run(partial(_timed, work))
+                result, spent_ms = await self._run(partial(_timed, work))
         finally:
             self._free += 1
         now_us = time.time_ns() // 1000
         self._sources.charge(source, now_us, spent_ms)
         self._all.charge(ALL, now_us, spent_ms)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _demand_place(self) -> None:
         if not self._free:
@@ -82,38 +82,38 @@ class Gate:
 
 
 def _timed(work: Callable[[], Found]) -> tuple[Found | Exception, int]:
-    """Return what the work returns or raises, whatever it is, and the milliseconds of CPU that it took."""
+    """Return the work's result or exception, and the milliseconds of CPU that it took."""
     began = time.thread_time_ns()
-    found: Found | Exception
+    result: Found | Exception
     try:
-        found = work()
+        result = work()
     except Exception as error:  # noqa: BLE001 (our own mistakes cost time, too)
-        found = error
-    return found, (time.thread_time_ns() - began) // 1_000_000
+        result = error
+    return result, (time.thread_time_ns() - began) // 1_000_000
 
 
 # -- tarpit ------------------------------------------------------------------------------------------------------------
 
-# The answer to a source above its limit for all that does not verify: one 429, written once (contract section 5).
+# The answer to a source over its rate of refused requests: a 429 that is written once (contract section 5).
 #
-# A flood of bad tokens shares a process with good callers, who wait while it is answered. So its bodies are not read,
-# its problem document is written once, and the log stream counts refusals instead of a line for each. And the answer is
-# delayed: a connection that is answered late asks less often.
+# A flood of bad tokens shares a process with good callers, and they wait while it is answered. So the bodies of such
+# requests are not read, the problem document is written once, and the log stream gets one count a second instead of a
+# line for each. The answer is also delayed: a client that waits for it sends fewer requests.
 
 _log = structlog.get_logger("issuer")
 
 
 class Tarpit:
-    """Answers for one process. Belongs to one event loop."""
+    """The delayed refusals of one process. It belongs to one event loop."""
 
     def __init__(self, issuer_url: str) -> None:
-        # A slot of the table is free again well within a second, however hard a source tries: nothing is added above.
+        # One second is enough: refusals above the rate are not charged, so it soon admits a request again.
         self._problem = WrittenProblem(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url)
         self._count = 0
-        self.held = 0
+        self.waiting = 0
 
     def answer(self, request_id: str) -> TarpitAnswer:
-        """Return the answer to one more request."""
+        """Return the delayed answer to one request, and count it for the log stream."""
         if not self._count:
             asyncio.get_running_loop().call_later(COUNT_S, self._log_count)
         self._count += 1
@@ -126,7 +126,7 @@ class Tarpit:
 
 
 class TarpitAnswer(Answer):
-    """An answer that waits before it is sent. Nothing of its request is kept until then."""
+    """An answer that is sent after a delay. Meanwhile it keeps no part of its request."""
 
     __slots__ = ("_seconds", "_tarpit")
 
@@ -136,11 +136,11 @@ class TarpitAnswer(Answer):
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it when it is due; at once where too many others already wait."""
-        if self._tarpit.held < MAX_HELD:
-            self._tarpit.held += 1
+        """Send the answer when it is due, or at once if MAX_HELD others already wait."""
+        if self._tarpit.waiting < MAX_HELD:
+            self._tarpit.waiting += 1
             try:
                 await asyncio.sleep(self._seconds)
             finally:
-                self._tarpit.held -= 1
+                self._tarpit.waiting -= 1
         await super().__call__(scope, receive, send)

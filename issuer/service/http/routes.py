@@ -1,4 +1,4 @@
-"""Every endpoint of the service but `/verify`, and what becomes of everything else that a client can send."""
+"""The routes of the service and its error handlers. `tokens.py`, `verify.py`, `log.py` and `pages.py` add their own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from issuer.service.http import openapi
 from issuer.service.http.bounds import READY_KEPT_S
 from issuer.service.http.messages import (
     Answer,
-    Document,
     Http,
+    HttpDocument,
     answer,
     document,
     header_values,
@@ -30,10 +30,9 @@ from issuer.service.http.messages import (
     readable,
 )
 from issuer.service.http.pages import pages
-from issuer.service.http.public_documents import Published, Service
+from issuer.service.http.public_documents import Service
 from issuer.service.http.tokens import token_routes
-from issuer.service.metrics.counts import Counts
-from issuer.service.policies.active import Live
+from issuer.service.metrics.counts import Counters
 from issuer.service.policies.watcher import schema_documents
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
 
@@ -42,35 +41,13 @@ _log = structlog.get_logger("issuer")
 
 
 def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) -> list[Any]:
-    """Return the handlers of one service, with `more` that are described beside them: its pages (`ui`), its log's."""
+    """Return the handlers of one service, with `more` handlers. `ui` and `has_log` say which links the pages have."""
     schemas = _schemas()
-    alive = answer(b'{"status":"live"}', "application/json", headers={"Cache-Control": "no-store"})
 
-    def requirements(integration: str) -> Document:
-        return _find(service.live.active.requirements, integration)
-
-    @get("/health/live", operation_class=openapi.JsonOperation)
-    async def live() -> Answer:
-        return alive
-
-    checks: SharedAnswers[str, None] = SharedAnswers(Code.SERVICE_BUSY, kept_s=READY_KEPT_S)
-
-    @get("/health/ready", operation_class=openapi.JsonOperation)
-    async def ready() -> Answer:
-        await checks.find("ready", service.check)
-        body = {
-            "status": "ready",
-            "policies": _policies_of(service.live),
-            "keys": {"stale": service.signer.stale, "waiting": service.signer.waiting},
-            "stops": service.stops.status,
-            "revocations": service.revocations.status,
-            "store": service.store_status(),
-        }
-        return _state(body if service.log is None else {**body, "log": service.log.status})
-
-    @get(STOPS_PATH, operation_class=openapi.JsonOperation)
-    async def stops() -> Answer:
-        return _state(service.stops.status)  # asks neither store nor disk: it answers when nothing else does
+    @route("/", http_method=["GET", "HEAD"], include_in_schema=False)
+    async def landing(request: Http) -> Answer:
+        chosen = service.live.active.landing.choose(",".join(header_values(request, b"accept")))
+        return chosen.answer(",".join(header_values(request, b"if-none-match")))
 
     publish = partial(_publish, service)
     described = [
@@ -81,11 +58,13 @@ def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) ->
         *publish(REVOCATIONS_PATH, lambda _: service.revocations.signed_list, openapi.RevocationsOperation),
         *publish(REVOCATION_KEYS_PATH, lambda _: service.revocations.keys, openapi.RevocationKeysOperation),
         *publish(METADATA_PATH, lambda _: service.live.active.metadata, openapi.MetadataOperation),
-        *publish("/integrations/{integration:str}/requirements", requirements, openapi.RequirementsOperation),
+        *publish(
+            "/integrations/{integration:str}/requirements",
+            lambda name: _find(service.live.active.requirements, name),
+            openapi.RequirementsOperation,
+        ),
         *publish("/schemas/{name:str}", lambda name: _find(schemas, name), openapi.SchemaOperation),
-        live,
-        ready,
-        stops,
+        *_health(service),
     ]
     description, errors = document(openapi.openapi(described)), pages(ui=ui, has_log=has_log)
     return [
@@ -93,50 +72,77 @@ def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) ->
         *publish("/openapi.json", lambda _: description),
         *publish("/errors", lambda _: errors[""]),
         *publish("/errors/{code:str}", lambda code: _find(errors, code)),
-        *_landing(service.live),
+        landing,
     ]
 
 
+def _health(service: Service) -> list[Any]:
+    """Return the handlers that report the state of the service."""
+    alive_answer = _state({"status": "live"})
+
+    @get("/health/live", operation_class=openapi.JsonOperation)
+    async def alive() -> Answer:
+        return alive_answer
+
+    checks: SharedAnswers[str, None] = SharedAnswers(Code.SERVICE_BUSY, kept_s=READY_KEPT_S)
+
+    @get("/health/ready", operation_class=openapi.JsonOperation)
+    async def ready() -> Answer:
+        await checks.find("ready", service.check)
+        live = service.live
+        body = {
+            "status": "ready",
+            # Stale policies count as ready, too: otherwise one typo would stop every integration.
+            "policies": {
+                "digest": live.active.digest,
+                "loaded_at": live.active.loaded_at,
+                "stale": live.stale,
+                "narrowed": len(live.narrowed),
+            },
+            "keys": {"stale": service.signer.stale, "waiting": service.signer.waiting},
+            "stops": service.stops.status,
+            "revocations": service.revocations.status,
+            "store": service.store_status(),
+        }
+        return _state(body if service.log is None else {**body, "log": service.log.status})
+
+    @get(STOPS_PATH, operation_class=openapi.JsonOperation)
+    async def stops() -> Answer:
+        return _state(service.stops.status)  # needs neither store nor disk, so it answers even when both fail
+
+    return [alive, ready, stops]
+
+
 def write_documents(*, ui: bool, has_log: bool) -> None:
-    """Write, before there are several processes, the documents that are the same in each of them."""
+    """Write the documents that are the same in every process. The supervisor calls this before it forks."""
     _schemas()
     pages(ui=ui, has_log=has_log)
 
 
 @cache
-def _schemas() -> Mapping[str, Document]:
+def _schemas() -> Mapping[str, HttpDocument]:
     documents = schema_documents()
     return {f"{name}.json": document(body, _SCHEMA_TYPE, cache=_SCHEMA_CACHE) for name, body in documents.items()}
 
 
 def _state(body: object) -> Answer:
-    """Write how the service is at this moment."""
+    """Return a JSON answer about the service's current state, which no cache may store."""
     return answer(msgspec.json.encode(body), "application/json", headers={"Cache-Control": "no-store"})
-
-
-def _policies_of(live: Live[Published]) -> dict[str, Any]:
-    """Report which policies decide. Stale ones are ready, too: otherwise one typo would stop every integration."""
-    return {
-        "digest": live.active.digest,
-        "loaded_at": live.active.loaded_at,
-        "stale": live.stale,
-        "narrowed": len(live.narrowed),
-    }
 
 
 # -- public documents -------------------------------------------------------------------------------------------------
 
 
 def _publish(
-    service: Service, path: str, find: Callable[[str], Document], described_by: type[Operation] | None = None
+    service: Service, path: str, find: Callable[[str], HttpDocument], described_by: type[Operation] | None = None
 ) -> list[Any]:
-    """Return the handlers of a path whose answers are written beforehand; `find` gets what stands for its parameter."""
+    """Return the GET and HEAD handlers of a public document. `find` gets the path's parameter, or "" without one."""
 
     async def published(request: Http) -> Answer:
         known = ",".join(header_values(request, b"if-none-match"))
         try:
             return find(next(iter(request.path_params.values()), "")).answer(known)
-        except IssuerError as error:  # a page of another origin may read that there is none, too
+        except IssuerError as error:  # a page of another origin may read the 404, too
             service.counts.problem(error)
             return readable(problem_response(error, service.issuer_url, str(uuid.uuid4())))
 
@@ -144,40 +150,28 @@ def _publish(
     return [shown(published), route(path, http_method="HEAD", include_in_schema=False)(published)]
 
 
-def _landing(live: Live[Published]) -> list[Any]:
-    """Return the handlers of `/`, which has a page for people and a document for machines."""
-
-    async def landing(request: Http) -> Answer:
-        chosen = live.active.landing.choose(",".join(header_values(request, b"accept")))
-        return chosen.answer(",".join(header_values(request, b"if-none-match")))
-
-    return [route("/", http_method=["GET", "HEAD"], include_in_schema=False)(landing)]
-
-
-def _find(documents: Mapping[str, Document], name: str) -> Document:
-    """Return a document. Raises the same Refused for one that does not exist and one that is not public."""
+def _find(documents: Mapping[str, HttpDocument], name: str) -> HttpDocument:
+    """Return a document. Raises the same Refused whether the document does not exist or is not public."""
     if name not in documents:
         raise Refused(Code.REQUEST_NOT_FOUND)
     return documents[name]
 
 
-# -- everything else that can go wrong --------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
-def exception_handlers(issuer_url: str, counts: Counts) -> dict[Any, Callable[[Http, Any], Any]]:
-    """Return the handlers that make every error a problem document, the unforeseen included."""
+def exception_handlers(issuer_url: str, counts: Counters) -> dict[Any, Callable[[Http, Any], Any]]:
+    """Return the handlers that answer every exception with a problem document, including unforeseen ones."""
 
-    def known(_: Http, error: IssuerError) -> Answer:
+    def known(_: Http, error: IssuerError, **headers: str) -> Answer:
         counts.problem(error)
-        return problem_response(error, issuer_url, str(uuid.uuid4()))
+        return problem_response(error, issuer_url, str(uuid.uuid4()), **headers)
 
     def http(request: Http, error: HTTPException) -> Answer:
         if isinstance(error, NotFoundException):
             return known(request, Refused(Code.REQUEST_NOT_FOUND))
         if isinstance(error, MethodNotAllowedException):
-            refused, allow = Refused(Code.REQUEST_METHOD), _allowed(request)
-            counts.problem(refused)
-            return problem_response(refused, issuer_url, str(uuid.uuid4()), Allow=allow)
+            return known(request, Refused(Code.REQUEST_METHOD), Allow=_allowed(request))
         if error.status_code < 500:
             return known(request, Refused(Code.REQUEST_MALFORMED))
         return unforeseen(request, error)
@@ -185,7 +179,7 @@ def exception_handlers(issuer_url: str, counts: Counts) -> dict[Any, Callable[[H
     def unforeseen(_: Http, error: Exception) -> Answer:
         request_id = str(uuid.uuid4())
         counts.problem(IssuerError(Code.INTERNAL))
-        # The traceback's frames, never its local variables: they hold tokens.
+        # The log stream gets the traceback's frames, never the local variables: they contain tokens.
         _log.error("unforeseen", request_id=request_id, exc_info=error)
         return problem_response(IssuerError(Code.INTERNAL), issuer_url, request_id)
 
@@ -193,10 +187,10 @@ def exception_handlers(issuer_url: str, counts: Counts) -> dict[Any, Callable[[H
 
 
 def _allowed(request: Http) -> str:
-    """Name the methods that the path takes (RFC 9110 10.2.1)."""
-    for each in request.app.routes:
-        pattern = re.sub(r"\{[^}]*\}", "[^/]+", re.sub(r"\{[^}]*:path\}", ".+", each.path))
-        # The scope's path: `request.url` is built with the Host header, which may not be a host at all.
+    """Return the Allow field of a path: the methods that it takes (RFC 9110 10.2.1)."""
+    for known in request.app.routes:
+        pattern = re.sub(r"\{[^}]*\}", "[^/]+", re.sub(r"\{[^}]*:path\}", ".+", known.path))
+        # The path comes from the scope, because `request.url` contains the Host header, which may be invalid.
         if re.fullmatch(pattern, str(request.scope["path"])):
-            return ", ".join(sorted(each.methods))
+            return ", ".join(sorted(known.methods))
     return "GET"

@@ -1,7 +1,7 @@
-"""`POST /tokens`, `/tokens/batch` and `/tokens/explain`: read raw bytes, walk the line (`issuer.issuance`), render.
+"""The endpoints `POST /tokens`, `/tokens/batch` and `/tokens/explain`, which run the steps of `issuer.issuance`.
 
-Between `identify` and `judge` the edge reads the body: only that of a registered caller whom its standing does not
-refuse, and a bounded number at once.
+Between `identify` and `judge` the endpoint reads the body, but only of a registered caller whose standing does not
+refuse it. It reads a bounded number of bodies at once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import urandom
-from types import TracebackType
 from typing import Any
 
 import structlog
 from litestar import post
+from litestar.openapi.spec import Operation
 from msgspec import UNSET, Struct
 
 from issuer.codes import Code
@@ -28,8 +28,8 @@ from issuer.issuance.identify import check_standing, identify
 from issuer.issuance.issue import issue
 from issuer.issuance.judge import read_and_judge
 from issuer.issuance.ports import Authority
-from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Limited, Payer, Refusal, Registered, Steps
-from issuer.limits.rate import Rate, RateState
+from issuer.issuance.steps import Arrival, Forged, Issued, Judged, Limited, Payer, Refusal, Registered
+from issuer.limits.rate import RateState
 from issuer.service.http import openapi
 from issuer.service.http.bounds import (
     MAX_BATCH_BODIES,
@@ -50,17 +50,17 @@ from issuer.service.http.messages import (
     source_of,
 )
 from issuer.service.http.public_documents import Service
-from issuer.service.metrics.counts import NOBODY, OK, Counts, outcome_of
+from issuer.service.metrics.counts import NOBODY, OK, outcome_of
 from issuer.token.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
 
-# -- requests under way ------------------------------------------------------------------------------------------------
+# -- requests in flight ------------------------------------------------------------------------------------------------
 
 MAX_IN_FLIGHT: dict[Kind, int] = {"single": MAX_REQUESTS, "batch": MAX_BATCHES}
 MAX_BODIES_IN_FLIGHT: dict[Kind, int] = {"single": MAX_BODIES, "batch": MAX_BATCH_BODIES}
 
 
 class InFlight:
-    """`with in_flight:` around one request. Raises Undecided (`service.busy`) beyond the limit: there is no queue."""
+    """A context manager that counts requests in flight. Beyond the limit it raises Undecided (`service.busy`)."""
 
     def __init__(self, limit: int, max_bodies: int) -> None:
         self._limit = limit
@@ -73,13 +73,11 @@ class InFlight:
             raise Undecided(Code.SERVICE_BUSY)
         self._count += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._count -= 1
 
     def refusal(self, payer: Payer) -> Refused | None:
-        """Return the refusal (`rate.identity`) of one more body of a payer whose share is in use; else None."""
+        """Return the refusal (`rate.identity`) of one more body if the payer's share is used up; else None."""
         return Refused(Code.RATE_IDENTITY, retry_after_s=1) if self._bodies[payer] >= self._max_bodies else None
 
     @contextmanager
@@ -94,32 +92,28 @@ class InFlight:
 
 # -- rate limit --------------------------------------------------------------------------------------------------------
 
-# The rates of a caller as header fields (draft-ietf-httpapi-ratelimit-headers-11): what each allows, and what is left.
+# The caller's rates as header fields (draft-ietf-httpapi-ratelimit-headers-11): the quota of each, and its remainder.
 #
-# A rate lets through `burst` requests at once, and gives them back at its steady pace. So its quota is the burst, and
-# its window the time in which all of that comes back; what is left comes from the store's answer to this very request,
-# and is absent where the store was not asked for it: a repeat spends no rate.
-
-POLICY, LEFT = NAMES = "RateLimit-Policy", "RateLimit"
+# A rate admits `burst` requests at once and recovers at its steady pace. So the quota is the burst, and the window is
+# the time in which all of it recovers. The remainder comes from the store's answer to this request. Both fields are
+# absent if the store was not asked for the rates: a repeat spends none.
 
 
 def rate_limit(rates: Iterable[RateState]) -> dict[str, str]:
-    """Return both header fields, or none where no rate is known."""
+    """Return both header fields; an empty dict without rates."""
     states = tuple(rates)
     if not states:
         return {}
-    policies = [f'"{state.name}";q={state.rate.burst};w={_window_s(state.rate)}' for state in states]
+    policies = [
+        f'"{state.name}";q={state.rate.burst};w={max(1, _seconds(state.rate.tolerance_us))}' for state in states
+    ]
     left = [f'"{state.name}";r={remaining(state)};t={_seconds(state.ahead_us)}' for state in states]
-    return {POLICY: ", ".join(policies), LEFT: ", ".join(left)}
+    return {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(left)}
 
 
 def remaining(state: RateState) -> int:
-    """Return how many requests fit at once, as `limits.spend` judges them."""
+    """Return how many requests `limits.spend` would admit at once."""
     return max(0, (state.rate.tolerance_us - max(0, state.ahead_us)) // state.rate.interval_us)
-
-
-def _window_s(rate: Rate) -> int:
-    return max(1, _seconds(rate.tolerance_us))
 
 
 def _seconds(microseconds: int) -> int:
@@ -130,12 +124,12 @@ def _seconds(microseconds: int) -> int:
 
 _log = structlog.get_logger("issuer")
 
-# What the log stream says about an answer, beside who was judged.
+# The members of the log stream's event about an answer, without the names of the caller.
 Outcome = dict[str, Any]
 
 
 class TokenEndpoint(Struct, frozen=True):
-    """One way onto the line. `in_flight` is shared by endpoints whose requests cost the same."""
+    """One endpoint for tokens. Endpoints whose requests cost the same share `in_flight`."""
 
     path: Endpoint
     kind: Kind
@@ -144,29 +138,25 @@ class TokenEndpoint(Struct, frozen=True):
 
 
 def token_routes(service: Service) -> list[Any]:
-    """Return the handlers that walk the line."""
+    """Return the handlers of the three endpoints."""
     singles, batches = (InFlight(MAX_IN_FLIGHT[kind], MAX_BODIES_IN_FLIGHT[kind]) for kind in ("single", "batch"))
-    single = TokenEndpoint("/tokens", "single", singles)
-    batch = TokenEndpoint("/tokens/batch", "batch", batches)
-    explained = TokenEndpoint("/tokens/explain", "single", singles, explains=True)
 
-    @post(single.path, operation_class=openapi.TokenOperation, status_code=201, name="tokens")
-    async def tokens(request: Http) -> Answer:
-        return await _answer(service, single, request)
+    def handler(endpoint: TokenEndpoint, operation: type[Operation], status: int) -> Any:
+        @post(endpoint.path, operation_class=operation, status_code=status)
+        async def tokens(request: Http) -> Answer:
+            return await _answer(service, endpoint, request)
 
-    @post(batch.path, operation_class=openapi.BatchOperation, status_code=201, name="tokens_batch")
-    async def tokens_batch(request: Http) -> Answer:
-        return await _answer(service, batch, request)
+        return tokens
 
-    @post(explained.path, operation_class=openapi.ExplainOperation, status_code=200, name="tokens_explain")
-    async def tokens_explain(request: Http) -> Answer:
-        return await _answer(service, explained, request)
-
-    return [tokens, tokens_batch, tokens_explain]
+    return [
+        handler(TokenEndpoint("/tokens", "single", singles), openapi.TokenOperation, 201),
+        handler(TokenEndpoint("/tokens/batch", "batch", batches), openapi.BatchOperation, 201),
+        handler(TokenEndpoint("/tokens/explain", "single", singles, explains=True), openapi.ExplainOperation, 200),
+    ]
 
 
 async def _answer(service: Service, endpoint: TokenEndpoint, http: Http) -> Answer:
-    """Answer one request, and write its one event to the log stream."""
+    """Answer one request, count it, and write one event about it to the log stream."""
     began, client = time.perf_counter(), http.scope["client"]
     arrival = Arrival(str(uuid.uuid4()), endpoint.path, source_of(client[0] if client else ""), int(time.time()))
     authority = service.live.active.authority
@@ -177,31 +167,28 @@ async def _answer(service: Service, endpoint: TokenEndpoint, http: Http) -> Answ
             registered = await identify(authority, arrival, credential)
             answered, outcome = await _answer_registered(service, authority, registered, endpoint, http)
     except (Refused, Undecided) as error:
-        # A source pays for its strangers. Whole seconds would let ten more through in each.
+        # Refusals of unregistered callers are charged to the source, by a clock in microseconds: with a clock in whole
+        # seconds, each new second would admit ten more.
         if isinstance(error, (Refused, Charged)) and not service.sources.refuse(arrival.source, time.time_ns() // 1000):
             service.counts.answered(endpoint.path, "no", Code.RATE_SOURCE)
             return service.tarpit.answer(arrival.id)
         answered, outcome = _problem(service, arrival, error)
-    _count(service.counts, endpoint.path, outcome, began)
+    integration = outcome.get("integration", NOBODY)
+    service.counts.answered(endpoint.path, outcome["outcome"], outcome.get("code", OK), integration)
+    service.counts.durations[endpoint.path].observe(int((time.perf_counter() - began) * 1e9))
     _log.info("decision", request_id=arrival.id, endpoint=arrival.endpoint, **outcome, ms=ms_since(began))
     return answered
-
-
-def _count(counts: Counts, path: Endpoint, outcome: Outcome, began: float) -> None:
-    counts.answered(path, outcome["outcome"], outcome.get("code", OK), outcome.get("integration", NOBODY))
-    counts.durations[path].observe(int((time.perf_counter() - began) * 1e9))
 
 
 async def _answer_registered(
     service: Service, authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http
 ) -> tuple[Answer, Outcome]:
-    """Answer a registered caller: its refusals are charged to it by the line, and not to its source."""
+    """Answer a registered caller. `issuer.issuance` charges refusals to the caller, and its source pays nothing."""
     try:
+        judged = await _judge(authority, registered, endpoint, http)
         if endpoint.explains:
-            judged = await _judge(authority, registered, endpoint, http)
             answered, outcome = await _explain(authority, registered, judged)
         else:
-            judged = await _judge(authority, registered, endpoint, http)
             issued = await issue(authority, judged)
             answered, outcome = _render(issued, registered.arrival.id, endpoint.kind), _summary(issued)
     except (Refused, Undecided) as error:
@@ -213,7 +200,7 @@ async def _answer_registered(
 
 
 async def _judge(authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http) -> Judged | Refusal:
-    """Read the body and judge it, unless the caller is refused without it; an unreadable body is a refusal, too."""
+    """Read the body and judge it, unless the caller's standing refuses first. An unreadable body is a Refusal, too."""
     if (refusal := check_standing(authority, registered)) is not None:
         return refusal
     if (busy := endpoint.in_flight.refusal(registered.payer)) is not None:
@@ -221,20 +208,15 @@ async def _judge(authority: Authority, registered: Registered, endpoint: TokenEn
     try:
         with endpoint.in_flight.body_of(registered.payer):
             raw = await read_whole(http, MAX_BYTES[endpoint.kind])
-            judging = _judging(authority, registered, endpoint, raw)
+            if endpoint.explains:
+                steps = read_to_explain(authority, registered, raw)
+            else:
+                steps = read_and_judge(authority, registered, endpoint.kind, raw, base64url_encode(urandom(16)))
             if len(raw) > SMALL_BODY_BYTES:
-                return await authority.turns.take(registered.payer, judging)
+                return await authority.turns.take(registered.payer, steps)
     except Refused as error:
         return Refusal(registered, error)
-    return await authority.turns.take(registered.payer, judging)
-
-
-def _judging(
-    authority: Authority, registered: Registered, endpoint: TokenEndpoint, raw: bytes
-) -> Steps[Judged | Refusal]:
-    if endpoint.explains:
-        return read_to_explain(authority, registered, raw)
-    return read_and_judge(authority, registered, endpoint.kind, raw, base64url_encode(urandom(16)))
+    return await authority.turns.take(registered.payer, steps)
 
 
 async def _explain(authority: Authority, registered: Registered, judged: Judged | Refusal) -> tuple[Answer, Outcome]:

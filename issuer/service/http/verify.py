@@ -1,4 +1,7 @@
-"""`POST /verify`: `issuer.verify` over HTTP, under the service's own trust file. Fetches nothing and keeps nothing."""
+"""The endpoint `POST /verify`: `issuer.verify` over HTTP, with the service's own trust file.
+
+It fetches nothing and records nothing. In this file a question is a request to `/verify`.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +38,19 @@ from issuer.service.http.bounds import (
     REREAD_S,
 )
 from issuer.service.http.messages import (
+    PREFLIGHT,
     Answer,
     Http,
+    check_framing,
     json_answer,
     ms_since,
-    preflight,
     problem_response,
-    read_json_body,
+    read_whole,
     readable,
     source_of,
 )
 from issuer.service.http.request_limits import Gate, Tarpit
-from issuer.service.metrics.counts import Counts
+from issuer.service.metrics.counts import Counters
 from issuer.token.wire import VerifyRequest
 from issuer.verify import Context, verify_entries
 from issuer.verify.report import REPORT_VERSION, Reports
@@ -57,22 +61,23 @@ _log = structlog.get_logger("issuer")
 
 
 class OwnTrust:
-    """The service's trust file and the files that it names, read at start and again when they are a minute old.
+    """The service's trust file and the files that it names, read at the start and again after REREAD_S.
 
-    Key sets and lists come from files or are inline; the only URLs that it may name are those in `own`, what this
-    service publishes itself.
+    Key sets and lists are inline or come from files. The only URLs that the trust file may name are in `own`: documents
+    that this service publishes itself.
     """
 
     def __init__(self, path: Path, own: Mapping[str, Callable[[], bytes]], now: int) -> None:
         self._path, self._own = path, own
         self._read_at = now
-        self._files = Followed(lambda: self._read_at, self._read, self._say)  # what is published changes without a file
+        # The documents of the service itself change without a file.
+        self._files = Followed(lambda: self._read_at, self._read, self._say)
         for issuer in self._files.value.unlimited:
             _log.warning("trust file doubted", issuer=issuer, detail="it names no `frameworks`, beside other issuers")
 
     def __call__(self, now: int) -> Trust:
-        """Return the trust to judge by. A file that has become unreadable leaves the last good trust in force."""
-        if abs(now - self._read_at) >= REREAD_S:  # also after a clock has been set back
+        """Return the trust to judge by. If a file has become unreadable, the last good trust stays in force."""
+        if abs(now - self._read_at) >= REREAD_S:  # abs: the clock may have been set back
             self._read_at = now
             self._files.turn()
         return self._files.value
@@ -88,31 +93,31 @@ class OwnTrust:
             _log.info("trust file read again")
 
     def read_whole(self) -> Trust:
-        """Read the trust file, and what it names. Raises InputError with the file's place."""
+        """Read the trust file and the files that it names. Raises InputError with the place in the trust file."""
         file = read_trust_file(files.read(self._path, MAX_TRUST_BYTES), str(self._path))
         own = (pointer for pointer, source in sources(file).items() if source.url in self._own)
         with reading(str(self._path)):
-            return resolve(file, self._found(file), dict.fromkeys(own, self._read_at))
+            return resolve(file, self._read_sources(file), dict.fromkeys(own, self._read_at))
 
-    def _found(self, file: TrustFile) -> dict[str, bytes | None]:
-        found: dict[str, bytes | None] = {}
+    def _read_sources(self, file: TrustFile) -> dict[str, bytes | None]:
+        contents: dict[str, bytes | None] = {}
         for pointer, source in sources(file).items():
             if isinstance(source.file, str):
-                found[pointer] = files.read(self._path.parent / source.file, MAX_TRUST_BYTES)
+                contents[pointer] = files.read(self._path.parent / source.file, MAX_TRUST_BYTES)
             elif isinstance(source.url, str) and source.url in self._own:
-                found[pointer] = self._own[source.url]()
+                contents[pointer] = self._own[source.url]()
             elif isinstance(source.url, str):
-                detail = f"trust: {pointer} is a URL, and nothing is fetched here: keep a copy and name it as `file`"
+                detail = f"trust: {pointer} is a URL, and the service fetches none: keep a copy and name it as `file`"
                 raise SetupError(Code.SETTINGS_INVALID, detail)
-        return found
+        return contents
 
 
 def verify_routes(
-    trust: str, issuer_url: str, own: Mapping[str, Callable[[], bytes]], tarpit: Tarpit, counts: Counts
+    trust: str, issuer_url: str, own: Mapping[str, Callable[[], bytes]], tarpit: Tarpit, counts: Counters
 ) -> list[Any]:
-    """Return the handlers of `/verify`, or none without a trust file: trust must not be guessed.
+    """Return the handlers of `/verify`, or none without a trust file: the service must not guess whom to trust.
 
-    A web page of any origin may ask, too. `own` has what this service publishes, by path.
+    Web pages of every origin may use them. `own` reads each document that this service publishes, by path.
     """
     if not trust:
         return []
@@ -126,14 +131,14 @@ def verify_routes(
         source = source_of(request.client.host if request.client else "")
         try:
             gate.demand(source)
-        except Refused as error:
+        except (Refused, Undecided) as error:  # not logged: anyone can cause these at any rate
             counts.problem(error, _PATH)
-            return readable(tarpit.answer(request_id))
-        except Undecided as error:  # without a line in the log: they come as fast as anybody likes
-            counts.problem(error, _PATH)
+            if isinstance(error, Refused):
+                return readable(tarpit.answer(request_id))
             return readable(problem_response(error, issuer_url, request_id))
         try:
-            body = await read_json_body(request, MAX_QUESTION_BYTES)
+            check_framing(request, MAX_QUESTION_BYTES)
+            body = await read_whole(request, MAX_QUESTION_BYTES)
             reports = await gate.work(source, partial(answer_question, body, trusted, int(time.time())))
         except (Refused, Undecided) as error:
             counts.problem(error, _PATH)
@@ -145,20 +150,18 @@ def verify_routes(
         _log.info("question", request_id=request_id, outcome="answered", verdicts=dict(verdicts), ms=ms_since(began))
         return readable(json_answer(reports, request_id))
 
-    asked_first = preflight("POST")
-
     @route(_PATH, http_method="OPTIONS", include_in_schema=False)
-    async def may_ask() -> Answer:
-        return asked_first
+    async def options() -> Answer:
+        return PREFLIGHT
 
-    return [may_ask, verify]  # in this order: Litestar makes an OPTIONS of its own for a path that has none yet
+    return [options, verify]  # in this order: Litestar adds its own OPTIONS handler to a path that has none yet
 
 
 def answer_question(body: bytes, trust: Callable[[int], Trust], now: int) -> Reports:
-    """Answer a question: as a reader's, where it does not state when the file was received. Raises Refused."""
-    asked = read_question(body)
-    context = Context(now, benchmarks=asked.benchmarks)
-    reports = verify_entries(asked.entries, asked.repo, asked.path, trust(now), asked.at, context)
+    """Judge the entries of a question. Without a time in it, they are judged as received now. Raises Refused."""
+    question = read_question(body)
+    context = Context(now, benchmarks=question.benchmarks)
+    reports = verify_entries(question.entries, question.repo, question.path, trust(now), question.at, context)
     return Reports(REPORT_VERSION, reports)
 
 
@@ -166,7 +169,7 @@ def answer_question(body: bytes, trust: Callable[[int], Trust], now: int) -> Rep
 
 
 class Question(Struct, frozen=True):
-    """What is to be judged. `at` is None where the question gives no time."""
+    """A parsed question. `at` is None if it states no time of receipt."""
 
     entries: tuple[Entry, ...]
     repo: str
@@ -176,43 +179,43 @@ class Question(Struct, frozen=True):
 
 
 def read_question(raw: bytes) -> Question:
-    """Read a body of at most 64 KiB. Raises Refused: 400 with the place in the body, and in the text within it."""
+    """Read a body of at most 64 KiB. Raises Refused (400) with the place in the body, and in a text within it."""
     try:
-        _demand_few(raw)
-        asked = convert(loads(raw, max_bytes=MAX_QUESTION_BYTES, max_depth=MAX_QUESTION_DEPTH), VerifyRequest)
+        if count_values(raw, MAX_QUESTION_VALUES) > MAX_QUESTION_VALUES:  # texts in the body have their own count
+            raise Refused.at(Code.REQUEST_MALFORMED, "", f"more than {MAX_QUESTION_VALUES} values")
+        request = convert(loads(raw, max_bytes=MAX_QUESTION_BYTES, max_depth=MAX_QUESTION_DEPTH), VerifyRequest)
     except FormatError as error:
-        raise _refusal_of_body(error) from None
-    entries = _read_entries(asked)
-    benchmarks = _read_benchmarks(asked, entries)
-    return Question(entries, asked.repo, asked.path, None if asked.at is UNSET else asked.at, benchmarks)
+        place = f"line {error.line}, column {error.column}: " if error.line else ""
+        code = _CODES.get(error.code, Code.REQUEST_MALFORMED)
+        raise Refused.at(code, error.pointer, place + error.detail) from None
+    entries = _read_entries(request)
+    benchmarks = _read_benchmarks(request, entries)
+    return Question(entries, request.repo, request.path, None if request.at is UNSET else request.at, benchmarks)
 
 
-def _demand_few(raw: bytes) -> None:
-    """Refuse more values than may be asked about, before any is read; `yaml` and `benchmark` are counted apart."""
-    if count_values(raw, MAX_QUESTION_VALUES) > MAX_QUESTION_VALUES:
-        raise Refused.at(Code.REQUEST_MALFORMED, "", f"more than {MAX_QUESTION_VALUES} values")
-
-
-def _read_entries(asked: VerifyRequest) -> tuple[Entry, ...]:
-    if (asked.entry is UNSET) == (asked.yaml is UNSET):
+def _read_entries(request: VerifyRequest) -> tuple[Entry, ...]:
+    if (request.entry is UNSET) == (request.yaml is UNSET):
         raise Refused.at(Code.REQUEST_MALFORMED, "", "Give exactly one of `entry` and `yaml`")
-    if asked.yaml is not UNSET:
+    if request.yaml is not UNSET:
         try:
-            return read_entries(asked.yaml.encode(), "yaml", max_values=MAX_QUESTION_VALUES)
+            return read_entries(request.yaml.encode(), "yaml", max_values=MAX_QUESTION_VALUES)
         except InputError as error:
             raise _refusal_of_text(error, "/yaml") from None
     try:
-        return (read_entry(asked.entry),)  # type: ignore[arg-type]
+        return (read_entry(request.entry),)  # type: ignore[arg-type]
     except FormatError as error:
-        raise _refusal_of_entry(error) from None
+        code = _CODES.get(error.code, Code.REQUEST_MALFORMED)
+        # `describe` adds the same advice about quotes as for an entry in YAML.
+        raise Refused.at(code, f"/entry{error.pointer}", strict_yaml.describe(error)) from None
 
 
-def _read_benchmarks(asked: VerifyRequest, entries: tuple[Entry, ...]) -> dict[tuple[str, str], Benchmark]:
-    """Believe that this is the `eval.yaml` of the entries' commit: the answer is only for the party that says so."""
-    if asked.benchmark is UNSET:
+def _read_benchmarks(request: VerifyRequest, entries: tuple[Entry, ...]) -> dict[tuple[str, str], Benchmark]:
+    """Read the benchmark definition. The service believes the client that it is from the entries' commit, because only
+    this client gets the answer."""
+    if request.benchmark is UNSET:
         return {}
     try:
-        benchmark = read_benchmark(asked.benchmark.encode(), "benchmark", max_values=MAX_QUESTION_VALUES)
+        benchmark = read_benchmark(request.benchmark.encode(), "benchmark", max_values=MAX_QUESTION_VALUES)
     except InputError as error:
         raise _refusal_of_text(error, "/benchmark") from None
     return {(entry.dataset.id, entry.dataset.revision or ""): benchmark for entry in entries}
@@ -224,20 +227,8 @@ _CODES = {
 }
 
 
-def _refusal_of_body(error: FormatError) -> Refused:
-    place = f"line {error.line}, column {error.column}: " if error.line else ""
-    return Refused.at(_CODES.get(error.code, Code.REQUEST_MALFORMED), error.pointer, place + error.detail)
-
-
-def _refusal_of_entry(error: FormatError) -> Refused:
-    """Refuse for a fault in an entry that is JSON: with the same advice about quotes as for one in YAML."""
-    return Refused.at(
-        _CODES.get(error.code, Code.REQUEST_MALFORMED), f"/entry{error.pointer}", strict_yaml.describe(error)
-    )
-
-
 def _refusal_of_text(error: InputError, member: str) -> Refused:
-    """Refuse for a fault in the text of a member, by its line and column there."""
+    """Return the refusal of a member's text, with line and column in that text."""
     place = f"line {error.place.line}, column {error.place.column}: " if error.place.line else ""
     unknown = error.code is Code.FILE_UNKNOWN_MEMBER
     code = Code.REQUEST_UNKNOWN_MEMBER if unknown else Code.REQUEST_MALFORMED

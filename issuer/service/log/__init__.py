@@ -1,6 +1,6 @@
-"""The transparency log: the database and the process that it is written by, and the way to it for workers.
+"""The transparency log: its database, the process that appends to it, its witnesses, and the workers' client.
 
-One sequencer process a host holds the log's key and numbers the leaves (`service/log/sequencer/sequencer.py`,
-`service/log/sequencer/process.py`); workers hand it theirs over a socket (`service/log/client.py`). SQLite or
-PostgreSQL keeps the tree; `service/log/sequencer/records.py` keeps its newest head elsewhere.
+On each host, one sequencer process has the log's key and numbers the leaves (`sequencer/`). Workers send it leaves over
+a socket (`client.py`). SQLite or PostgreSQL keeps the tree (`database/`), and `sequencer/records.py` keeps the newest
+checkpoint elsewhere. `witnesses/` asks witnesses to cosign checkpoints.
 """

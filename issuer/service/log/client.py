@@ -1,8 +1,8 @@
-"""A worker's side of the log: messages to the sequencer process, the connection to it, and what is announced.
+"""The workers' client of the log: messages, the connection to the sequencer process, and announcements.
 
-A frame is its length in four bytes, big-endian, and so much MessagePack, over a unix socket. Every question has a
-number that is unique on its connection, and one answer with that number; answers come in any order. A lost connection
-fails what was under way: its outcome is unknown, and the same request may come again.
+A frame on the unix socket is a length in four bytes, big-endian, and that many bytes of MessagePack. Every question has
+a number that is unique on its connection, and gets one answer with that number; answers come in any order. If a
+connection is lost, the outcome of its open questions is unknown, and callers may ask again.
 """
 
 from __future__ import annotations
@@ -39,15 +39,13 @@ from issuer.tlog.note import parse_note
 from issuer.token.verify_token import Template, token_leaf
 from issuer.token.wire import LogEntry
 
-if TYPE_CHECKING:  # the sequencer process reads messages, and no policies
+if TYPE_CHECKING:  # the sequencer process imports this file, and needs no policies
     from issuer.policy.match import PolicySet
 
 # The details are in the log stream.
-LATCHED = "The transparency log is not the one that was published: it waits for its operator"
-# Every monitor raises an alarm for a token under a key in such a state.
-OUT_OF_USE = frozenset({"archived", "revoked"})
-# The random id of a worker's audit chain, and the chain's head.
-AuditHead = tuple[str, str]
+LATCHED = "The transparency log is not the one that was published. It appends no leaves until its operator acts"
+OUT_OF_USE = frozenset({"archived", "revoked"})  # monitors raise an alarm for a token under such a key
+AuditHead = tuple[str, str]  # the random id of a worker's audit chain, and the chain's head
 _LENGTH = struct.Struct(">I")
 _STATES: frozenset[str] = frozenset(get_args(KeyState))
 _log = structlog.get_logger("issuer")
@@ -64,25 +62,22 @@ class Append(Struct, frozen=True, tag="append", array_like=True):
 
 
 class Look(Struct, frozen=True, tag="look", array_like=True):
-    """Say whether a leaf could be appended now, and what the newest checkpoint is."""
+    """Return the newest checkpoint if a leaf could be appended now."""
 
     number: int
 
 
-class Places(Struct, frozen=True, tag="places", array_like=True):
-    """The place of each leaf, in the order of the question. They are durable, and published."""
+class LeafPlaces(Struct, frozen=True, tag="places", array_like=True):
+    """The place of each leaf, in the order of the question. The leaves are durable and published."""
 
     number: int
     places: tuple[Placed, ...]
 
 
-class Standing(Struct, frozen=True, array_like=True):
-    """The state of a log beside its newest head.
-
-    `cosigned` is the size of the newest tree that this process has had cosigned, and its age in seconds; None before
-    the first. `failing` names the witnesses that fail, `warnings` are for the operator. `must_wait`: an append would
-    wait for a quorum that does not come.
-    """
+class LogCondition(Struct, frozen=True, array_like=True):
+    """The state of the witnesses and the database. `cosigned` has the size and the age in seconds of the newest tree
+    that a quorum has cosigned since the process started; None before the first. `failing` names the witnesses that
+    fail; `warnings` are for the operator. `must_wait`: appends need a quorum, and several rounds did not reach one."""
 
     cosigned: tuple[int, int] | None = None
     failing: tuple[str, ...] = ()
@@ -95,21 +90,19 @@ class Newest(Struct, frozen=True, tag="newest", array_like=True):
 
     number: int
     checkpoint: bytes
-    standing: Standing = Standing()
+    standing: LogCondition = LogCondition()
 
 
 class Failed(Struct, frozen=True, tag="failed", array_like=True):
-    """The leaves may be in the log or not: the question may be asked again. The reason is in the log stream.
-
-    `latched`: every answer is this one until the operator has looked.
-    """
+    """The leaves may be in the log or not, and the worker may ask again. The reason is in the log stream. If `latched`
+    is set, all further answers fail, too, until the operator acts."""
 
     number: int
     latched: bool = False
 
 
 Question: TypeAlias = Append | Look
-Answer: TypeAlias = Places | Newest | Failed
+Answer: TypeAlias = LeafPlaces | Newest | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
@@ -117,11 +110,11 @@ _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 class NotAMessage(Exception):
-    """Not a frame, or not a message: the rest of this connection cannot be read."""
+    """Not a frame, or not a message. The rest of the connection is unreadable."""
 
 
 def framed(message: Question | Answer) -> bytes:
-    """Write a message as a frame. Raises NotAMessage for one that is too long to be read."""
+    """Return a message as a frame. Raises NotAMessage if it is too long for readers."""
     raw = _encoder.encode(message)
     if len(raw) > LOG_FRAME_BYTES:
         raise NotAMessage(f"a message of {len(raw)} bytes")
@@ -145,13 +138,13 @@ def read_answer(raw: bytes) -> Answer:
 
 
 class Frames:
-    """The bytes that have come on one connection, and were not read yet."""
+    """The received bytes of one connection that do not make a frame yet."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Add bytes, and return what is complete. Raises NotAMessage for too long a frame, before it comes."""
+        """Add bytes, and yield the complete frames. Raises NotAMessage for too long a frame, before it is received."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
@@ -169,7 +162,8 @@ class Frames:
 
 
 class SequencerLog:
-    """Asks the sequencer process behind a socket, which has `answer_s` for each answer. Belongs to one event loop."""
+    """A client of the sequencer process at a socket, with a timeout of `answer_s` for each answer. Belongs to one event
+    loop."""
 
     def __init__(self, socket: Path, origin: str, answer_s: float = LOG_CALL_S) -> None:
         self.origin = origin
@@ -180,23 +174,23 @@ class SequencerLog:
         self._numbers = itertools.count(1)
 
     async def append(self, leaves: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
-        """Make leaves durable and return the place of each, with its proof. A leaf that is there stays where it is.
+        """Make leaves durable, and return the place and proof of each. A leaf that the log has already keeps its place.
         Raises Undecided(`dependency.log`)."""
         answer = await self._ask(Append(next(self._numbers), leaves))
-        if not isinstance(answer, Places) or len(answer.places) != len(leaves):
+        if not isinstance(answer, LeafPlaces) or len(answer.places) != len(leaves):
             raise Undecided(Code.DEPENDENCY_LOG)
         return tuple(LogEntry(self.origin, place.index, place.proof.decode()) for place in answer.places)
 
     async def look(self) -> Newest:
-        """Return the newest checkpoint, signed by the log, and the log's state. Raises Undecided(`dependency.log`),
-        also where nothing could be appended now: readiness is told by this."""
+        """Return the newest checkpoint, signed by the log, and the log's state, for readiness. Raises
+        Undecided(`dependency.log`), also if a leaf could not be appended now."""
         answer = await self._ask(Look(next(self._numbers)))
         if not isinstance(answer, Newest):
             raise Undecided(Code.DEPENDENCY_LOG, LATCHED if isinstance(answer, Failed) and answer.latched else "")
         return answer
 
     async def aclose(self) -> None:
-        """Disconnect. What is under way fails."""
+        """Disconnect. Open questions fail."""
         if self._connection is not None:
             self._connection.close()
 
@@ -210,7 +204,7 @@ class SequencerLog:
             raise Undecided(Code.DEPENDENCY_LOG) from error
 
     async def _connect(self, until: float) -> _Connection:
-        """Return the open connection, or a new one as soon as there is a listener: the process may be restarting."""
+        """Return the open connection. Otherwise connect as soon as the process listens: it may be restarting."""
         async with asyncio.timeout_at(until), self._connecting:
             while self._connection is None or self._connection.is_closed:
                 with suppress(OSError):
@@ -222,7 +216,7 @@ class SequencerLog:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, and the questions that were asked on it."""
+    """One connection, and its open questions."""
 
     def __init__(self) -> None:
         self._frames = Frames()
@@ -231,11 +225,11 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be asked here any more."""
+        """Whether the connection has ended."""
         return self._transport is None or self._transport.is_closing()
 
     async def ask(self, question: Question, until: float) -> Answer:
-        """Ask, and wait for the answer until a time of the event loop. Raises TimeoutError and OSError."""
+        """Ask a question, and wait for the answer until a time of the event loop. Raises TimeoutError and OSError."""
         if self._transport is None:
             raise ConnectionError("the connection has ended")
         loop = asyncio.get_running_loop()
@@ -255,16 +249,16 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over the new connection."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        """Keep the transport of the new connection."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Fail what is under way."""
+        """Fail all open questions."""
         self._transport = None
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the sequencer has ended"))
-                answer.exception()  # the caller may have given up
+                answer.exception()  # mark it as retrieved: the caller may have given up
 
     def data_received(self, data: bytes) -> None:
         """Give each answer to its caller, unless the caller has given up."""
@@ -284,19 +278,19 @@ def _give_up(answer: asyncio.Future[Answer]) -> None:
         answer.set_exception(TimeoutError())
 
 
-# -- the log as the line meets it --------------------------------------------------------------------------------------
+# -- the log for the issuance line -------------------------------------------------------------------------------------
 
 
 class CosignedTree(Struct, frozen=True):
-    """The newest tree that a quorum has cosigned since the sequencer runs, and how many seconds ago that was."""
+    """The size of the newest tree that a quorum has cosigned since the sequencer's start, and how long ago that was."""
 
     size: int
     age_s: int
 
 
 class LogStatus(Struct, frozen=True):
-    """The log as readiness shows it: origin and size, the newest cosigned tree (None: none yet), the witnesses that
-    fail, by their names in the policy, and warnings about the database."""
+    """The state of the log for readiness: origin and size, the newest cosigned tree (None before the first), the
+    failing witnesses by their names in the policy, and warnings about the database."""
 
     origin: str
     size: int
@@ -306,12 +300,9 @@ class LogStatus(Struct, frozen=True):
 
 
 class AnnouncingLog:
-    """Implements `issuance.ports.Log`: what a token rests on is announced before the token.
-
-    What widens waits for its announcement: a key signs, and a policy admits, behind a leaf that says so. What narrows
-    does not wait: a key that retires, or is revoked, is out of use before the log says so. `lives` returns the history
-    of each key; `iss` is this issuer. `status` is what the last `check` has found.
-    """
+    """Implements `issuance.ports.Log`. A new key or policy must not be used before its leaf is in the log, so both
+    leaves come before those of tokens. A key that is archived or revoked goes out of use at once, and its leaf follows.
+    `lives` returns the history of each key; `iss` is this issuer. `status` is the result of the last `check`."""
 
     def __init__(self, log: SequencerLog, iss: str, lives: Callable[[], Lives]) -> None:
         self._log = log
@@ -326,40 +317,38 @@ class AnnouncingLog:
         return self._log.origin
 
     async def append(self, template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
-        """Append the leaves of tokens, behind those of the key that will sign them and of their policy.
-
-        Raises Undecided: `dependency.log`, and `dependency.signer` where the key has gone out of use meanwhile. A leaf
-        under it would have no token, and alarm every monitor.
-        """
+        """Append the leaves of tokens, after the leaves of their key and their policy. Raises Undecided:
+        `dependency.log`, and `dependency.signer` if the key has gone out of use meanwhile, because monitors would raise
+        an alarm."""
         life = self.lives().get(template.kid)
         if life is None or life.what not in STATES:
             raise Undecided(Code.DEPENDENCY_SIGNER)
         policy = PolicyLeaf(self.iss, template.terms.sub, template.terms.policy)
-        grounds: tuple[KnownLeaf, ...] = (*key_leaves(self.iss, [life]), policy)
-        first = [leaf for leaf in grounds if leaf not in self._announced]
+        needed: tuple[KnownLeaf, ...] = (*key_leaves(self.iss, [life]), policy)
+        first = [leaf for leaf in needed if leaf not in self._announced]
         tokens = (token_leaf(template.terms, template.kid, signing_input) for signing_input in signing_inputs)
         places = await self._log.append(tuple(leaf.to_bytes() for leaf in (*first, *tokens)))
         self._remember(first)
         return places[len(first) :]
 
     async def announce(self, leaves: Iterable[KnownLeaf]) -> None:
-        """Announce what was not announced before, a part at a time. Raises Undecided(`dependency.log`)."""
+        """Announce leaves that were not announced before, a part at a time. Raises Undecided(`dependency.log`)."""
         new = [leaf for leaf in dict.fromkeys(leaves) if leaf not in self._announced]
         for start in range(0, len(new), LOG_ANNOUNCED_AT_ONCE):
-            some = new[start : start + LOG_ANNOUNCED_AT_ONCE]
-            await self._log.append(tuple(leaf.to_bytes() for leaf in some))
-            self._remember(some)
+            part = new[start : start + LOG_ANNOUNCED_AT_ONCE]
+            await self._log.append(tuple(leaf.to_bytes() for leaf in part))
+            self._remember(part)
 
     def has_announced(self, life: KeyLife) -> bool:
-        """Say whether this process knows that the state of a key is in the log."""
+        """Return whether this process knows that the state of a key is in the log."""
         return self._announced.issuperset(key_leaves(self.iss, [life]))
 
     async def check(self) -> None:
-        """Make sure that a leaf could be appended. Raises Undecided(`dependency.log`)."""
+        """Check that a leaf could be appended now, and set `status`. Raises Undecided(`dependency.log`)."""
         newest = await self._log.look()
         state = newest.standing
         if state.must_wait:
-            raise Undecided(Code.DEPENDENCY_LOG, "No quorum of witnesses cosigns, and every token waits for one")
+            raise Undecided(Code.DEPENDENCY_LOG, "Tokens need a quorum of witnesses: recent rounds did not reach it")
         size = parse_checkpoint(parse_note(newest.checkpoint).text).size
         cosigned = None if state.cosigned is None else CosignedTree(*state.cosigned)
         self.status = LogStatus(self._log.origin, size, cosigned, state.failing, state.warnings)
@@ -370,12 +359,12 @@ class AnnouncingLog:
 
     def _remember(self, leaves: Iterable[KnownLeaf]) -> None:
         if len(self._announced) >= LOG_ANNOUNCED:
-            self._announced.clear()  # to announce a thing again makes no second leaf
+            self._announced.clear()  # a repeated announcement does not add a leaf
         self._announced.update(leaves)
 
 
 def key_leaves(iss: str, lives: Iterable[KeyLife]) -> Iterator[KeyLeaf]:
-    """Return the state of each key. A key whose file is gone is out of use, as an archived one is."""
+    """Yield the state of each key. A key whose file was removed counts as archived."""
     for life in lives:
         state = "archived" if life.what == "removed" else life.what
         if state in _STATES:
@@ -383,22 +372,19 @@ def key_leaves(iss: str, lives: Iterable[KeyLife]) -> Iterator[KeyLeaf]:
 
 
 def policy_leaves(iss: str, policies: PolicySet) -> Iterator[PolicyLeaf]:
-    """Return the digest of each policy, with its integration."""
+    """Yield the digest of each policy, with its integration."""
     for registrations in policies.registrations.values():
         for registration in registrations:
             yield PolicyLeaf(iss, registration.policy.integration, registration.digest)
 
 
-# -- what is announced beside tokens -----------------------------------------------------------------------------------
+# -- announcements without a token -------------------------------------------------------------------------------------
 
 
 class Announcer(Struct):
-    """Announces the keys, the policies in force, the revocation list as it is served (None without one), and this
-    worker's audit head, as soon as each is in force: so an integration's owner sees a policy before its first use.
-
-    The revocation of a key is announced when every worker has dropped the key: a token that one of them had let through
-    before would be an alarm. `clock` returns Unix seconds.
-    """
+    """Announces keys, policies, the revocation list (None: not served) and this worker's audit head, as soon as each is
+    in force: the owner of an integration sees a policy before its first use. The revocation of a key waits until every
+    worker has dropped the key: monitors raise an alarm for a later token under it. `clock` returns Unix seconds."""
 
     log: AnnouncingLog
     policies: Callable[[], PolicySet]
@@ -406,15 +392,15 @@ class Announcer(Struct):
     audit_head: Callable[[], AuditHead]
     clock: Callable[[], int]
     _announced: PolicySet | None = None
-    _narrowed: dict[KeyLeaf, int] = {}
-    _told: AuditHead = ("", "")
-    _told_at: int = 0
+    _out_of_use: dict[KeyLeaf, int] = {}  # with the time when this worker learned of it
+    _audited: AuditHead = ("", "")
+    _audited_at: int = 0
 
     def __post_init__(self) -> None:
-        self._told, self._told_at = self.audit_head(), self.clock()
+        self._audited, self._audited_at = self.audit_head(), self.clock()
 
     async def turn(self, _asked: bool = False) -> None:
-        """Announce what is new; what the log does not take now is announced at a later turn."""
+        """Announce everything new. If the log fails, a later turn tries again."""
         with suppress(Undecided):
             await self.log.announce(self._keys())
             policies = self.policies()
@@ -424,19 +410,15 @@ class Announcer(Struct):
             if (served := self.revocations()) is not None:
                 digest = f"sha256:{hashlib.sha256(served).hexdigest()}"
                 await self.log.announce([RevocationsLeaf(self.log.iss, digest)])
-            if self.clock() - self._told_at >= COUNTED_S:
-                await self._announce_audit()
+            if self.clock() - self._audited_at >= COUNTED_S:
+                head = self.audit_head()
+                if head != self._audited:
+                    await self.log.announce([AuditLeaf(self.log.iss, *head)])
+                self._audited, self._audited_at = head, self.clock()
 
     def _keys(self) -> Iterator[KeyLeaf]:
-        """Return the states of all keys, but for those that have just gone out of use."""
+        """Yield the states of all keys, except those that have just gone out of use."""
         now = self.clock()
         for leaf in key_leaves(self.log.iss, self.log.lives().values()):
-            if leaf.state not in OUT_OF_USE or now - self._narrowed.setdefault(leaf, now) >= LOG_NARROWED_S:
+            if leaf.state not in OUT_OF_USE or now - self._out_of_use.setdefault(leaf, now) >= LOG_NARROWED_S:
                 yield leaf
-
-    async def _announce_audit(self) -> None:
-        """Announce the head of this worker's audit chain, where it has grown: once a minute."""
-        head = self.audit_head()
-        if head != self._told:
-            await self.log.announce([AuditLeaf(self.log.iss, *head)])
-        self._told, self._told_at = head, self.clock()

@@ -1,13 +1,12 @@
-"""What workers count, in memory that all processes of a service share: the board has a row for each worker.
+"""The counters of the workers, in memory that all processes of a service share: a board with a row for each worker.
 
-A worker alone writes to its row, a few additions for each request. The row outlives it: the next worker in its place
-goes on with the counts. The state in a row counts only while its worker lives (`told`). There is no file, no lock, and
-one writer for each number: eight aligned bytes, which a reader sees before or after an addition, never in between. We
-considered prometheus_client's files: a full disk ends a process that writes to them (SIGBUS), and each worker that dies
-leaves a set behind.
+Only its worker writes to a row, a few additions for each request. The next worker in its place continues the counts.
+The state in a row is valid only while its worker lives. A number needs no lock: it has one writer, and is eight aligned
+bytes, which a reader sees before or after an addition, never in between. We considered prometheus_client's files: a
+full disk ends a process that writes to them (SIGBUS), and each dead worker leaves a set behind.
 
-Every value of a label is one of ours: an endpoint, an outcome, a code, the id of a registered integration or provider.
-Names are Prometheus' (base units, `_total`); times are kept in nanoseconds.
+Every value of a label is from this project: an endpoint, an outcome, a code, the id of a registered integration or
+provider. Names follow Prometheus (base units, `_total`). Times are stored in nanoseconds.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from issuer.service.metrics.bounds import METRIC_STATE_BYTES as STATE_BYTES
 
 # The name of a metric, and the value of each of its labels.
 Key = tuple[str, ...]
-# In place of the last label's value where a row has no room for one more; and that value where nobody is named. For
-# these two there is always room.
+# The last label's value if the row has no space for the real value, and for a caller without an integration. A row
+# always has space for these two.
 OTHER, NOBODY = "(other)", "-"
-# A row: bytes of keys that are there; a number that is odd while the state is written, the length of the state, and the
-# pid that wrote it; then keys, numbers and state.
+# The head of a row: the used bytes of its keys, a version that is odd during a write of the state, the length of the
+# state, and the pid of its writer. Then come keys, numbers and state.
 _USED, _VERSION, _LENGTH, _PID = range(4)
 _KEYS_AT = 4 * 8
 _NUMBERS_AT = _KEYS_AT + METRIC_KEY_BYTES
@@ -47,7 +46,7 @@ _SIZE = struct.Struct("<I")
 
 
 class _Written(Struct, frozen=True, array_like=True):
-    """A key as it stands in a row; its numbers are the next `width` ones."""
+    """A key in a row. The next `width` numbers belong to it."""
 
     key: Key
     width: int
@@ -58,8 +57,7 @@ _write = msgspec.msgpack.Encoder().encode
 
 
 class Row:
-    """One worker's row, and the `memory` that it is. `numbers` are 64-bit integers; those of a key begin where `place`
-    says."""
+    """One worker's row in its `memory`. `numbers` are 64-bit integers; `place` returns where those of a key begin."""
 
     def __init__(self, memory: memoryview) -> None:
         self.memory = memory
@@ -71,8 +69,7 @@ class Row:
         self._read_to = self._numbers_used = 0
 
     def place(self, *key: str, width: int = 1) -> int:
-        """Return where the numbers of a key begin; where there is no room for it, those of `OTHER` in the place of its
-        last label."""
+        """Return where the numbers of a key begin. Without room for it, its last label becomes `OTHER`."""
         self._catch_up()
         if (found := self._places.get(key)) is not None:
             return found[0]
@@ -81,18 +78,18 @@ class Row:
         raw = _write(_Written(key, width))
         end = self._read_to + _SIZE.size + len(raw)
         self._keys[self._read_to : end] = _SIZE.pack(len(raw)) + raw
-        self.head[_USED] = end  # last: a reader, or a worker after this one, sees all of a key or nothing
+        self.head[_USED] = end  # comes last: a reader, or a later worker, must never see half a key
         self._catch_up()
         return self._places[key][0]
 
     def _has_room(self, key: Key, width: int) -> bool:
-        is_kept_for = key[-1] in {OTHER, NOBODY} or width > 1
-        spare_bytes, spare = (0, 0) if is_kept_for else (METRIC_SPARE_BYTES, METRIC_SPARE_NUMBERS)
+        may_use_spare = key[-1] in {OTHER, NOBODY} or width > 1
+        spare_bytes, spare = (0, 0) if may_use_spare else (METRIC_SPARE_BYTES, METRIC_SPARE_NUMBERS)
         used = self._read_to + sum(map(len, key)) * 4 + 64
         return used <= len(self._keys) - spare_bytes and self._numbers_used + width <= len(self.numbers) - spare
 
-    def tell(self, state: bytes) -> None:
-        """Write how this worker is. What is longer than its place is left out."""
+    def write_state(self, state: bytes) -> None:
+        """Write the state of this worker. A state that is too long is not written."""
         if len(state) <= STATE_BYTES:
             self.head[_VERSION] += 1 + self.head[_VERSION] % 2
             self._state[: len(state)] = state
@@ -105,8 +102,8 @@ class Row:
         for key, (place, width) in self._places.items():
             yield key, self.numbers[place : place + width].tolist()
 
-    def told(self) -> bytes | None:
-        """Return how its worker is; None where no worker lives that has said so, or while it says so."""
+    def state(self) -> bytes | None:
+        """Return the state of a living worker. None before its first write, or during a write."""
         version = self.head[_VERSION]
         state = bytes(self._state[: self.head[_LENGTH]])
         if version == 0 or version % 2 or version != self.head[_VERSION]:
@@ -125,14 +122,14 @@ class Row:
 
 
 class Board:
-    """The rows of so many workers. It is made before they are forked."""
+    """The rows of all workers. It is made before they are forked."""
 
     def __init__(self, workers: int = 1) -> None:
         memory = memoryview(mmap.mmap(-1, workers * _ROW_END))
         self.rows = [Row(memory[at : at + _ROW_END]) for at in range(0, len(memory), _ROW_END)]
 
     def counted(self) -> dict[Key, list[int]]:
-        """Return the numbers of each key, of all workers together, of those that are gone, too."""
+        """Return the numbers of each key, summed over all workers, dead ones included."""
         sums: dict[Key, list[int]] = {}
         for row in self.rows:
             for key, numbers in row.counted():
@@ -140,33 +137,31 @@ class Board:
                 sums[key] = [one + other for one, other in zip(before, numbers, strict=True)]
         return sums
 
-    def told(self) -> list[bytes]:
-        """Return what each living worker says of itself; one that is just writing is asked again."""
-        return [state for row in self.rows for state in [row.told() or row.told() or row.told()] if state is not None]
+    def states(self) -> list[bytes]:
+        """Return the state of each living worker. Try up to three times if a worker is just writing."""
+        return [state for row in self.rows if (state := row.state() or row.state() or row.state()) is not None]
 
 
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return pid != 0
 
 
-# -- what one worker counts --------------------------------------------------------------------------------------------
+# -- the counters of one worker ----------------------------------------------------------------------------------------
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Port = TypeVar("Port")
-# The upper ends of a histogram's buckets, in seconds, for all of them: one token takes 1 to 3 ms.
+# The upper ends of the buckets of all histograms, in seconds. One token takes 1 to 3 ms.
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ENDS = tuple(round(end * 1e9) for end in BUCKETS_S)
-# A number for each bucket, one for what is above all of them, and the sum.
+# A number for each bucket, one for all larger times, and the sum.
 WIDTH = len(_ENDS) + 2
 TOKEN_ENDPOINTS = ("/tokens", "/tokens/batch", "/tokens/explain")
-# Of requests that are for none of the endpoints that are counted by name: of these the problems alone.
+# The label of all endpoints that are not counted by name. Only their problems are counted.
 ELSEWHERE = "other"
 OK = "ok"
 HTTP_REQUESTS, REQUESTS, FETCHES = "issuer_http_requests", "issuer_requests", "issuer_provider_fetches"
@@ -178,7 +173,7 @@ LAG = "issuer_event_loop_lag_seconds"
 
 
 class Histogram:
-    """How long something took."""
+    """A histogram of durations."""
 
     __slots__ = ("_first", "_numbers", "_sum")
 
@@ -187,13 +182,13 @@ class Histogram:
         self._sum = self._first + WIDTH - 1
 
     def observe(self, took_ns: int) -> None:
-        """Count one that took so many nanoseconds."""
+        """Count one duration, in nanoseconds."""
         numbers = self._numbers
         numbers[self._first + bisect_left(_ENDS, took_ns)] += 1
         numbers[self._sum] += took_ns
 
     def timed(self, port: Port, *names: str) -> Port:
-        """Return the port with a clock before its methods of these names: how long each took, whatever it answered."""
+        """Return a port whose methods of these names are timed, whether they return or raise."""
         timed = _Timed(port)
         for name in names:
             setattr(timed, name, self._clocked(getattr(port, name)))
@@ -211,7 +206,7 @@ class Histogram:
 
 
 class _Timed:
-    """A port before another one: all that `Histogram.timed` does not replace is the other's."""
+    """A wrapper of a port. It passes on every method that `Histogram.timed` does not replace."""
 
     def __init__(self, port: object) -> None:
         self._port = port
@@ -221,7 +216,7 @@ class _Timed:
 
 
 class Counter:
-    """How often something happened."""
+    """A counter of events."""
 
     __slots__ = ("_numbers", "_place")
 
@@ -229,17 +224,16 @@ class Counter:
         self._numbers, self._place = row.numbers, row.place(*key)
 
     def add(self, count: int = 1) -> None:
-        """Count one, or more."""
+        """Count one event, or several."""
         self._numbers[self._place] += count
 
 
-class Counts:
-    """The counts of one worker, in one event loop. All begin at zero, so that a first time is seen as a rise."""
+class Counters:
+    """The counts of one worker, for one event loop. All begin at zero, so Prometheus sees a first event as a rise."""
 
     def __init__(self, row: Row) -> None:
         self._row = row
-        self._answered: dict[tuple[str, str, str, str], Counter] = {}
-        self._fetched: dict[tuple[str, str], Counter] = {}
+        self._counters: dict[Key, Counter] = {}
         self.durations = {path: Histogram(row, DURATION, path) for path in (*TOKEN_ENDPOINTS, "/verify")}
         self.admission, self.signing = Histogram(row, ADMISSION), Histogram(row, SIGNING)
         self.append, self.lag = Histogram(row, APPEND), Histogram(row, LAG)
@@ -250,31 +244,30 @@ class Counts:
     def answered(
         self, endpoint: str, outcome: str, code: str = OK, integration: str = NOBODY, *, count: int = 1
     ) -> None:
-        """Count an answer. `integration` is the id of a registered one, or NOBODY."""
-        key = (endpoint, outcome, code, integration)
-        if (counter := self._answered.get(key)) is None:
-            counter = Counter(self._row, REQUESTS, *map(str, key))
-            if len(self._answered) < len(self._row.numbers):
-                self._answered[key] = counter
-        counter.add(count)
+        """Count an answer. `integration` is a registered id, or NOBODY."""
+        self._counter(REQUESTS, endpoint, outcome, code, integration).add(count)
 
     def problem(self, error: IssuerError, endpoint: str = ELSEWHERE) -> None:
-        """Count an answer that is a problem, to whom nobody knows."""
+        """Count a problem, without an integration."""
         self.answered(endpoint, outcome_of(error), error.code)
 
     def fetched(self, provider: str, outcome: str) -> None:
-        """Count an answer of a registered provider, or that there was none: `answered`, `failed`."""
-        key = (outcome, provider)
-        if (counter := self._fetched.get(key)) is None:
-            counter = self._fetched[key] = Counter(self._row, FETCHES, *key)
-        counter.add()
+        """Count a question to a registered provider, with the outcome `answered` or `failed`."""
+        self._counter(FETCHES, outcome, provider).add()
 
     def signalled(self, signal: AbuseSignal) -> None:
-        """Count a signal of abuse, of a registered identity; the answer to the same request again has it, too."""
+        """Count an abuse signal of a registered identity once. The answer to a repeat has the signal, too."""
         if not signal.repeat:
-            Counter(self._row, SIGNALS, signal.signal, signal.then, signal.integration).add()
+            self._counter(SIGNALS, signal.signal, signal.then, signal.integration).add()
+
+    def _counter(self, *key: str) -> Counter:
+        if (counter := self._counters.get(key)) is None:
+            counter = Counter(self._row, *map(str, key))
+            if len(self._counters) < len(self._row.numbers):
+                self._counters[key] = counter
+        return counter
 
 
 def outcome_of(error: IssuerError) -> str:
-    """Say, for logs and counts, whether an error is a no, or nobody decided."""
+    """Return the outcome for logs and counts: "no" for a refusal, else "undecided"."""
     return "no" if isinstance(error, Refused) else "undecided"

@@ -1,7 +1,7 @@
-"""The board as Prometheus reads it: what all workers counted, and how those are that live.
+"""The board for Prometheus: the counts of all workers, and the state of the living ones.
 
-Of what each worker says the worst is shown: one whose folder did not load is an incident, whatever the others say.
-Which policies decide is a series for each digest: two at a time are workers that disagree.
+A gauge has the worst value of all workers, because one worker with a broken folder is an incident, whatever the others
+report. Each digest of policies in force has its own series, so two series at a time show workers that disagree.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from issuer.service.metrics import counts
 from issuer.service.metrics.counts import Key
 from issuer.service.metrics.state import BoardReader, WorkerState
 
-# What is counted: the labels, in the order in which the board has them, and what it is.
+# By name: the labels, in the order of the board, and the help text.
 COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
-    counts.HTTP_REQUESTS: ((), "Requests whose head was read, whatever was asked for."),
+    counts.HTTP_REQUESTS: ((), "Requests whose head was read, for whatever path."),
     counts.REQUESTS: (
         ("endpoint", "outcome", "code", "integration"),
         "Answers of the endpoints for tokens and of /verify, and problems of all others (endpoint=other).",
     ),
-    counts.FETCHES: (("outcome", "provider"), "Questions to a registered provider: its keys, or what a token is."),
-    counts.SIGNALS: (("signal", "then", "integration"), "Signals of abuse, and what followed from each."),
-    counts.AUDIT_FAILURES: ((), "Events, or syncs, of the audit that did not get onto the disk."),
+    counts.FETCHES: (("outcome", "provider"), "Questions to a registered provider: about its keys, or about a token."),
+    counts.SIGNALS: (("signal", "then", "integration"), "Signals of abuse, and the consequence of each."),
+    counts.AUDIT_FAILURES: ((), "Failed writes, or syncs, of the audit."),
     counts.STARTS: ((), "Starts of workers."),
     counts.CPU_NS: ((), "CPU time of workers."),
 }
@@ -36,31 +36,31 @@ HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
     counts.ADMISSION: ((), "A call of the admission script, its wait for the store included."),
     counts.SIGNING: ((), "The signatures of a request."),
     counts.APPEND: ((), "The entries of a request in the transparency log."),
-    counts.LAG: ((), "How much later than it asked a task of the event loop goes on, four times a second."),
+    counts.LAG: ((), "How much later than requested a task of the event loop runs, four times a second."),
 }
 _NANO = 1e9
 
 
 class BoardCollector(Collector):
-    """What prometheus_client asks at each scrape."""
+    """The collector that prometheus_client calls at each scrape."""
 
     def __init__(self, reader: BoardReader) -> None:
         self._reader = reader
 
     def collect(self) -> list[Metric]:
-        """Return everything as it is now."""
-        found = self._reader.read()
+        """Return the current metrics."""
+        board = self._reader.read()
         return [
-            *_counted(found.counted),
-            *_of_process(found.expected, found.states),
-            *_of_workers(found.states, found.now),
+            *_counted(board.counted),
+            *_of_process(board.expected, board.states),
+            *_of_workers(board.states, board.now),
         ]
 
 
-def _counted(numbers: dict[Key, list[int]]) -> Iterator[Metric]:
+def _counted(counted: dict[Key, list[int]]) -> Iterator[Metric]:
     by_name: defaultdict[str, list[tuple[Key, list[int]]]] = defaultdict(list)
-    for key, found in numbers.items():
-        by_name[key[0]].append((key[1:], found))
+    for key, numbers in counted.items():
+        by_name[key[0]].append((key[1:], numbers))
     for name, (labels, text) in COUNTERS.items():
         counter = CounterMetricFamily(name, text, labels=labels)
         scale = _NANO if name == counts.CPU_NS else 1
@@ -69,75 +69,71 @@ def _counted(numbers: dict[Key, list[int]]) -> Iterator[Metric]:
         yield counter
     for name, (labels, text) in HISTOGRAMS.items():
         histogram = HistogramMetricFamily(name, text, labels=labels)
-        for values, found in by_name[name]:
-            histogram.add_metric(values, list(_buckets(found[:-1])), found[-1] / _NANO)
+        for values, numbers in by_name[name]:
+            histogram.add_metric(values, list(_buckets(numbers[:-1])), numbers[-1] / _NANO)
         yield histogram
 
 
-def _buckets(found: Sequence[int]) -> Iterator[tuple[str, float]]:
-    """Yield how many there were up to each bound."""
+def _buckets(numbers: Sequence[int]) -> Iterator[tuple[str, float]]:
+    """Yield each bound with the sum of the numbers up to it."""
     total = 0
-    for bound, number in zip((*counts.BUCKETS_S, float("inf")), found, strict=True):
+    for bound, number in zip((*counts.BUCKETS_S, float("inf")), numbers, strict=True):
         total += number
         yield "+Inf" if bound == float("inf") else repr(bound), total
 
 
-# -- how workers are ---------------------------------------------------------------------------------------------------
-
-# A gauge of the workers: its name, what it is, which of their values is shown, and the value of one; None: it has none.
+# A gauge of the workers: its name, its help text, the choice among their values, and one worker's value, if any.
 Gauge = tuple[str, str, Callable[[Iterable[float]], float], Callable[[WorkerState], float | None]]
 GAUGES: tuple[Gauge, ...] = (
     ("policies_loaded_timestamp_seconds", "When the policies that decide were loaded.", min,
      lambda one: one.policies.loaded_at),
-    ("policies_stale", "1 where the folder has not loaded since.", max, lambda one: one.policies.stale),
-    ("policies_narrowed", "Policies of which a folder that does not load has taken something away.", max,
+    ("policies_stale", "1 if the folder has not loaded since.", max, lambda one: one.policies.stale),
+    ("policies_narrowed", "Policies that lost rights by a folder that does not load.", max,
      lambda one: one.policies.narrowed),
     ("integrations", "Registered integrations.", max, lambda one: one.policies.integrations),
-    ("keys_stale", "1 where the folders of keys are not fit, or their history cannot be kept.", max,
+    ("keys_stale", "1 if the folders of keys are unusable, or their history cannot be kept.", max,
      lambda one: one.keys_stale),
-    ("revoked_items", "Tokens and intervals that are revoked.", max, lambda one: one.revocations.items),
+    ("revoked_items", "Revoked tokens and intervals.", max, lambda one: one.revocations.items),
     ("revocations_unlisted", "Revoked items that the signed list lacks.", max, lambda one: one.revocations.unlisted),
-    ("revocations_stale", "1 where the files of what is revoked are not as they should be.", max,
-     lambda one: one.revocations.stale),
+    ("revocations_stale", "1 if the files of revocations are faulty.", max, lambda one: one.revocations.stale),
     ("revocation_list_number", "The number of the signed list.", min,
      lambda one: one.revocations.signed_list.number if one.revocations.signed_list else None),
     ("revocation_list_next_update_timestamp_seconds", "Until when the signed list is good.", min,
      lambda one: one.revocations.signed_list.next_update if one.revocations.signed_list else None),
     ("stops", "Emergency stops in force.", max, lambda one: one.stops.count),
-    ("stops_stale", "1 where stops.yaml is not good.", max, lambda one: one.stops.stale),
-    ("everything_stopped", "1 where a signal has stopped everything.", max, lambda one: one.stops.everything),
-    ("store_up", "1 where every worker's store takes writes.", min, lambda one: not one.store.is_lost),
+    ("stops_stale", "1 if stops.yaml is faulty.", max, lambda one: one.stops.stale),
+    ("everything_stopped", "1 if a signal has stopped everything.", max, lambda one: one.stops.everything),
+    ("store_up", "1 if every worker's store takes writes.", min, lambda one: not one.store.is_lost),
     ("store_epoch_timestamp_seconds", "Since when the store remembers uses.", max,
      lambda one: one.store.bearing.epoch if one.store.bearing else None),
     ("store_used_bytes", "Memory that the store uses.", max,
      lambda one: one.store.memory.used if one.store.memory else None),
     ("store_max_bytes", "The most that it may use: its maxmemory, or its machine's memory.", min,
      lambda one: one.store.memory.most or one.store.memory.machine if one.store.memory else None),
-    ("log_up", "1 where every worker could append an entry.", min,
-     lambda one: not one.log.is_lost if one.log else None),
-    ("audit_fails", "1 where a worker cannot write its audit, and issues nothing.", max, lambda one: one.audit_fails),
+    ("log_up", "1 if every worker could append an entry.", min, lambda one: not one.log.is_lost if one.log else None),
+    ("audit_fails", "1 if a worker cannot write its audit, and issues nothing.", max, lambda one: one.audit_fails),
     ("data_free_bytes", "Room on the disk of the folder of data.", min, lambda one: one.data_free_bytes),
-    ("backup_timestamp_seconds", "When deploy/backup.sh last ended well.", min, lambda one: one.backed_up_at),
+    ("backup_timestamp_seconds", "When deploy/backup.sh last succeeded.", min, lambda one: one.backed_up_at),
 )  # fmt: skip
 
 
 def _gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
-    """Yield a gauge; where there is no value, nothing: an absent series is seen, a made-up zero is not."""
+    """Yield a gauge, but no series without a value: an operator notices an absent series, but not an invented zero."""
     if value is not None:
         yield GaugeMetricFamily(f"issuer_{name}", text, value=value)
 
 
 def _series(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Metric:
     gauge = GaugeMetricFamily(f"issuer_{name}", text, labels=labels)
-    for given, value in sorted(dict(values).items()):
-        gauge.add_metric(given, value)
+    for label_values, value in sorted(dict(values).items()):
+        gauge.add_metric(label_values, value)
     return gauge
 
 
 def _of_process(workers: int, states: Sequence[WorkerState]) -> Iterator[Metric]:
-    yield _series("build_info", "The version that runs.", ("version",), [((__version__,), 1)])
-    yield from _gauge("workers", "Workers that live and have said so in the last ten seconds.", len(states))
-    yield from _gauge("workers_expected", "Workers that there should be.", workers)
+    yield _series("build_info", "The running version.", ("version",), [((__version__,), 1)])
+    yield from _gauge("workers", "Workers that live and have reported in the last ten seconds.", len(states))
+    yield from _gauge("workers_expected", "Workers that should exist.", workers)
     yield from _gauge("resident_bytes", "Memory of all workers, shared pages counted once for each.",
                       sum(state.resident_bytes for state in states))  # fmt: skip
 
@@ -159,14 +155,14 @@ def _of_workers(states: Sequence[WorkerState], now: float) -> Iterator[Metric]:
 
 
 def _log(states: Sequence[WorkerState], now: float) -> Iterator[Metric]:
-    found = [(one.log.status, now - one.log.looked_at) for one in states if one.log and one.log.status]
-    if not found:
+    statuses = [(one.log.status, now - one.log.looked_at) for one in states if one.log and one.log.status]
+    if not statuses:
         return
-    newest, _ = max(found, key=lambda one: one[0].size)
-    cosigned = [(one.cosigned.size, one.cosigned.age_s + ago) for one, ago in found if one.cosigned is not None]
+    newest, _ = max(statuses, key=lambda one: one[0].size)
+    cosigned = [(one.cosigned.size, one.cosigned.age_s + ago) for one, ago in statuses if one.cosigned is not None]
     yield from _gauge("log_size", "Entries of the transparency log.", newest.size)
     yield from _gauge("log_cosigned_size", "Entries of the newest tree that a quorum has cosigned.",
                       max((size for size, _ in cosigned), default=None))  # fmt: skip
-    yield from _gauge("log_cosigned_age_seconds", "How long ago that was.",
+    yield from _gauge("log_cosigned_age_seconds", "The age of that tree.",
                       min((age for _, age in cosigned), default=None))  # fmt: skip
-    yield from _gauge("log_witnesses_failing", "Witnesses that do not do their part.", len(newest.failing_witnesses))
+    yield from _gauge("log_witnesses_failing", "Failing witnesses.", len(newest.failing_witnesses))

@@ -1,7 +1,7 @@
-"""What was answered lately, for a page that an operator looks at: by the minute for an hour, by the hour for a day.
+"""Recent answers for the operator's view: by the minute for an hour, and by the hour for a day.
 
-Kept by the process that answers at the metrics' address, and gone with it; Prometheus remembers longer. It is bounded:
-three numbers a minute, and once an hour what the board holds.
+The process at the metrics' address keeps them in its memory, so they end with it. Prometheus keeps them for longer. The
+size is bounded: three numbers for each minute, and the board's numbers once an hour.
 """
 
 from __future__ import annotations
@@ -22,56 +22,55 @@ _MINUTE = 60  # in seconds
 _SIGNING = frozenset({"/tokens", "/tokens/batch"})
 
 
-class Answer(Struct, frozen=True):
-    """What sort of answer it was (`issued`, `no`, `undecided`), its code, and for whom."""
+class CountedAnswer(Struct, frozen=True):
+    """The sort of an answer (`issued`, `no`, `undecided`), its code, and its integration."""
 
     sort: str
     code: str
     integration: str
 
 
-Answers = Counter[Answer]
+Answers = Counter[CountedAnswer]
 _T = TypeVar("_T")
 
 
 def answers_of(counted: Mapping[Key, list[int]]) -> Answers:
-    """Return how many answers of each kind the endpoints that sign have given."""
-    found = Answers()
+    """Return the number of each answer that the signing endpoints have given."""
+    answers = Answers()
     for (name, *labels), (number, *_) in counted.items():
         if name == REQUESTS and labels[0] in _SIGNING:
             _, outcome, code, integration = labels
-            found[Answer(outcome if outcome in {"no", "undecided"} else "issued", code, integration)] += number
-    return found
+            answers[CountedAnswer(outcome if outcome in {"no", "undecided"} else "issued", code, integration)] += number
+    return answers
 
 
 class History:
-    """Looks at the board once a minute. `clock` is Unix seconds."""
+    """Reads the board once a minute. `clock` returns Unix seconds."""
 
     def __init__(self, reader: BoardReader, clock: Callable[[], float] = time.time) -> None:
         self._reader = reader
         self._clock = clock
         first, minute = answers_of(reader.read().counted), self._minute()
         self.since = minute * _MINUTE
-        # Which minute, or hour, and all answers before it.
+        # The number of a minute or hour, and all answers before it.
         self._minutes = deque([(minute, by_sort(first))], MINUTES)
         self._hours = deque([(minute // 60, first)], HOURS)
 
     def turn(self) -> None:
-        """Look, where another minute has begun. Called every second or so."""
+        """Read the board if a new minute has begun. Called about once a second."""
         if (minute := self._minute()) <= self._minutes[-1][0]:
             return
-        found = answers_of(self._reader.read().counted)
-        self._minutes.append((minute, by_sort(found)))
+        answers = answers_of(self._reader.read().counted)
+        self._minutes.append((minute, by_sort(answers)))
         if minute // 60 > self._hours[-1][0]:
-            self._hours.append((minute // 60, found))
+            self._hours.append((minute // 60, answers))
 
     def by_minute(self, now: Answers) -> list[Counter[str]]:
-        """Return how many answers of each sort there were in each of the last 60 minutes, oldest first; the last one is
-        this minute so far. `now` are all answers."""
+        """Return the answers of each sort in the last 60 minutes, oldest first. `now` has all answers so far."""
         return _differences(self._minutes, self._minute(), MINUTES, by_sort(now))
 
     def by_hour(self, now: Answers) -> list[Answers]:
-        """Return the answers of each of the last 24 hours, oldest first; the last one is this hour so far."""
+        """Return the answers of each of the last 24 hours, oldest first. The last hour has not ended."""
         return _differences(self._hours, self._minute() // 60, HOURS, now)
 
     def _minute(self) -> int:
@@ -80,18 +79,18 @@ class History:
 
 def by_sort(answers: Answers) -> Counter[str]:
     """Add up the answers of each sort."""
-    found = Counter[str]()
+    sums = Counter[str]()
     for answer, number in answers.items():
-        found[answer.sort] += number
-    return found
+        sums[answer.sort] += number
+    return sums
 
 
-def _differences(held: Iterable[tuple[int, Counter[_T]]], last: int, count: int, now: Counter[_T]) -> list[Counter[_T]]:
-    """Return what came in each of so many turns up to the last one, of what there was before each. A turn that began
-    unseen has nothing, and what came in it belongs to the one before."""
-    before, found = dict(held), []
-    for turn in range(last, last - count, -1):
-        sums = before.get(turn, now)
-        found.append(now - sums)
+def _differences(kept: Iterable[tuple[int, Counter[_T]]], last: int, count: int, now: Counter[_T]) -> list[Counter[_T]]:
+    """Return the counts of each of the `count` periods up to the last one, from the sums before each period. If the
+    sums before a period are missing, its counts are added to the period before."""
+    before, periods = dict(kept), []
+    for period in range(last, last - count, -1):
+        sums = before.get(period, now)
+        periods.append(now - sums)
         now = sums
-    return found[::-1]
+    return periods[::-1]

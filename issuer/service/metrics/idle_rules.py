@@ -1,8 +1,8 @@
-"""Which entries of the policies have matched nothing of what was decided, for the operator's view.
+"""The idle entries of the policies, which matched no recent decision, for the operator's view.
 
-Told by the audit, which every worker writes before its answer: it names the identity and what was asked for, so that
-nothing is added to a decision, and no worker's memory grows. It is read, as it grows, by the process that shows it.
-What lies before its last part, and what other hosts decided, is not in it; that is said.
+The source is the audit file. Every worker writes to it before an answer, with the identity and the requested results,
+so this costs the workers nothing. The process that shows the view follows the file. Decisions before the last part of
+the file, and those of other hosts, do not count, and the view says so.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from issuer.service.metrics.bounds import METRIC_AUDIT_BYTES
 
 Judge = Callable[[Any, ResultRead], bool]
 
-# -- which entries match -----------------------------------------------------------------------------------------------
-
-# A whole rule is judged in every decision, so it is its entries that can be needless: one identity, one glob of a list.
-# They are named by their places in the file, and matched with what the audit holds of a decision, whatever its verdict.
+# Every decision reads every rule, so a rule is never idle, but its entries can be: an identity, or a glob of a list. An
+# entry is named by its place in the file, and compared with each decision in the audit file, granted or not.
 
 
 def _lists(policy: Policy) -> tuple[tuple[str, Sequence[object], Judge], ...]:
-    """Return the lists of a policy by their names, each with what says whether an entry of it matches a result."""
+    """Return the lists of a policy: the name, the entries, and the function that compares an entry with a result."""
     grants, deny = policy.grants, policy.grants.deny
     return (
         ("frameworks", grants.frameworks, _names),
@@ -56,7 +54,7 @@ def places(policy: Policy) -> list[str]:
 
 
 def matched(policy: Policy, identity: str, result: ResultRead) -> Iterator[bool]:
-    """Say of each entry, in the order of `places`, whether it matches a result of an identity."""
+    """Yield for each entry, in the order of `places`, whether it matches a result of an identity."""
     yield from (one.id == identity for one in policy.identities)
     for _, entries, matches in _lists(policy):
         yield from (matches(entry, result) for entry in entries)
@@ -67,7 +65,7 @@ def _names(grant: FrameworkGrant, result: ResultRead) -> bool:
 
 
 def _allows(entry: str | MetricGrant, metric: MetricRead) -> bool:
-    """Judge an id and, where it was written down because a rule reads it, its value."""
+    """Compare the id of a metric, and its value if the audit has one: it has the values that a rule reads."""
     if isinstance(entry, str):
         return glob_matches(entry, metric.metric_id)
     if not glob_matches(entry.id, metric.metric_id):
@@ -78,14 +76,14 @@ def _allows(entry: str | MetricGrant, metric: MetricRead) -> bool:
     return (entry.min is UNSET or entry.min <= value) and (entry.max is UNSET or value <= entry.max)
 
 
-# What a line has that is read: one that has not is of a stranger, or no decision.
+# Every relevant line has both marks. Other lines are about a stranger, or are not decisions.
 _MARKS = (b'"event":"decision"', b'"integration":"')
-# What was matched before need not be matched again. So many are remembered, some hundred bytes each.
-_REMEMBERED = 4096
+# The number of compared results that are kept, to skip equal ones: some hundred bytes each.
+_KEPT_RESULTS = 4096
 
 
-class _Decided(Struct):
-    """What is read of a decision; `bucket` is set where the caller only resembles the identity."""
+class _Decision(Struct):
+    """The relevant members of a decision. `bucket` is set if the caller only resembles the identity."""
 
     time: int
     integration: str
@@ -95,29 +93,29 @@ class _Decided(Struct):
     counts: msgspec.Raw | UnsetType = UNSET
 
 
-class _Seen(Struct):
-    """A policy, and which of its entries were matched: a bit for each, in their order."""
+class _Matches(Struct):
+    """A policy, and its matched entries as bits, in their order."""
 
     policy: Policy
     bits: int = 0
 
 
-_decode = msgspec.json.Decoder(_Decided).decode
+_decode = msgspec.json.Decoder(_Decision).decode
 
 
 class AuditWatch:
-    """Reads an audit in a thread of its own, once it was started; `policies` returns those that are in force."""
+    """Follows an audit file in a separate thread after `start`. `policies` returns the policies in force."""
 
     def __init__(self, audit: Path, policies: Callable[[], Mapping[str, Policy]]) -> None:
         self._audit = audit
         self._policies = policies
         self._since = int(time.time())
-        self._seen: dict[str, _Seen] = {}
-        self._known: set[object] = set()
+        self._matches: dict[str, _Matches] = {}
+        self._compared: set[object] = set()
         self._unread = 0
 
     def start(self) -> None:
-        """Read on, as long as the process lives."""
+        """Begin to read, for as long as the process lives."""
         Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -125,59 +123,58 @@ class AuditWatch:
             try:
                 for line in follow_end(self._audit, METRIC_AUDIT_BYTES, lambda: time.sleep(LOOK_S)):
                     self.read(line)
-            except InputError:  # it is not there yet
+            except InputError:  # the file does not exist yet
                 time.sleep(LOOK_S)
 
     def read(self, line: bytes) -> None:
-        """Take a line of the audit into account, where it is a decision on a registered identity."""
+        """Read a line of the audit. Only a decision about a registered identity counts."""
         if any(mark not in line for mark in _MARKS):
             return
         try:
-            decided = _decode(line)
+            decision = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
-        self._since = min(self._since, decided.time)
-        policy = self._policies().get(decided.integration)
-        if policy is None or decided.bucket is not UNSET:
+        self._since = min(self._since, decision.time)
+        policy = self._policies().get(decision.integration)
+        if policy is None or decision.bucket is not UNSET:
             return
-        if decided.results is UNSET:
-            self._unread += decided.counts is not UNSET
+        if decision.results is UNSET:
+            self._unread += decision.counts is not UNSET
             return
-        seen = self._seen_of(decided.integration, policy)
-        for result in decided.results:
-            self._match(seen, decided.identity, result)
+        matches = self._matches_of(decision.integration, policy)
+        for result in decision.results:
+            self._match(matches, decision.identity, result)
 
-    def _seen_of(self, name: str, policy: Policy) -> _Seen:
-        seen = self._seen.get(name)
-        if seen is None or (seen.policy is not policy and seen.policy != policy):
-            seen = self._seen[name] = _Seen(policy)
-            self._known.clear()
-        seen.policy = policy
-        return seen
+    def _matches_of(self, name: str, policy: Policy) -> _Matches:
+        matches = self._matches.get(name)
+        if matches is None or matches.policy != policy:
+            matches = self._matches[name] = _Matches(policy)
+            self._compared.clear()
+        matches.policy = policy
+        return matches
 
-    def _match(self, seen: _Seen, identity: str, result: ResultRead) -> None:
-        what = (seen.policy.integration, identity, result.model_repo, result.benchmark_repo, result.task_id,
+    def _match(self, matches: _Matches, identity: str, result: ResultRead) -> None:
+        what = (matches.policy.integration, identity, result.model_repo, result.benchmark_repo, result.task_id,
                 result.framework, result.metrics)  # fmt: skip
-        if what in self._known:
+        if what in self._compared:
             return
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        self._known.add(what)
-        for place, holds in enumerate(matched(seen.policy, identity, result)):
-            seen.bits |= holds << place
+        if len(self._compared) >= _KEPT_RESULTS:
+            self._compared.clear()
+        self._compared.add(what)
+        for place, is_match in enumerate(matched(matches.policy, identity, result)):
+            matches.bits |= is_match << place
 
     def found(self) -> Unmatched:
-        """Return what has matched nothing since the first decision that was read."""
-        policies, seen = self._policies(), dict(self._seen)
+        """Return the entries that no decision has matched since the first one that was read."""
+        policies, known = self._policies(), dict(self._matches)
         rows: list[Unneeded] = []
         silent: list[str] = []
         for name, policy in policies.items():
-            known = seen.get(name)
-            if known is None or (known.policy is not policy and known.policy != policy):
+            matches = known.get(name)
+            if matches is None or matches.policy != policy:
                 silent.append(name)
                 continue
-            of = places(policy)
-            never = [place for at, place in enumerate(of) if not known.bits >> at & 1]
-            if never:
-                rows.append(Unneeded(name, never, len(of)))
+            entries = places(policy)
+            if idle := [place for at, place in enumerate(entries) if not matches.bits >> at & 1]:
+                rows.append(Unneeded(name, idle, len(entries)))
         return Unmatched(self._since, rows, silent, self._unread)

@@ -1,7 +1,7 @@
-"""What the store holds against identities, and how much of their limits they have used, for the operator's view.
+"""The standings and the used limits of all identities, read from the store for the operator's view.
 
-It is asked at most once in a while, whoever looks and however often, and never by a scrape. A store that does not
-answer is said, and fails nothing.
+The view reads the store at most once in METRIC_HELD_S, however many people look, and a scrape never reads it. If the
+store does not answer, the view says so, and everything else still works.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from issuer.issuance.steps import Payer
 from issuer.limits.rate import Rate, used
 from issuer.page.operator import MOST_ROWS, Stand, StandingsView, Used
 from issuer.policy.model import Policy
-from issuer.service.admission.quarantine_admin import Looked, Standing, Standings, standings_at
+from issuer.service.admission.quarantine_admin import QuarantineStatus, StandingAndRates, Standings, standings_at
 from issuer.service.metrics.bounds import METRIC_HELD_IDENTITIES, METRIC_HELD_LOOK_S, METRIC_HELD_S
 
 Policies = Mapping[str, Policy]
 
 
 class StoreLook:
-    """Looks at a store, for several threads; `policies` returns those that are in force."""
+    """Reads the standings in a store, for several threads. `policies` returns the policies in force."""
 
     def __init__(self, url: str, policies: Callable[[], Policies], clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
         self._policies = policies
         self._clock = clock
         self._lock = Lock()
-        self._found = StandingsView("it was not asked yet")
+        self._found = StandingsView("the store has not been read yet")
         self._looked_at = -METRIC_HELD_S
 
     def found(self) -> StandingsView:
-        """Return what was found at the last look, which is a new one where that was too long ago."""
+        """Return the result of the last look. If that is too old, look again."""
         with self._lock:
             if self._clock() - self._looked_at >= METRIC_HELD_S:
                 self._found = asyncio.run(_look(self._url, self._policies()))
@@ -50,16 +50,16 @@ async def _look(url: str, policies: Policies) -> StandingsView:
     except SetupError as error:
         return StandingsView(error.detail)
     except TimeoutError:
-        return StandingsView(f"the store has not told everything within {METRIC_HELD_LOOK_S:g} s")
+        return StandingsView(f"the store did not answer everything within {METRIC_HELD_LOOK_S:g} s")
 
 
 async def _ask(standings: Standings, policies: Policies) -> StandingsView:
     payers = [Payer(name, identity.id) for name, policy in policies.items() for identity in policy.identities]
     stands: list[tuple[int, str, str, Stand]] = []
     most: list[Used] = []
-    async for looked in standings.look(islice(payers, METRIC_HELD_IDENTITIES)):
-        stands += _stands(looked.standing)
-        most += _used_by(policies[looked.standing.integration], looked)
+    async for both in standings.look(islice(payers, METRIC_HELD_IDENTITIES)):
+        stands += _stands(both.standing)
+        most += _used_by(policies[both.standing.integration], both)
         if len(most) > 4 * MOST_ROWS:
             most = _most(most)
     names = list(islice(policies, METRIC_HELD_IDENTITIES))
@@ -73,27 +73,26 @@ async def _ask(standings: Standings, policies: Policies) -> StandingsView:
     )
 
 
-def _stands(standing: Standing) -> Iterator[tuple[int, str, str, Stand]]:
-    """Yield what is held against an identity, if anything is, behind what it is sorted by: what is broken comes first,
-    then what is quarantined, throttled, released."""
+def _stands(standing: QuarantineStatus) -> Iterator[tuple[int, str, str, Stand]]:
+    """Yield a notable standing with its sort key: broken ones come first, then quarantined, throttled, released."""
     states = (
         (standing.is_broken, "broken: its requests are answered 503 until it is released or quarantined", 0),
         (standing.quarantined_until, f"quarantined by {standing.quarantined_by}", standing.quarantined_until),
         (standing.throttled_until, "throttled", standing.throttled_until),
         (standing.released_until, "released: signals only warn it", standing.released_until),
     )
-    for gravity, (holds, says, until) in enumerate(states):
-        if holds:
+    for order, (is_set, says, until) in enumerate(states):
+        if is_set:
             name = f"{standing.integration}/{standing.identity}"
-            yield gravity, standing.integration, standing.identity, Stand(name, says, until)
+            yield order, standing.integration, standing.identity, Stand(name, says, until)
             return
 
 
-def _used_by(policy: Policy, looked: Looked) -> Iterator[Used]:
-    standing, limits, spread = looked.standing, policy.limits, policy.abuse.spread
+def _used_by(policy: Policy, both: StandingAndRates) -> Iterator[Used]:
+    standing, limits, spread = both.standing, policy.limits, policy.abuse.spread
     name = f"{standing.integration}/{standing.identity}"
-    yield from _of_rate(f"{name}: rate", limits.identity, looked.ahead_us)
-    yield from _of_rate(f"{name}: refusals", limits.refusals, looked.refusals_us)
+    yield from _of_rate(f"{name}: rate", limits.identity, both.ahead_us)
+    yield from _of_rate(f"{name}: refusals", limits.refusals, both.refusals_us)
     if standing.tokens:
         yield Used(f"{name}: tokens today", standing.tokens, spread.tokens_a_day)
     if standing.owners:
@@ -106,5 +105,5 @@ def _of_rate(name: str, rate: Rate, ahead_us: int) -> Iterator[Used]:
 
 
 def _most(found: Sequence[Used]) -> list[Used]:
-    """Return those of which the largest share is used."""
+    """Return the limits with the largest used share."""
     return sorted(found, key=lambda one: (-one.used / one.limit, one.name))[:MOST_ROWS]

@@ -1,11 +1,12 @@
-"""The state of each worker: written once a second to the board, and read from there with what was counted.
+"""The state of each worker, written to the board once a second, and the reader of the whole board.
 
-A state counts only while its worker lives and goes on writing: the last one of a dead worker would look well for ever.
+A state is valid only while its worker lives and writes. Otherwise a dead worker's last state would look good for ever.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +24,7 @@ from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.store_watch import StoreWatch
 from issuer.service.log.client import AnnouncingLog, LogStatus
 from issuer.service.metrics.bounds import METRIC_LOG_S
-from issuer.service.metrics.counts import Board, Counts, Key, Row
+from issuer.service.metrics.counts import Board, Counters, Key, Row
 from issuer.service.revocation.active_list import LiveRevocations, RevocationsStatus
 from issuer.service.signing.active_keys import LiveSigner
 from issuer.service.signing.lifecycle import STATES, moves_from
@@ -31,7 +32,7 @@ from issuer.token.wire import StopsStatus
 
 
 class PoliciesState(Struct, frozen=True):
-    """Which policies decide, as readiness shows them, and how many integrations they are."""
+    """The policies in force, as readiness shows them, and the number of integrations."""
 
     digest: str
     loaded_at: int
@@ -41,8 +42,7 @@ class PoliciesState(Struct, frozen=True):
 
 
 class KeyState(Struct, frozen=True):
-    """A key that is published: the state that the history has, since Unix seconds; and from when it may come into the
-    next one (`life.moves_from`)."""
+    """A published key, its state since a time (Unix seconds), and from when it may enter the next one."""
 
     kid: str
     state: str
@@ -51,7 +51,7 @@ class KeyState(Struct, frozen=True):
 
 
 class StoreState(Struct, frozen=True):
-    """Whether the store took a write at the last look, and what it said of itself when it last did."""
+    """Whether the store accepted no write at the last look, and its last report about itself."""
 
     is_lost: bool
     bearing: Bearing | None
@@ -59,7 +59,7 @@ class StoreState(Struct, frozen=True):
 
 
 class LogState(Struct, frozen=True):
-    """Whether a leaf could be appended at the last look, and what was found when one last could."""
+    """Whether the log could append no leaf at the last look, and its last known status."""
 
     is_lost: bool
     status: LogStatus | None
@@ -67,7 +67,7 @@ class LogState(Struct, frozen=True):
 
 
 class WorkerState(Struct, frozen=True):
-    """How a worker is. `at` is time.monotonic(), which all processes of a host share."""
+    """The state of a worker. `at` is time.monotonic(), which all processes of a host share."""
 
     at: float
     policies: PoliciesState
@@ -83,8 +83,8 @@ class WorkerState(Struct, frozen=True):
     resident_bytes: int
 
 
-class Watched(Struct, frozen=True):
-    """What is asked how it is."""
+class StateSources(Struct, frozen=True):
+    """The parts of a worker that its state is read from."""
 
     policies: Callable[[], PoliciesState]
     signer: LiveSigner
@@ -97,69 +97,68 @@ class Watched(Struct, frozen=True):
     data: Path
 
 
-class Teller:
-    """Tells the board how a worker is; `turn` is to be called once a second."""
+class StateWriter:
+    """Writes the state of a worker to the board. Its owner calls `turn` once a second."""
 
-    def __init__(self, row: Row, counts: Counts, watched: Watched, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, row: Row, counts: Counters, sources: StateSources, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._row = row
         self._counts = counts
-        self._watched = watched
+        self._sources = sources
         self._clock = clock
         self._bearing: Bearing | None = None
         self._log_state: LogState | None = None
         self._cpu_ns = 0
 
     async def turn(self, _asked: bool) -> None:
-        """Look, and tell."""
+        """Read and write the state once."""
         with suppress(Undecided):
-            self._bearing = await self._watched.admission.bearing()
+            self._bearing = await self._sources.admission.bearing()
         await self._look_at_log()
-        spent = time.process_time_ns()
-        self._counts.cpu_ns.add(spent - self._cpu_ns)
-        self._cpu_ns = spent
-        self._row.tell(msgspec.msgpack.encode(self._state()))
+        cpu_ns = time.process_time_ns()
+        self._counts.cpu_ns.add(cpu_ns - self._cpu_ns)
+        self._cpu_ns = cpu_ns
+        self._row.write_state(msgspec.msgpack.encode(self._state()))
 
     async def _look_at_log(self) -> None:
-        log, before, now = self._watched.log, self._log_state, self._clock()
+        log, before, now = self._sources.log, self._log_state, self._clock()
         if log is None or (before is not None and now - before.looked_at < METRIC_LOG_S):
             return
+        is_lost = False
         try:
             await log.check()
         except Undecided:
-            self._log_state = LogState(True, log.status, now)
-        else:
-            self._log_state = LogState(False, log.status, now)
+            is_lost = True
+        self._log_state = LogState(is_lost, log.status, now)
 
     def _state(self) -> WorkerState:
-        watched = self._watched
-        lives, folders = watched.signer.lives, watched.signer.keyring.states
-        published = [life for life in map(lives.get, folders) if life is not None]
+        sources = self._sources
+        lives, folders = sources.signer.lives, sources.signer.keyring.states
+        published = [lives[kid] for kid in folders if kid in lives and lives[kid].what in STATES]
         return WorkerState(
             at=self._clock(),
-            policies=watched.policies(),
+            policies=sources.policies(),
             keys=tuple(
-                KeyState(life.kid, life.what, life.since, moves_from(folders, lives, life.kid))
-                for life in published
-                if life.what in STATES
+                KeyState(life.kid, life.what, life.since, moves_from(folders, lives, life.kid)) for life in published
             ),
-            keys_stale=watched.signer.stale,
-            revocations=watched.revocations.status,
-            stops=watched.stops(),
-            store=StoreState(watched.store.is_lost, self._bearing, watched.store.memory),
+            keys_stale=sources.signer.stale,
+            revocations=sources.revocations.status,
+            stops=sources.stops(),
+            store=StoreState(sources.store.is_lost, self._bearing, sources.store.memory),
             log=self._log_state,
-            audit_fails=watched.audit_fails(),
-            data_free_bytes=_free_bytes(watched.data),
-            backed_up_at=backed_up_at(watched.data),
+            audit_fails=sources.audit_fails(),
+            data_free_bytes=_free_bytes(sources.data),
+            backed_up_at=backed_up_at(sources.data),
             resident_bytes=_resident_bytes(),
         )
 
 
 def _free_bytes(folder: Path) -> int:
     try:
-        space = os.statvfs(folder)
+        return shutil.disk_usage(folder).free
     except OSError:
         return 0
-    return space.f_bavail * space.f_frsize
 
 
 def _resident_bytes() -> int:
@@ -169,14 +168,11 @@ def _resident_bytes() -> int:
         return 0
 
 
-# -- the board as it is now --------------------------------------------------------------------------------------------
-
 _decode = msgspec.msgpack.Decoder(WorkerState).decode
 
 
 class Snapshot(Struct, frozen=True):
-    """The numbers of each key, the workers that have just said how they are, how many there should be, and when it was
-    (time.monotonic())."""
+    """The numbers of each key, the states of all reporting workers, their expected number, and time.monotonic()."""
 
     counted: dict[Key, list[int]]
     states: list[WorkerState]
@@ -193,9 +189,9 @@ class BoardReader:
         self._lock = Lock()
 
     def read(self) -> Snapshot:
-        """Return everything as it is now."""
-        with self._lock:  # the board's reader remembers how far it has read
-            counted, told = self._board.counted(), self._board.told()
+        """Return the current contents of the board."""
+        with self._lock:  # a row records how far it has been read
+            counted, states = self._board.counted(), self._board.states()
         now = self._clock()
-        states = [state for state in map(_decode, told) if now - state.at <= SILENT_S]
-        return Snapshot(counted, states, len(self._board.rows), now)
+        fresh = [state for state in map(_decode, states) if now - state.at <= SILENT_S]
+        return Snapshot(counted, fresh, len(self._board.rows), now)

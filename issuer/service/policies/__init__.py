@@ -1,1 +1,1 @@
-"""Policies while the service runs: followed on the disk, exchanged as one, archived; and emergency stops."""
+"""Policies while the service runs: the watcher, the active set, the archive, and emergency stops."""

@@ -1,8 +1,8 @@
-"""The policies that a process answers by, and their change: all of the folder at once, or nothing.
+"""The active policies of a process, and their replacement: the whole folder at once, or nothing of it.
 
-A request keeps what it began with: it takes `Live.active` once. A folder that does not load changes nothing: the last
-good one goes on deciding, and audit, log and readiness say so. What it takes away counts all the same
-(policy/restriction.py). Who looks at the folder is another's business (watcher.py).
+A request reads `Live.active` once, and keeps it until it is answered. If a folder does not load, the last good one
+still decides, and the audit file, the log stream and readiness say so. Permissions that the failed folder withdraws
+are gone at once (policy/restriction.py). `watcher.py` reads the folder.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from issuer.issuance.ports import Authority
 from issuer.policy.match import Key, PolicySet
 from issuer.policy.registration import Registration
 from issuer.policy.restriction import narrowed_names
-from issuer.service.policies.watcher import Setback, State
+from issuer.service.policies.watcher import FailedLoad, WatchedPolicies
 
 _log = structlog.get_logger("issuer")
 
 
 class Active(Struct, frozen=True):
-    """The policies of one load, and the authority made of them. `loaded_at` is Unix seconds."""
+    """The policies of one load, and the authority that is made from them. `loaded_at` is in Unix seconds."""
 
     authority: Authority
     loaded_at: int
@@ -42,23 +42,26 @@ class Active(Struct, frozen=True):
 
 
 class Follows(Protocol):
-    """What knows the state of the folder: `every_s` seconds it is asked for a new one."""
+    """The source of the state of the folder; `Live` asks it every `every_s` seconds."""
 
     every_s: float
-    state: State
 
-    def follow(self, asked: bool) -> State | None:
-        """Return the newest state, None where nothing is new. `asked`: a signal has come."""
+    @property
+    def state(self) -> WatchedPolicies:
+        """The newest state."""
+
+    def follow(self, asked: bool) -> WatchedPolicies | None:
+        """Return the new state, or None if nothing is new. `asked`: a signal has come."""
 
 
 ActiveT = TypeVar("ActiveT", bound=Active)
 
 
 class Live(Generic[ActiveT]):
-    """The active policies of one process. `active` is replaced as a whole; `stale`: the folder was refused since.
+    """The active policies of one process. `active` is replaced as a whole; `stale` means that the folder has been
+    refused since.
 
-    `policies` follow the folder, or are told of it; `activate` makes of policies what answers by them. Both are called
-    in a thread.
+    `activate` makes the value for `active` from policies. It and `policies` are called in a thread.
     """
 
     def __init__(self, policies: Follows, activate: Callable[[PolicySet], ActiveT], audit: Audit) -> None:
@@ -67,10 +70,10 @@ class Live(Generic[ActiveT]):
         self._activate = activate
         self._audit = audit
         self._state = state = policies.state
-        self._loaded = state.folder  # what has been audited: of this the active policies are made
-        self._refused: Setback | None = None
+        self._loaded = state.folder  # the audited folder that the active policies are made from
+        self._refused: FailedLoad | None = None
         self.active = activate(state.policies)
-        self.stale = state.setback is not None
+        self.stale = state.failure is not None
         self._announced = False
 
     async def announce(self) -> None:
@@ -80,7 +83,7 @@ class Live(Generic[ActiveT]):
             self._announced = True
 
     async def turn(self, asked: bool) -> None:
-        """Take what is new of the folder. A change that cannot be audited is not made, and tried again."""
+        """Apply a change of the folder. If it cannot be audited, it is not applied, and the next turn tries again."""
         if not self._announced:
             await self.announce()
         if (state := await asyncio.to_thread(self._policies.follow, asked)) is not None:
@@ -88,40 +91,40 @@ class Live(Generic[ActiveT]):
         try:
             if self._state.folder is not self._loaded:
                 await self._load(self._state)
-            if self._state.setback is not self._refused:
-                await self._refuse(self._state.setback)
+            if self._state.failure is not self._refused:
+                await self._refuse(self._state.failure)
         except Undecided:
             await self._narrow()
 
     @property
     def narrowed(self) -> list[str]:
-        """The integrations from which a folder that was not taken as a whole has taken something away."""
+        """The integrations from which a refused folder has withdrawn permissions."""
         return narrowed_names(self._loaded.policies, self.active.authority.policies)
 
-    async def _load(self, state: State) -> None:
+    async def _load(self, state: WatchedPolicies) -> None:
         began = time.perf_counter()
         loaded = await asyncio.to_thread(self._activate, state.policies)
         event = await asyncio.to_thread(loaded_event, self.active, loaded)
         self.stale = True  # until it has been audited
         await self._audit.record(event)
         self.active, self.stale, self._loaded = loaded, False, state.folder
-        # As at the start: what is loaded stays, and no full collection need look at it again.
+        # As at the start: the loaded policies stay, so a full collection need not visit them.
         gc.freeze()
         ms = round((time.perf_counter() - began) * 1000)
         _log.info("policies loaded", policies=loaded.digest, changed=sorted(event.changed), ms=ms)
 
-    async def _refuse(self, setback: Setback | None) -> None:
-        if setback is not None:
-            await self._narrow()  # before it is audited: that may fail
-            event = refused_event(self.active, setback, self.narrowed)
+    async def _refuse(self, failure: FailedLoad | None) -> None:
+        if failure is not None:
+            await self._narrow()  # before the audit, which may fail
+            event = refused_event(self.active, failure, self.narrowed)
             self.stale = True
             place = {"file": event.file, "line": event.line, "column": event.column}
             _log.error("policies refused", policies=event.policies, code=event.code, **place)
             await self._audit.record(event)
-        self._refused = setback
+        self._refused = failure
 
     async def _narrow(self) -> None:
-        """Take away what the folder takes away although it is not taken as a whole."""
+        """Withdraw the permissions that a refused folder withdraws."""
         authority = self.active.authority
         narrowed = await asyncio.to_thread(self._state.narrow, authority.policies)
         if narrowed is not authority.policies:
@@ -133,9 +136,9 @@ class Live(Generic[ActiveT]):
 
 
 def loaded_event(before: Active | None, after: Active) -> PoliciesLoaded:
-    """Record what decides from now on: the digest of all, and the changed ones."""
+    """Return the event for newly active policies: the digest of all, and the changed ones."""
     whole, other = after.authority.policies.registrations, before.authority.policies.registrations if before else {}
-    # Of ten thousand integrations one may be new: what was taken over is the same object.
+    # Of ten thousand integrations one may be new: the others are the same objects as before.
     keys = [key for key, bucket in whole.items() if bucket is not other.get(key)]
     keys += [key for key in other if key not in whole]
     old, new = _digests(other, keys), _digests(whole, keys)
@@ -155,14 +158,14 @@ def _digests(registrations: Mapping[Key, tuple[Registration, ...]], keys: Iterab
     return {name: sorted(found[name]) for name in sorted(found)}
 
 
-def refused_event(active: Active, setback: Setback, narrowed: list[str]) -> PoliciesRefused:
-    """Record that the folder was refused: the code and the place, never the content; and what it took away."""
+def refused_event(active: Active, failure: FailedLoad, narrowed: list[str]) -> PoliciesRefused:
+    """Return the event for a refused folder: code and place, never the content, and the narrowed integrations."""
     return PoliciesRefused(
         time=int(time.time()),
         policies=active.digest,
-        code=setback.code,
-        file=setback.file,
-        line=setback.line,
-        column=setback.column,
+        code=failure.code,
+        file=failure.file,
+        line=failure.line,
+        column=failure.column,
         narrowed=narrowed,
     )

@@ -1,4 +1,4 @@
-"""Whose policy was this: the reader of `data/policies`, where each one that ever decided is kept by its digest."""
+"""The reader of `data/policies`, the archive of every policy that ever decided, by its digest."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class _Named(Struct, frozen=True):
 
 
 class _Kept(Struct, frozen=True):
-    """As much of a kept value as is asked for."""
+    """The part of an archived value that is read."""
 
     policy: _Named
 
 
-class KeptPolicies:
-    """Implements `issuance.ports.KeptPolicies`. A file counts only under the digest of what is in it."""
+class PolicyArchive:
+    """Implements `issuance.ports.KeptPolicies`. A file counts only if its name is the digest of its content."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._found: Callable[[str], str] = functools.lru_cache(MAX_POLICIES)(self._read)
 
     def integration_of(self, digest: str) -> str | None:
-        """Say whose policy this is; None where nothing is kept under this digest. Only what is found is remembered."""
+        """Return the integration of the policy with this digest, or None. The cache has only those that were found."""
         try:
             return self._found(digest)
         except (InputError, OSError, LookupError, msgspec.MsgspecError):

@@ -1,7 +1,7 @@
-"""The emergency stops that a process has in force, followed on the disk apart from everything else.
+"""The emergency stops that a process enforces. It follows `stops.yaml` separately from all other files.
 
-A stop is taken at the first look that sees it, and before it is audited. It is lifted only by a good file, or by no
-file, that two looks in a row have seen: a checkout under way, a typo and a folder that vanished lift nothing.
+A stop begins at the first look that sees it, before it is audited. It ends only when two looks in a row see a good file
+without it, or no file: a checkout under way, a typo or a folder that vanished ends no stop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from issuer.identity.table import Provider
 from issuer.io import files
 from issuer.io.followed import Seen, look_at
 from issuer.io.shared_memory import SharedPage
-from issuer.issuance.ports import Standing
+from issuer.issuance.ports import KnownRefusals
 from issuer.issuance.steps import Registered
 from issuer.policy.authoring.load import PROVIDERS_FILE
 from issuer.policy.authoring.stops import MAX_STOPS_BYTES, STOPS_FILE, read_stops
@@ -32,21 +32,21 @@ _log = structlog.get_logger("issuer")
 
 
 class _Read(Struct, frozen=True):
-    """What one look at the file found; `error` is what is wrong with it."""
+    """The result of one reading of the file: the stops in it, and its first error."""
 
     stops: Stops
     error: Finding | None = None
 
 
 class LiveStops:
-    """The stops of one process. Implements `issuance.ports.Standing` before `behind`, which knows the rest.
+    """The stops of one process. Implements `issuance.ports.KnownRefusals`; `behind` knows all other refusals.
 
-    `clock` returns Unix seconds: a stop begins and ends by it, also for requests that are under way. The constructor
-    reads `stops.yaml`, and raises InputError for one that is not good: nobody knows what it was to stop.
+    `clock` returns Unix seconds; a stop begins and ends by it, even for requests under way. The constructor reads
+    `stops.yaml`. It raises InputError for an invalid file, because its stops are then unknown.
     """
 
     def __init__(
-        self, folder: Path, page: SharedPage, audit: Audit, behind: Standing, clock: Callable[[], float]
+        self, folder: Path, page: SharedPage, audit: Audit, behind: KnownRefusals, clock: Callable[[], float]
     ) -> None:
         self._path = folder / STOPS_FILE
         self._page = page
@@ -54,7 +54,7 @@ class LiveStops:
         self._behind = behind
         self._clock = clock
         self._thread = OwnThread()
-        page.tell("stops", bytes(32))  # before the file is read: whoever waits for it must wait for this process, too
+        page.tell("stops", bytes(32))  # before the read: a command that awaits a stop must await this process
         self._before = self._look()
         self._seen: Seen | None = self._before
         self._error: Finding | None = None
@@ -62,22 +62,22 @@ class LiveStops:
         if read.error is not None:
             raise InputError(read.error.code, read.error.detail, read.error.place, read.error.pointer)
         self.stops = read.stops
-        self._recorded = (Stops(), False)  # no stop is no event
+        self._recorded = (Stops(), False)
 
     # -- refusing -----------------------------------------------------------------------------------------------------
 
     def refusal(self, registered: Registered) -> Refused | None:
-        """Return the refusal of a caller that is stopped, or that is known to be refused anyway."""
+        """Return the refusal of a caller that is stopped, or that `behind` refuses."""
         if self._stops(names_of_registration(registered.registration)):
             return Refused(Code.INTEGRATION_STOPPED)
         return self._behind.refusal(registered)
 
     def learn(self, registered: Registered, error: Refused) -> None:
-        """Pass on what is none of a stop's business."""
+        """Pass the refusal on to `behind`."""
         self._behind.learn(registered, error)
 
     def check_provider(self, provider: Provider) -> None:
-        """Raise Refused for a provider that is stopped: before its keys are fetched, or it is asked anything."""
+        """Raise Refused for a stopped provider, before any request to it."""
         if self.stops.find(names_of_provider(provider), int(self._clock())) is not None:
             raise Refused(Code.INTEGRATION_STOPPED)
 
@@ -86,7 +86,7 @@ class LiveStops:
 
     @property
     def status(self) -> StopsStatus:
-        """What health shows."""
+        """The stops as health shows them."""
         told, own = self._page.told("stops"), _digest_bytes(self.stops)
         return StopsStatus(
             digest=self.stops.digest,
@@ -100,7 +100,7 @@ class LiveStops:
     # -- following ----------------------------------------------------------------------------------------------------
 
     async def announce(self) -> None:
-        """Audit which stops are in force, where that has changed; where it fails, the next `turn` tries again."""
+        """Audit the stops in force if they have changed. After a failure the next `turn` tries again."""
         self._page.tell("stops", _digest_bytes(self.stops))
         if (self.stops, self._page.everything_stopped) == self._recorded:
             return
@@ -110,17 +110,17 @@ class LiveStops:
             self._recorded = (self.stops, everything)
 
     async def turn(self, _asked: bool) -> None:
-        """Look at the file, and read it where it has changed."""
+        """Look at the file, and read it if it has changed."""
         seen = await self._thread.run(self._look)
         before, self._before = self._before, seen
         if seen != self._seen:
-            self._seen = None  # until it is taken as a whole: it may come to look as before
+            self._seen = None  # until the reading is complete: the file may look as before again
             read = await self._thread.run(self._read)
             self._take(read, seen if seen == before else None)
         await self.announce()
 
     def _take(self, read: _Read, twice: Seen | None) -> None:
-        """Add what the file stops; where it is good, and was seen `twice`, that is all there is."""
+        """Add the stops of the file. If it is good and two looks saw it (`twice`), replace all stops by its stops."""
         if read.error is not None and read.error != self._error:
             place, code = read.error.place, str(read.error.code)
             _log.error("stops refused", code=code, file=place.file, line=place.line, column=place.column)
@@ -141,16 +141,16 @@ class LiveStops:
         return look_at(str(self._path))
 
     def _read(self) -> _Read:
-        """Read the file. That there is none counts only in a folder that is there: it may be a volume that is not."""
+        """Read the file. If it is missing in a folder without providers, return an error: a volume may be unmounted."""
         stops = Stops()
         if not self._path.exists():
             folder = self._path.parent
             is_whole = (folder / PROVIDERS_FILE).exists()
-            gone = f"no folder of policies is here: there is no {PROVIDERS_FILE} in it"
+            gone = f"not a folder of policies: it has no {PROVIDERS_FILE}"
             return _Read(stops, None if is_whole else Finding(Code.FILE_UNREADABLE, Place(str(folder)), gone))
         try:
             stops, errors = read_stops(files.read(self._path, MAX_STOPS_BYTES), str(self._path))
-            files.demand_guarded(self._path, group=True)  # who may write to it could lift a stop
+            files.demand_guarded(self._path, group=True)  # anyone who can write to it could end a stop
         except InputError as error:
             return _Read(stops, error.finding)
         return _Read(stops, errors[0] if errors else None)

@@ -1,8 +1,7 @@
-"""What a folder of policies says now: it is looked at once a second, and read where it has changed.
+"""The watcher of the folder of policies: it looks once a second, and reads the files that have changed.
 
-It is followed once for all processes of a service (service/process/policy_process.py): what is found is a `Step` from
-one good state to the next, or a `Setback`, and both are small, so that others take the same way without reading
-anything.
+One process of a service watches (service/process/helper.py). It finds a `FolderStep` from one good state to the next,
+or a `FailedLoad`. Both are small: they are sent to the other processes, which apply them without reading a file.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from issuer.codes import Code
 from issuer.errors import InputError, IssuerError
 from issuer.io import files
 from issuer.io.bounds import LOOK_S
-from issuer.io.followed import Look, look, look_at, paths
-from issuer.policy.authoring.load import Folder, Looks, Source, Step, decides, load_folder, read_each
+from issuer.io.followed import Followed, Look, Reading, look
+from issuer.policy.authoring.load import Folder, FolderStep, Looks, PolicySource, decides, load_folder, read_each
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.match import PolicySet
@@ -34,11 +33,11 @@ MAX_DEPTH = 4
 _log = structlog.get_logger("issuer")
 
 
-class Setback(Struct, frozen=True):
-    """A folder that does not load: why, and where; never the content of a file.
+class FailedLoad(Struct, frozen=True):
+    """Why and where a folder does not load; never the content of a file.
 
-    `differing` are the policies of the files that are no longer as in the last good state, each read by itself; None
-    where a file cannot be. Of what is `gone` there is no file. Both are empty where the whole folder is not there.
+    `differing` has the integrations whose files have changed since the last good state: the policy if the file is valid
+    alone, else None. `gone` has the integrations whose files are missing. Both are empty if the folder is missing.
     """
 
     code: str
@@ -49,129 +48,121 @@ class Setback(Struct, frozen=True):
     gone: frozenset[str]
 
 
-class State(Struct, frozen=True):
-    """The last good state of a folder, and what is wrong with it since, None for nothing.
+class WatchedPolicies(Struct, frozen=True):
+    """The last good state of a folder, and the failure since, if there was one.
 
-    `policies` are those that are in force: without all that has been taken away since.
+    `policies` are in force: those of the folder, without the permissions that a failed load has withdrawn.
     """
 
     folder: Folder
     policies: PolicySet
-    setback: Setback | None = None
+    failure: FailedLoad | None = None
 
     @classmethod
-    def of(cls, folder: Folder) -> State:
-        """Return the state of a folder that is good."""
+    def of(cls, folder: Folder) -> WatchedPolicies:
+        """Return the state of a good folder."""
         return cls(folder, folder.policies)
 
-    def after(self, change: Step | Setback) -> State:
+    def after(self, change: FolderStep | FailedLoad) -> WatchedPolicies:
         """Return the next state."""
-        if isinstance(change, Step):
-            return State.of(self.folder.after(change))
-        changed = replace(self, setback=change)
+        if isinstance(change, FolderStep):
+            return WatchedPolicies.of(self.folder.after(change))
+        changed = replace(self, failure=change)
         return replace(changed, policies=changed.narrow(self.policies))
 
-    def decided(self) -> State:
-        """Return the same for a process that reads no files itself."""
+    def decided(self) -> WatchedPolicies:
+        """Return the state for a process that reads no files."""
         folder, same = self.folder.decided(), self.policies is self.folder.policies
-        return State(folder, folder.policies if same else self.policies, self.setback)
+        return WatchedPolicies(folder, folder.policies if same else self.policies, self.failure)
 
     def narrow(self, policies: PolicySet) -> PolicySet:
-        """Return policies without what the folder takes away from them (policy/restriction.py)."""
-        found: dict[str, Policy | None] = dict(self.folder.policies.policies)
-        if self.setback is not None:
-            found = {name: policy for name, policy in found.items() if name not in self.setback.gone}
-            found.update(self.setback.differing)
-        return narrow(policies, found)
+        """Return policies without the permissions that the failed load withdraws (policy/restriction.py)."""
+        policy_of: dict[str, Policy | None] = dict(self.folder.policies.policies)
+        if self.failure is not None:
+            policy_of = {name: policy for name, policy in policy_of.items() if name not in self.failure.gone}
+            policy_of.update(self.failure.differing)
+        return narrow(policies, policy_of)
 
 
 class Follower:
-    """Follows a folder of policies, which must be guarded; each policy is kept under `kept` before it decides."""
+    """Follows a folder of policies that only the operator can write, and archives each policy before it decides.
+
+    The constructor loads the folder. It raises InputError, and OSError if a policy cannot be archived. `note` is called
+    for each file that is read.
+    """
 
     every_s = LOOK_S
 
-    def __init__(self, source: Source, kept: Path, note: Callable[[], object] = lambda: None) -> None:
-        self.state = State.of(Folder())
+    def __init__(self, source: PolicySource, archive: Path, note: Callable[[], object] = lambda: None) -> None:
         self._source = source
-        self._kept = kept
+        self._archive = archive
         self._note = note
+        self._looks: Looks = {}
         self._guarded: Looks = {}
         self._folders: dict[str, str] = {}
-        self._before: Look | None = None
-        self._seen: Look | None = None
-
-    def load(self) -> State:
-        """Load the folder as it is now. Raises InputError, and OSError where its policies cannot be kept."""
-        self._before = self._seen = seen = self._look()
-        gc.disable()  # all of it stays: to be looked at again and again would take as long as half of the load
+        self._asked = False
+        self._change: FolderStep | FailedLoad | None = None
+        gc.disable()  # all objects of a load stay; the collector's visits would take as long as half of it
         try:
-            self.state = State.of(self._load(Folder(), seen)[0])
+            self._followed = Followed(self._look, self._read, confirm=True)
         finally:
             gc.enable()
-        return self.state
 
-    def follow(self, asked: bool) -> State | None:
-        """Take a turn, and return the state that is new, None where none is."""
+    @property
+    def state(self) -> WatchedPolicies:
+        """The newest state."""
+        return self._followed.value
+
+    def follow(self, asked: bool) -> WatchedPolicies | None:
+        """Look, and return the new state, or None if nothing is new."""
         return None if self.turn(asked) is None else self.state
 
-    def turn(self, asked: bool) -> Step | Setback | None:
-        """Look at the folder, and read it where two looks in a row see the same new one, or where a signal `asked`.
+    def turn(self, asked: bool) -> FolderStep | FailedLoad | None:
+        """Look, and return the change if two looks in a row see the same new folder, or a signal `asked`.
 
-        A signal has every file read again, whatever it looks like. None where nothing is new, and where the folder
-        changed while it was read: what was read was never on the disk as a whole.
+        A signal has every file read again, even if it looks unchanged. A folder that changes while it is read was never
+        on the disk as a whole, so it does not count.
         """
-        seen = self._look()
-        before, self._before = self._before, seen
-        if not asked and (seen != before or seen == self._seen):
+        self._asked, had_failed = asked, self.state.failure is not None
+        if not self._followed.turn(asked):
             return None
-        self._seen = None
-        folder, change = self._read(seen, asked=asked)
-        if not self._stood_still(seen, change, asked=asked):
-            return None
-        self._seen = seen
-        was_good = self.state.setback is None
-        self.state = State.of(folder) if folder else self.state.after(change)
-        return change if asked or not was_good or isinstance(change, Setback) or change.changes else None
+        change = self._change
+        return change if asked or had_failed or not isinstance(change, FolderStep) or change.changes else None
 
-    def resume(self, state: State) -> None:
-        """Go on from a state that another process has come to."""
-        self.state, self._seen = state, None
+    def resume(self, state: WatchedPolicies) -> None:
+        """Continue from the state of another process."""
+        self._followed.value = state
+        self._followed.forget()
 
     def _look(self) -> Look:
-        """Look at what decides; the stops beside it are followed apart."""
-        return look(self._source.directory, MAX_DEPTH, without=STOPS_FILE)
+        """Look at the files that decide, except the emergency stops: `emergency_stops.py` follows them."""
+        self._looks = look(self._source.directory, MAX_DEPTH, without=STOPS_FILE)
+        return self._looks
 
-    def _stood_still(self, seen: Look, change: Step | Setback, *, asked: bool) -> bool:
-        """Say whether what was read is what had been looked at. Of a file that was not read that look is the word."""
-        if asked or isinstance(change, Setback) or change.basis:
-            return self._look() == seen
-        there = paths(self._source.directory, MAX_DEPTH, without=STOPS_FILE)
-        return (
-            there == seen.keys()
-            and there.isdisjoint(change.lost)
-            and all(look_at(path) == known.look for path, known in change.known.items())
-        )
-
-    def _read(self, looks: Looks, *, asked: bool) -> tuple[Folder | None, Step | Setback]:
-        before = self.state.folder
+    def _read(self, last: WatchedPolicies | None) -> Reading[WatchedPolicies]:
+        looks = self._looks
+        if last is None:
+            return Reading(WatchedPolicies.of(self._load(Folder(), looks)[0]))
         try:
-            return self._load(before.doubted() if asked else before, looks)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the last good policies go on)
-            # Without its text, which may show a policy. What has no code is our own mistake: its frames alone.
+            folder, self._change = self._load(last.folder.doubted() if self._asked else last.folder, looks)
+        except Exception as error:  # noqa: BLE001 (after any failure, the last good policies decide)
+            # An error without a code is our mistake. Only its frames are logged, because its text may show a policy.
             if not isinstance(error, IssuerError | OSError):
                 _log.error("policies not read", exc_info=error)
-            return None, self._setback(error, looks)
+            self._change = self._failed(last.folder, error, looks)
+            return Reading(last.after(self._change))
+        return Reading(WatchedPolicies.of(folder))
 
-    def _load(self, before: Folder, looks: Looks) -> tuple[Folder, Step]:
+    def _load(self, before: Folder, looks: Looks) -> tuple[Folder, FolderStep]:
         self._demand_guarded(looks)
         folder, step = load_folder(self._source, before, looks, self._note)
-        keep_policies(folder.policies, self._kept)
+        keep_policies(folder.policies, self._archive)
         return folder.without_values(), step.without_values()
 
     def _demand_guarded(self, looks: Looks) -> None:
-        """Demand that nobody else may write to a file that decides, nor to the folder that it is really in.
+        """Demand that only the operator may write to a file that decides, and to the folder that it is really in.
 
-        A file that looks as it did has the mode that it had, and lies where it lay.
+        A file that looks unchanged has the same mode and place as before.
         """
         directory = self._source.directory
         folders = {path: folder for path, folder in self._folders.items() if path in looks}
@@ -184,12 +175,11 @@ class Follower:
             files.demand_guarded(Path(folder), group=True)
         self._guarded, self._folders = looks, folders
 
-    def _setback(self, error: Exception, looks: Looks) -> Setback:
-        folder = self.state.folder
+    def _failed(self, folder: Folder, error: Exception, looks: Looks) -> FailedLoad:
         known, found = folder.policies.policies, read_each(self._source.directory, folder, looks)
         place = error.place if isinstance(error, InputError) else None
         unnamed = Code.FILE_UNREADABLE if isinstance(error, OSError) else Code.INTERNAL
-        return Setback(
+        return FailedLoad(
             code=str(error.code if isinstance(error, IssuerError) else unnamed),
             file=os.fsencode(place.file).decode("utf-8", "replace") if place else "",
             line=place.line if place else 0,
@@ -199,18 +189,9 @@ class Follower:
         )
 
 
-def follow_folder(
-    folder: Path, kept: Path, issuer_url: str, *, development: bool, note: Callable[[], object] = lambda: None
-) -> Follower:
-    """Load a folder of policies, and return what follows it. Raises as `Follower.load` does."""
-    follower = Follower(Source(folder, issuer_url, development), kept, note)
-    follower.load()
-    return follower
-
-
 def keep_policies(policies: PolicySet, folder: Path) -> None:
-    """Keep every policy value, and every registered benchmark that it names, under its digest, before the first
-    admission under it (contract section 4). What is empty has been kept before."""
+    """Archive every policy value, and every registered benchmark that it names, under its digest, before the first
+    admission under it (contract section 4). An empty value has been archived before."""
     files.make_folder(folder)
     for suffix, values in (("yaml", policies.benchmarks), ("json", policies.digests)):
         for digest, value in values.items():
@@ -219,8 +200,5 @@ def keep_policies(policies: PolicySet, folder: Path) -> None:
 
 
 def schema_documents() -> dict[str, bytes]:
-    """Return the JSON schemas of the files that are loaded, by name.
-
-    Here and in this file's other functions is all that the service knows of how policies are written.
-    """
+    """Return the JSON schemas of the files of policies, by name. No other room of the service knows their format."""
     return schemas()

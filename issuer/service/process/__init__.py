@@ -1,1 +1,1 @@
-"""Who runs the service: the supervisor, its workers and helpers, and the folder that it starts from."""
+"""The processes of the service: supervisor, workers and helper, and the folder that `issuer init` makes."""

@@ -1,30 +1,30 @@
-"""The times and caps of `service/process`: what each bounds, and why it is as large as it is."""
+"""The times and caps of `service/process`, with the reason for each value."""
 
 from __future__ import annotations
 
 from issuer.service.settings.bounds import GRACE_S
 
-# -- whose work is next ------------------------------------------------------------------------------------------------
+# -- fair queue --------------------------------------------------------------------------------------------------------
 
-# How long steps of callers' work are taken, one of which may take 20 ms; and how long the event loop then has to itself
-# while more are left: enough for what else a few requests need.
+# How long the queue runs callers' steps before it pauses; one step may take 20 ms. If steps are left, the pause lets
+# the event loop do the other work of a few requests.
 TURN_S = 0.004
-# How long a caller's first work is taken at once, before others' work that waits: one token's takes less.
-SOON_S = 0.001
 REST_S = 0.002
+# How long a caller's first steps run before the waiting work of others. The work for one token takes less.
+SOON_S = 0.001
 
 # -- connections -------------------------------------------------------------------------------------------------------
 
 DESCRIPTORS = 1024
 
-# -- policies and keys -------------------------------------------------------------------------------------------------
+# -- policies ----------------------------------------------------------------------------------------------------------
 
-# How often a worker asks whether its parent has told it of such a change: a question to the kernel.
-TOLD_S = 0.2
+# How often a worker looks for changes that its supervisor has sent: one call of the kernel.
+RECEIVE_S = 0.2
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
-# Who scrapes: so many at once, and the rest is turned away; each has so long to ask and to read.
+# Scrapes at the same time; further ones are closed. Each has this long to send its request and to read the answer.
 MAX_SCRAPES = 8
 SCRAPE_S = 10.0
 

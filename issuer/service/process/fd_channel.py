@@ -1,4 +1,4 @@
-"""A line between two processes, on which descriptors of files are passed on; neither end ever waits."""
+"""A non-blocking channel that passes file descriptors from one process to another."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import socket
 from collections.abc import Iterator
 
 
-class Line:
-    """One end of it."""
+class Channel:
+    """One end of a channel."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         end.setblocking(False)
 
-    def take(self) -> Iterator[int]:
-        """Yield each descriptor that has come; it is open until the next one is asked for."""
+    def receive(self) -> Iterator[int]:
+        """Yield each descriptor that has arrived. It is closed when the caller asks for the next one."""
         while True:
             try:
                 _, descriptors, _, _ = socket.recv_fds(self._end, 1, 1)
@@ -27,8 +27,8 @@ class Line:
                 finally:
                     os.close(descriptor)
 
-    def tell(self, descriptor: int) -> None:
-        """Pass a descriptor on. Raises OSError where the other end is gone, or has left too many untaken."""
+    def send(self, descriptor: int) -> None:
+        """Send a descriptor. Raises OSError if the other end is closed, or too many descriptors wait for it."""
         socket.send_fds(self._end, [b"."], [descriptor])  # a datagram needs a byte
 
     def close(self) -> None:
@@ -36,7 +36,7 @@ class Line:
         self._end.close()
 
 
-def line() -> tuple[Line, Line]:
-    """Make a line, and return its two ends."""
+def channel() -> tuple[Channel, Channel]:
+    """Make a channel, and return its two ends; each can send and receive."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    return Line(one), Line(other)
+    return Channel(one), Channel(other)

@@ -1,8 +1,8 @@
-"""The process that Prometheus scrapes and an operator looks at, beside the workers: it holds no request up, and answers
-while none of them does.
+"""The listener for Prometheus and the operator's view. It runs in threads of the helper, beside the workers.
 
-Its socket is the parent's, which never gives up the address: a scrape that comes while this process is started again
-waits for it. Whoever reaches the address may read everything, so it is loopback, or a network of the operator's own.
+So a scrape delays no request, and is answered even if no worker answers. The supervisor holds the socket and never
+closes it: while the helper restarts, new scrapes wait in the socket's queue. Every client that reaches the address
+may read everything, so it must be loopback or a network of the operator.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address
 from pathlib import Path
-from threading import BoundedSemaphore, Timer
-from typing import Any, NoReturn
+from threading import BoundedSemaphore, Thread, Timer
+from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
 from prometheus_client import CollectorRegistry, MetricsHandler
 
 from issuer.codes import Code
@@ -33,27 +32,23 @@ from issuer.service.metrics.history import History
 from issuer.service.metrics.idle_rules import AuditWatch
 from issuer.service.metrics.limit_usage import StoreLook
 from issuer.service.metrics.state import BoardReader
+from issuer.service.policies.watcher import Follower
 from issuer.service.process.bounds import MAX_SCRAPES, SCRAPE_S
-from issuer.service.process.fd_channel import Line
 from issuer.service.process.overview import View
-from issuer.service.process.policy_process import Following, PolicyKeeper
-from issuer.service.process.supervisor import Beat
 from issuer.service.settings.bounds import BEAT_S
 
 # -- rebinding ---------------------------------------------------------------------------------------------------------
 
-# By which names the metrics' address answers. Pure.
-#
-# A page of a stranger's, in the browser of somebody who reaches this address, can have its own name lead here (DNS
-# rebinding), and then reads what is answered to it. What it cannot choose is the Host that its browser sends: a name of
-# its own, which has a dot, because nobody on the Internet has one without.
+# An attacker's page, in the browser of a person who can reach this address, can make its own name resolve to it (DNS
+# rebinding) and then read the answers. It cannot choose the Host that the browser sends: that is the page's name, which
+# has a dot, because every name on the Internet has one.
 
-# RFC 3986 3.2.2 without escapes, and 3.2.3: an address of IPv6 in brackets, or a name, or an address of IPv4.
+# RFC 3986 3.2.2 without escapes, and 3.2.3: an IPv6 address in brackets, a name or an IPv4 address.
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{0,5})?")
 
 
 def is_own(host: str, names: Collection[str]) -> bool:
-    """Say whether a Host is an IP address, a name without a dot, as `localhost` is, or one of these in lowercase."""
+    """Return whether a Host is an IP address, a name without a dot (`localhost`) or one of these lowercase names."""
     found = _HOST.fullmatch(host.lower())
     if found is None:
         return False
@@ -73,32 +68,22 @@ def _is_address(name: str) -> bool:
 
 _HTML = "text/html; charset=utf-8"
 _FOREIGN = (
-    b"This address does not answer to the name that it was asked by (Host).\n"
-    b"Ask by its IP address, or write the name into the setting metrics.names.\n"
+    b"This address does not answer to the name in the Host header.\n"
+    b"Use its IP address, or add the name to the setting metrics.names.\n"
 )
 
 
-class Shown(Struct, frozen=True):
-    """What is shown: what workers count, what the store holds, what was decided, and by which policies."""
-
-    board: Board
-    store_url: str
-    audit: Path
-    keeper: PolicyKeeper
-
-
 class MetricsListener:
-    """`run` answers scrapes of a board, in a process of its own, to who asks for `host`, one of `names`, or by a name
-    that no stranger can have (metrics_listener.py).
+    """The listener at `host`. It answers to `host`, to `names`, and to Hosts that no attacker can send (`is_own`).
 
-    Raises SetupError (`service.address`) where the address cannot be had.
+    `sources` are the board, the URL of the store and the audit file. Raises SetupError (`service.address`) if it cannot
+    bind the address.
     """
 
-    name = "metrics"
-
-    def __init__(self, host: str, port: int, names: Collection[str], shown: Shown) -> None:
-        self._shown = shown
+    def __init__(self, host: str, port: int, names: Collection[str], sources: tuple[Board, str, Path]) -> None:
+        self._sources = sources
         self._names = frozenset(name.lower() for name in (host, *names))
+        self._turns = self._turns_before = 0
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
                 0
@@ -108,55 +93,57 @@ class MetricsListener:
             detail = f"cannot listen on {host} port {port} for metrics: {why_not(error)}"
             raise SetupError(Code.SERVICE_ADDRESS, detail) from None
 
-    def run(self, beat: Beat, told: Line) -> NoReturn:
-        """Answer scrapes, and show how the issuer is."""
-        reader, following = BoardReader(self._shown.board), Following(self._shown.keeper.state, told)
+    def start(self, policies: Follower) -> None:
+        """Begin to answer, in threads."""
+        board, store_url, audit_file = self._sources
+        reader = BoardReader(board)
         registry, history = CollectorRegistry(auto_describe=False), History(reader)
         registry.register(BoardCollector(reader))
-        view = View(
-            reader,
-            history,
-            following,
-            StoreLook(self._shown.store_url, lambda: following.state.policies.policies),
-            AuditWatch(self._shown.audit, lambda: following.state.policies.policies),
-        )
-        view.audit.start()
-        handler = partial(_Handler.factory(registry), view, self._names)
+        integrations = lambda: policies.state.policies.policies  # noqa: E731
+        watch = AuditWatch(audit_file, integrations)
+        view = View(reader, history, policies, StoreLook(store_url, integrations), watch)
+        watch.start()
 
         def turn() -> None:
-            beat()
-            following.follow(False)
             history.turn()
+            self._turns += 1
 
-        _Server(self._socket, handler, turn).serve_forever(BEAT_S / 2)
-        raise SystemExit(0)
+        server = _Server(self._socket, partial(_Handler.factory(registry), view, self._names), turn)
+        Thread(target=server.serve_forever, args=(BEAT_S / 2,), daemon=True, name="metrics").start()
+
+    def turned(self) -> bool:
+        """Return whether the listener has been alive since the last call."""
+        before, self._turns_before = self._turns_before, self._turns
+        return self._turns != before
 
     def close(self) -> None:
-        """Give up the address, in a process that does not answer."""
+        """Close the socket, in a process that does not answer scrapes."""
         self._socket.close()
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers MAX_SCRAPES at once, each in a thread, and ends each after SCRAPE_S."""
+    """Answers up to MAX_SCRAPES at once, each in a thread, and ends each after SCRAPE_S."""
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket, handler: Callable[..., BaseHTTPRequestHandler], beat: Beat) -> None:
+    def __init__(
+        self, listening: socket.socket, handler: Callable[..., BaseHTTPRequestHandler], turn: Callable[[], None]
+    ) -> None:
         super().__init__(("", 0), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self._free = BoundedSemaphore(MAX_SCRAPES)
-        self.service_actions = beat  # type: ignore[method-assign]
+        self.service_actions = turn  # type: ignore[method-assign]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer it, or close it where there are too many."""
+        """Answer a scrape, or close it if there are too many."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer it in time, or not at all."""
+        """Answer a scrape, and close it after SCRAPE_S."""
         ends = Timer(SCRAPE_S, _hang_up, (request,))
         ends.daemon = True
         ends.start()
@@ -167,11 +154,11 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of who has hung up."""
+        """Ignore a client that closed its connection."""
 
 
 def _hang_up(request: socket.socket) -> None:
-    """End a connection that another thread reads from, or writes to: closing it would end neither."""
+    """End the reads and writes of another thread on this connection; `close` would end neither."""
     with suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
@@ -185,7 +172,7 @@ class _Handler(MetricsHandler):
         super().__init__(*given)
 
     def do_GET(self) -> None:  # noqa: N802 (http.server's own name)
-        """Answer a scrape, or show a page; everything else is not here."""
+        """Answer a scrape or a page; other paths get 404."""
         if not all(is_own(host, self._names) for host in self.headers.get_all("Host", ())):
             self._say(_FOREIGN, "text/plain; charset=utf-8", 421)
             return

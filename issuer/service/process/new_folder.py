@@ -1,7 +1,7 @@
-"""A service's folder, made at once: settings that explain themselves, the first key, a sample policy, and what runs it.
+"""The folder of a new service: settings with comments, the first key, a sample policy, a systemd unit, compose.yaml.
 
-All of it is made in a draft beside its place, and takes that in one step: a command that is killed leaves a draft,
-which the next one names, and nothing that looks like a service's folder. Nothing is ever replaced.
+`issuer init` makes it as a draft beside its place, then renames the draft. If it is killed, only the draft is left, and
+the next `issuer init` names it. It never replaces a file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from issuer.service.signing.bounds import HISTORY_TURN_S
 from issuer.service.signing.commands import Custody
 from issuer.service.signing.history import KeyHistory
 
-# Package data of an installed wheel, top-level folders of a checkout.
+# These folders are package data in an installed wheel, and top-level folders in a checkout.
 _PLACES = (Path(__file__).parents[2], Path(__file__).parents[3])
 DEPLOY = next(folder for place in _PLACES if (folder := place / "deploy").is_dir())
 POLICIES = next(folder for place in (_PLACES[0] / "dev", _PLACES[1]) if (folder := place / "policies").is_dir())
@@ -40,19 +40,19 @@ SAMPLE = "inspect-ai.yaml"
 SETTINGS, UNIT, COMPOSE = "settings.yaml", "issuer.service", "compose.yaml"
 _WIDTH = 100
 _HEAD = """\
-# The settings of this issuer. `issuer config check` says what is wrong with them, `issuer config show --origin` what is
-# in force. A setting behind a # has its default. A variable wins over this file: ISSUER_LISTEN_PORT over port below.
+# The settings of this issuer. `issuer config check` finds mistakes; `issuer config show --origin` prints what is
+# in force. A setting after a # has its default. A variable wins over this file: ISSUER_LISTEN_PORT over port below.
 """
-# What of deploy/systemd/issuer.service is another one here: the folder's own paths and owner.
+# The head of the unit. The rest is deploy/systemd/issuer.service with the paths and the owner of the folder.
 _UNIT_HEAD = """\
-# For /etc/systemd/system. Made by `issuer init` of deploy/systemd/issuer.service. ProtectHome hides /home.
+# For /etc/systemd/system. Made by `issuer init` from deploy/systemd/issuer.service. ProtectHome hides /home.
 # Once the keys have a passphrase: deploy/systemd/issuer.service.d.
 """
 _STATE = "StateDirectory=issuer\nStateDirectoryMode=0700\nWorkingDirectory=/var/lib/issuer\n"
 
 
 class Wish(Struct, frozen=True):
-    """What an operator wants: the issuer's URL, its store's, and the port. `who` is for the history of the keys."""
+    """The operator's choices: the URLs of issuer and store, and the port. `who` goes into the history of the keys."""
 
     url: str
     store_url: str
@@ -61,9 +61,9 @@ class Wish(Struct, frozen=True):
 
 
 def begin(folder: Path, wish: Wish, now: int) -> None:
-    """Make the folder, at `now` in Unix seconds. Root's belongs to whom it did, or the folder that it lies in.
+    """Make the folder at `now` (Unix seconds). If root runs this, the owner of the parent or of the old folder owns it.
 
-    Raises SetupError where something is in its place already, or a unit cannot name it, and OSError.
+    Raises SetupError if the place is taken, or if a unit cannot name it, and OSError.
     """
     folder = Path(os.path.abspath(folder))
     demand_free(folder)
@@ -82,8 +82,8 @@ def begin(folder: Path, wish: Wish, now: int) -> None:
 
 
 def give_away(folder: Path, user: int, group: int) -> None:
-    """Give a folder of root's, with all in it, to somebody: from inside out, by descriptors, no link followed.
-    Whoever has got a folder could put a link to a file of root's into it before the next step."""
+    """Give a folder of root and everything in it to a user: the contents first, by descriptors, following no link.
+    Otherwise the new owner of a folder could put a link to a file of root into it before the next step."""
     for _, folders, names, inside in os.fwalk(folder, topdown=False):
         for name in (*folders, *names):
             os.chown(name, user, group, dir_fd=inside, follow_symlinks=False)
@@ -91,20 +91,20 @@ def give_away(folder: Path, user: int, group: int) -> None:
 
 
 def demand_free(folder: Path) -> None:
-    """Raise SetupError unless there is nothing, or an empty folder."""
+    """Raise SetupError unless the place is free or an empty folder."""
     if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
-        detail = f"{folder} is there already, and nothing is replaced: name a folder that is not, or is empty"
+        detail = f"{folder} exists and is not empty; `init` replaces no file: name a new or an empty folder"
         raise SetupError(Code.MACHINE_FAILED, detail)
 
 
 def _begin_draft(draft: Path) -> None:
-    """Make the draft's folder. One that is there may be that of a command that still runs: it is not removed here."""
+    """Make the folder of the draft. An existing one may belong to a command that still runs, so it is not removed."""
     try:
         os.mkdir(draft, 0o700)
     except FileExistsError:
         detail = (
-            f"{draft} is left of an `issuer init` that was killed, with a private key that nothing has used: "
-            f"if none runs, remove it and try again: rm -r {shlex.quote(str(draft))}"
+            f"{draft} is left from an `issuer init` that was killed; its private key was never used: "
+            f"if no `issuer init` runs, remove it and try again: rm -r {shlex.quote(str(draft))}"
         )
         raise SetupError(Code.MACHINE_FAILED, detail) from None
 
@@ -143,25 +143,25 @@ def _of_deploy(name: str) -> str:
 
 
 def _sample(name: str) -> str:
-    """Return a sample, without the line that has an editor look for a schema beside it."""
+    """Return a sample without the line for the YAML language server, whose schema is not in the folder."""
     text = files.read(POLICIES / name, MAX_BYTES).decode()
     return "".join(line for line in text.splitlines(keepends=True) if "yaml-language-server" not in line)
 
 
 def sample_policy() -> str:
-    """Return the sample policy: its ids are made up, and may be somebody's, so nothing is issued under it."""
+    """Return the sample policy, staged: its made-up ids may belong to a real account, so it must not issue tokens."""
     staged = "mode: staged                 # judged and audited, never issued: with your own ids make it active"
     return _sample(SAMPLE).replace("mode: active", staged, 1)
 
 
 def unit_text(folder: Path, user: int) -> str:
-    """Return the unit for a service in this folder; `user` is its owner's number."""
+    """Return the systemd unit for a service in this folder; `user` is the number of its owner."""
     _, mark, text = _of_deploy("systemd/issuer.service").partition("[Unit]\n")
     program, settings = (_in_unit(path) for path in (Path(sys.executable).parent / "issuer", folder / SETTINGS))
-    run = f"ExecStart={program} serve --config {settings}\n".replace("$", "$$")  # no variable of its environment
+    run = f"ExecStart={program} serve --config {settings}\n".replace("$", "$$")  # `$` would begin a variable
     writes = f"ReadWritePaths={_in_unit(folder / 'keys')} {_in_unit(folder / 'data')}\n"
     for said, own in (
-        (_STATE, f"WorkingDirectory={str(folder).replace('%', '%%')}\n{writes}"),  # which knows no quotes
+        (_STATE, f"WorkingDirectory={str(folder).replace('%', '%%')}\n{writes}"),  # this line takes no quotes
         ("ExecStart=/opt/issuer/bin/issuer serve --config /etc/issuer/settings.yaml\n", run),
         ("User=issuer\nGroup=issuer\n", f"User={_name_of(user)}\n"),
     ):
@@ -170,13 +170,13 @@ def unit_text(folder: Path, user: int) -> str:
 
 
 def _in_unit(path: Path) -> str:
-    """Write a path as a word of a unit, in which `%` begins a specifier and blanks part words (systemd.unit(5)).
+    """Write a path as a word of a unit, in which `%` begins a specifier and blanks separate words (systemd.unit(5)).
 
-    Raises SetupError for what would have to be escaped differently in each of its lines, and is in no sane path.
+    Raises SetupError for characters that each line of a unit would escape differently, and that no sane path has.
     """
     text = str(path)
     if not text.isprintable() or set(text) & set("\\\"'") or any(part.endswith(" ") for part in path.parts):
-        detail = "a unit of systemd cannot name it: no quotes, backslashes, control characters, or blanks at the end"
+        detail = "a systemd unit cannot name this path: use no quotes, backslashes, control characters or final blanks"
         raise SetupError(Code.MACHINE_FAILED, f"{text!r}: {detail}")
     text = text.replace("%", "%%")
     return f'"{text}"' if " " in text else text
@@ -185,7 +185,7 @@ def _in_unit(path: Path) -> str:
 def _name_of(user: int) -> str:
     try:
         return pwd.getpwuid(user).pw_name
-    except KeyError:  # a container's user has a number alone
+    except KeyError:  # the user of a container may have only a number
         return str(user)
 
 
@@ -193,7 +193,7 @@ def _name_of(user: int) -> str:
 
 
 def settings_text(folder: Path, wish: Wish) -> str:
-    """Return a settings file in which every setting is said to be what it is; most have their default."""
+    """Return a settings file that explains every setting; most have their default."""
     chosen: dict[str, Any] = {
         "version": 1,
         "url": wish.url,
@@ -212,7 +212,7 @@ def settings_text(folder: Path, wish: Wish) -> str:
 
 
 def _block(name: str, chosen: dict[str, Any]) -> str:
-    """Write one setting, or a room of them: without a chosen one the room is all comment, for it must not be empty."""
+    """Write one setting or a group. A group without a chosen setting is all comment, because it must not be empty."""
     inside = [each for each in MEMBERS if each.startswith(f"{name}.")]
     if not inside:
         return "".join(_setting(name, chosen, ""))

@@ -1,7 +1,7 @@
 """The HTTP server around the application: its store, its signals, and one worker or several.
 
-uvicorn with httptools only: with h11 it accepts Content-Length beside Transfer-Encoding and serves the rest as a second
-request. X-Forwarded-For is believed from listed proxies alone. `http/protocol.py` bounds what uvicorn does not.
+uvicorn uses httptools: with h11 it accepts Content-Length beside Transfer-Encoding, and serves the rest as a second
+request. It believes X-Forwarded-For from listed proxies only. `http/protocol.py` sets the bounds that uvicorn lacks.
 """
 
 from __future__ import annotations
@@ -31,31 +31,30 @@ from issuer.service.http.protocol import protocol_for
 from issuer.service.log.database.engines import settle_home
 from issuer.service.log.sequencer.process import SequencerProcess
 from issuer.service.log.sequencer.setup import log_settings
-from issuer.service.metrics.counts import Board, Counts
+from issuer.service.metrics.counts import Board, Counters
 from issuer.service.process.bounds import KILL_S
 from issuer.service.process.fair_queue import Progress
-from issuer.service.process.fd_channel import Line
-from issuer.service.process.metrics_listener import MetricsListener, Shown
-from issuer.service.process.policy_process import Following, PolicyKeeper
+from issuer.service.process.fd_channel import Channel
+from issuer.service.process.helper import Helper, PolicyUpdates
+from issuer.service.process.metrics_listener import MetricsListener
 from issuer.service.process.supervisor import STOPS, Beat, beating, supervise
 from issuer.service.settings.bounds import GRACE_S, KEEP_ALIVE_S
 from issuer.service.settings.log_stream import configure_logging
 from issuer.service.settings.model import EMBEDDED, Settings, changed, listed
 
-# -- handed over -------------------------------------------------------------------------------------------------------
+# -- socket activation -------------------------------------------------------------------------------------------------
 
-# Sockets that a supervisor listens on and hands over: systemd's protocol, sd_listen_fds(3).
-#
-# They outlive a service that is started again: callers wait in their queue, and none is refused.
+# systemd listens on the sockets and passes them to us: sd_listen_fds(3). They outlive a restart of the service, so
+# callers wait in their queue and none is refused.
 
 _FIRST = 3
 
 
 def handed_over(environ: MutableMapping[str, str] = os.environ) -> list[socket.socket]:
-    """Take the sockets that were handed to this process; none where they were meant for another, or nobody listens.
+    """Return the sockets that systemd passed to this process: none if they were for another process.
 
-    The variables are taken away, so that no child takes the sockets for its own. Raises SetupError
-    (`service.address`) for what is no listening TCP socket.
+    Removes the variables, so that no child believes the sockets to be its own. Raises SetupError (`service.address`)
+    for a descriptor that is not a listening TCP socket.
     """
     meant_for, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     if meant_for != str(os.getpid()) or not count.isdecimal():
@@ -77,7 +76,7 @@ def _listening(descriptor: int) -> socket.socket:
 
 
 def _no_listener(descriptor: int) -> SetupError:
-    detail = f"descriptor {descriptor} is no listening TCP socket: in the socket unit, say ListenStream=ADDRESS:PORT"
+    detail = f"descriptor {descriptor} is not a listening TCP socket: set ListenStream=ADDRESS:PORT in the socket unit"
     return SetupError(Code.SERVICE_ADDRESS, detail)
 
 
@@ -88,7 +87,7 @@ _log = structlog.get_logger("issuer")
 
 @contextlib.contextmanager
 def store(settings: Settings) -> Iterator[str]:
-    """Yield the URL of the store: the operator's, or that of an embedded Valkey that lives as long as this block."""
+    """Yield the URL of the store: the operator's, or the URL of an embedded Valkey that runs as long as this block."""
     if settings.store.url != EMBEDDED:
         yield settings.store.url
         return
@@ -98,9 +97,9 @@ def store(settings: Settings) -> Iterator[str]:
 
 @contextlib.contextmanager
 def sequencer(settings: Settings, store_url: str) -> Iterator[Path | None]:
-    """Yield the socket of the log's sequencer, which lives as long as this block; None where there is no log.
+    """Yield the socket of the log's sequencer, which runs as long as this block, or None without a log.
 
-    An embedded store is no record of the log: it forgets when it stops. Raises SetupError.
+    An embedded store forgets when it stops, so the sequencer does not keep its record there. Raises SetupError.
     """
     if not settings.log.origin:
         yield None
@@ -116,12 +115,9 @@ def server(
     shared: Shared | None = None,
     clock: Clock | None = None,
 ) -> uvicorn.Server:
-    """Make the server of one worker, which notes its `progress`.
-
-    Raises SetupError and InputError where it must not start.
-    """
+    """Make the server of one worker, which counts its `progress`. Raises SetupError and InputError."""
     shared = shared or Shared(SharedPage())
-    counts = Counts(shared.row)
+    counts = Counters(shared.row)
     config = uvicorn.Config(
         build(settings, log, progress, shared, clock),
         host=settings.listen.host,
@@ -143,10 +139,11 @@ def server(
 
 
 def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: Clock | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight are finished first. SIGHUP reloads the policies.
+    """Serve until SIGTERM or SIGINT, and finish the requests in flight. SIGHUP reloads the policies.
 
-    A single worker is this process; several, or one beside which metrics are scraped, are its children, on one port and
-    one store. `clock` replaces, in tests, the Unix seconds that keys come and go by. Raises SetupError and InputError.
+    One worker without a metrics port is this process. Otherwise this process supervises the workers and a helper, on
+    one port and one store. Tests replace `clock`, which returns Unix seconds and decides when keys change.
+    Raises SetupError and InputError.
     """
     configure_logging()
     for doubt in settings.doubts:
@@ -156,7 +153,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
     if callable(signal.getsignal(signal.SIGHUP)):
         signal.signal(signal.SIGHUP, _hung_up)
     elif signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the files are watched: the start loads them anyway
     page = SharedPage()
     page.take_signals()
     settle_home(Path(settings.data), settings.log.origin, settings.log_place)
@@ -164,7 +161,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         board = Board(workers)
         settings, shared = changed(settings, store_url=store_url), Shared(page, socket, row=board.rows[0])
         given = handed_over()
-        if workers == 1:  # several share them: the first that wakes would take a whole burst
+        if workers == 1:  # of several workers, the first to wake would take a whole burst
             given = in_bursts(given)
         addresses = [] if given else listen_addresses(settings.listen.host, settings.listen.port)
         if workers == 1 and not settings.metrics.port:
@@ -172,35 +169,37 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
         else:
             prepare(settings)
             progress = Progress()
-            keeper = PolicyKeeper(load(settings, progress.note), progress)
-            metrics = _metrics(settings, board, keeper)
+            metrics = _metrics(settings, board)
+            helper = Helper(load(settings, progress.note), progress, metrics)
 
-            def run(place: int, beat: Beat, told: Line) -> None:
+            def run(place: int, beat: Beat, receiver: Channel) -> None:
                 if metrics is not None:
                     metrics.close()
-                own = replace(shared, policies=Following(keeper.state, told), row=board.rows[place])
+                own = replace(shared, policies=PolicyUpdates(helper.state, receiver), row=board.rows[place])
                 _run(settings, log, own, clock, given or bind(addresses), beat)
 
             settle()
-            supervise(workers, run, KILL_S, keeper=keeper, beside=[metrics] if metrics else [])
+            supervise(workers, run, KILL_S, helper=helper)
 
 
 def settle() -> None:
-    """Make what is loaded one copy for all workers. The collector would write to what it looks at; and what reading it
-    took besides, half as much again, lies free between it: the C library, where it is glibc, gives that back."""
+    """Prepare the loaded policies to be shared by all workers after the fork.
+
+    The garbage collector writes to each object that it visits, so it must not visit these. Loading also leaves free
+    memory between them, half their size: `malloc_trim` returns it to the system.
+    """
     gc.freeze()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-def _metrics(settings: Settings, board: Board, keeper: PolicyKeeper) -> MetricsListener | None:
-    """Listen where metrics are scraped; None where nobody is to. Raises SetupError."""
+def _metrics(settings: Settings, board: Board) -> MetricsListener | None:
+    """Listen for scrapes; None without a metrics port. Raises SetupError."""
     room = settings.metrics
     if not room.port:
         return None
-    shown = Shown(board, settings.store.url, settings.audit_file, keeper)
-    return MetricsListener(room.host, room.port, listed(room.names), shown)
+    return MetricsListener(room.host, room.port, listed(room.names), (board, settings.store.url, settings.audit_file))
 
 
 def _run(
@@ -213,9 +212,9 @@ def _run(
 ) -> None:
     progress = Progress()
     running = server(settings, log, progress, shared, clock)
-    gc.freeze()  # what is loaded stays: a full collection that looks at all of it again stops every request for 80 ms
-    watched = contextlib.nullcontext() if beat is None else beating(beat, lambda: _come_so_far(running, progress))
-    # Of a refused start uvicorn would write the traceback.
+    gc.freeze()  # a full collection that visits the loaded policies stops every request for 80 ms
+    watched = contextlib.nullcontext() if beat is None else beating(beat, lambda: _progress(running, progress))
+    # uvicorn would log the traceback of a refused start.
     logging.getLogger("uvicorn.error").addFilter(lambda _: progress.refusal is None)
     try:
         with watched:
@@ -225,17 +224,17 @@ def _run(
             raise progress.refusal or SetupError(Code.INTERNAL, "the server ended at its start") from None
 
 
-def _come_so_far(running: uvicorn.Server, progress: Progress) -> int:
+def _progress(running: uvicorn.Server, progress: Progress) -> int:
     return progress.count + running.server_state.total_requests
 
 
 def _hung_up(_number: int, _frame: object) -> None:
-    """End as for SIGTERM where a hangup meant the end before we ran: an exception in the event loop may hang."""
+    """End as for SIGTERM. This replaces an earlier handler of SIGHUP, whose exception could hang the event loop."""
     signal.raise_signal(signal.SIGTERM)
 
 
 def _stopped(_number: int, _frame: object) -> None:
-    """End for a signal that came before the server ran, or that it raised again; ignore further ones."""
+    """End for a signal that came before the server ran, or that the server raised again; ignore further ones."""
     for stop in STOPS:
         signal.signal(stop, signal.SIG_IGN)
     raise SystemExit(0)

@@ -1,12 +1,12 @@
-"""Several workers on one port: a parent that starts, restarts and stops them.
+"""The supervisor: it forks the workers and the helper, restarts them, and ends them.
 
 uvicorn's own supervisor pickles the application, answers SIGHUP by replacing every worker, restarts without a pause,
-waits for ever at the end, and leaves orphans when it is killed. gunicorn's arbiter ends where one worker fails to boot,
-and takes a worker that drains for one that hangs; granian brings a server of its own. This one forks: a worker is back
-in 0.1 s, and shares what was imported. The parent opens no event loop and no connection; it only waits for signals.
+waits for ever at the end, and leaves orphans when it is killed. gunicorn's arbiter ends if one worker fails to boot,
+and kills a worker that is only draining; granian brings its own server. This one forks: a worker is back in 0.1 s,
+and shares what was imported. The supervisor has no event loop and no connection; it only waits for signals.
 
-Each worker has its own socket (SO_REUSEPORT). On a shared one the first worker that wakes takes a whole burst: 8 of 8
-connections went to one of four workers, measured. The kernel leaves out a dead or starting worker.
+Each worker has its own socket (SO_REUSEPORT). On a shared one the first worker that wakes takes a whole burst: we
+measured 8 of 8 connections at one of four workers. The kernel skips a worker that is dead or still starting.
 """
 
 from __future__ import annotations
@@ -28,25 +28,23 @@ from issuer.codes import Code
 from issuer.errors import InputError, IssuerError, SetupError
 from issuer.io.bounds import SILENT_S
 from issuer.service.process.bounds import LOADING_S
-from issuer.service.process.fd_channel import Line, line
+from issuer.service.process.fd_channel import Channel, channel
 from issuer.service.settings.bounds import BEAT_S, MAX_RESTART_PAUSE_S, RESTART_PAUSE_S, STEADY_S
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 _WATCHED = (*STOPS, signal.SIGHUP, signal.SIGCHLD)
-# A worker that must not start, and has said why to its parent; EX_CONFIG of sysexits.h.
+# The exit code of a worker that must not start and has reported why; EX_CONFIG of sysexits.h.
 REFUSED = 78
 
-
 Beat = Callable[[], None]
-# What a worker runs: it gets the number of its place, what it must call while it lives, and its end of the line from
-# its parent.
-Run = Callable[[int, Beat, Line], None]
+# The work of a worker: it gets the number of its place, its beat, and its end of the channel.
+Run = Callable[[int, Beat, Channel], None]
 _log = structlog.get_logger("issuer")
 
 
 class Pipes:
-    """Three pipes between parent and workers: on one each worker reports that it lives, on one why it must not start,
-    and the end of the last shows that the parent does not live."""
+    """Three pipes between the supervisor and its processes: for beats, for refusals to start, and one that is never
+    written: its end of file shows a process that the supervisor is dead."""
 
     def __init__(self) -> None:
         self._beats_in, self._beats_out = os.pipe()
@@ -56,12 +54,12 @@ class Pipes:
             os.set_blocking(descriptor, False)
 
     def beat(self) -> None:
-        """Report, in a worker, that this process lives. Four bytes are one write; a stalled parent loses them."""
+        """Report, in a child, that the child is alive. Each report is one write, and is lost while the pipe is full."""
         with suppress(BlockingIOError):
             os.write(self._beats_out, os.getpid().to_bytes(4, "big"))
 
     def heard(self) -> set[int]:
-        """Return, in the parent, the workers that have reported since the last call."""
+        """Return, in the supervisor, the children that have reported since the last call."""
         reported = b""
         with suppress(BlockingIOError):
             while more := os.read(self._beats_in, 4096):
@@ -69,13 +67,13 @@ class Pipes:
         return {int.from_bytes(reported[at : at + 4], "big") for at in range(0, len(reported), 4)}
 
     def refuse(self, error: IssuerError) -> None:
-        """Say, in a worker, why it must not start, in one write; what nobody has read yet stays the first word."""
+        """Report, in a child, why it must not start, in one write. The first unread report wins."""
         said = f"{error.code}\0{error if isinstance(error, InputError) else error.detail}\n"
         with suppress(BlockingIOError):
             os.write(self._why_out, said.encode("utf-8", "replace")[: select.PIPE_BUF - 1].rstrip(b"\n") + b"\n")
 
     def refusal(self) -> SetupError:
-        """Return, in the parent, why the first worker that must not start said so."""
+        """Return, in the supervisor, the first reason that a child reported."""
         said = b""
         with suppress(BlockingIOError):
             said = os.read(self._why_in, select.PIPE_BUF)
@@ -83,7 +81,7 @@ class Pipes:
         return SetupError(Code.named(code) or Code.SETTINGS_INVALID, detail or "a worker did not start")
 
     def follow_parent(self) -> None:
-        """Stop as by SIGTERM when the parent is gone for any reason: the kernel closes its end of the pipe."""
+        """Stop, as by SIGTERM, when the supervisor dies for any reason: the kernel then closes its end of the pipe."""
         os.close(self._held)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
 
@@ -99,18 +97,18 @@ class Pipes:
 
 
 @contextmanager
-def beating(beat: Beat, come_so_far: Callable[[], int]) -> Iterator[None]:
-    """Call `beat` from a thread, as long as `come_so_far` returns another number each time.
+def beating(beat: Beat, progress: Callable[[], int]) -> Iterator[None]:
+    """Call `beat` from a thread, as long as `progress` returns a new number each time.
 
-    A worker whose loop is long in one turn, because it has much to do, comes on; one that is stopped, or in an endless
-    loop, does not. It is silent at zero: it still loads.
+    A worker that is busy for long in one turn of its loop still makes progress; one that is stopped, or in an endless
+    loop, does not. While the number is zero, the worker is loading, and sends no beat.
     """
     ended = threading.Event()
 
     def watch() -> None:
         before = 0
         while not ended.wait(BEAT_S / 2):
-            if (now := come_so_far()) != before:
+            if (now := progress()) != before:
                 before = now
                 beat()
 
@@ -121,35 +119,25 @@ def beating(beat: Beat, come_so_far: Callable[[], int]) -> Iterator[None]:
         ended.set()
 
 
-class Beside(Protocol):
-    """What a process beside the workers does: `run`, in that process, which is told what a worker is told."""
-
-    name: str
-
-    def run(self, beat: Beat, told: Line) -> NoReturn:
-        """Do it, in the process."""
-
-
-class Keeper(Protocol):
-    """What one process keeps for all others: `run`, in that process, finds `changes` in the parent."""
-
-    name: str
+class HelperProcess(Protocol):
+    """One process beside the workers. `run` is its work; `changes` takes, in the supervisor, what it has sent, and
+    yields descriptors to pass on to every worker."""
 
     def run(self, beat: Beat) -> NoReturn:
-        """Do it, in the process."""
+        """Do the work, in the helper."""
 
     def changes(self) -> Iterator[int]:
-        """Take, in the parent, what was found; yield descriptors that are to be passed on to every other process."""
+        """Take the changes, in the supervisor."""
 
 
 class Worker:
-    """The place of one worker, and its process, if it has one. The log calls it by its `name`."""
+    """The place of one worker or of the helper, and its process, if any. `name` is its name in the log stream."""
 
-    def __init__(self, run: Callable[[Beat, Line], None], silent_s: int, name: str = "worker") -> None:
+    def __init__(self, run: Callable[[Beat, Channel], None], silent_s: int, name: str = "worker") -> None:
         self.pid: int | None = None
         self._name = name
         self._run = run
-        self._line: Line | None = None
+        self._channel: Channel | None = None
         self.due = 0.0
         self._started = 0.0
         self._starts = 0
@@ -162,9 +150,9 @@ class Worker:
         self._started = time.monotonic()
         self._starts += 1
         self._patience = LOADING_S
-        if self._line is not None:
-            self._line.close()  # what the process before it has not taken
-        self._line, end = line()
+        if self._channel is not None:
+            self._channel.close()  # drops the changes that the previous process did not receive
+        self._channel, end = channel()
         pid = os.fork()
         if pid == 0:
             _work(lambda beat: self._run(beat, end), pipes)
@@ -175,7 +163,7 @@ class Worker:
     def reap(self, pipes: Pipes) -> None:
         """Note the end of the process, and when the next one is due.
 
-        Raises SetupError, with its reason, where the first one could not start: nor could any other.
+        Raises SetupError, with the reason, if the first process must not start: no later one could.
         """
         if self.pid is None:
             return
@@ -195,60 +183,53 @@ class Worker:
         _log.warning(f"{self._name} ended", pid=ended, code=code, next_in_s=pause_s)
 
     def listen(self, heard: Collection[int]) -> None:
-        """Note, once a second, who was heard; kill the process when it has been silent for too long.
+        """Note, once a second, which processes were heard; kill this one if it has been silent for too long.
 
-        Seconds are counted here, not measured: while the parent itself was stopped, no worker counts as silent.
+        The supervisor counts its own seconds: while it was stopped itself, no process counts as silent.
         """
         if self.pid is None:
             return
         self._patience = self._silent_s if self.pid in heard else self._patience - 1
         if self._patience < 0:
             _log.error(f"{self._name} hangs", pid=self.pid)
-            self.send(signal.SIGKILL)
+            self.signal(signal.SIGKILL)
 
-    def tell(self, descriptor: int) -> None:
-        """Pass a change on. A process that leaves them untaken is killed: the next one begins with all of them."""
-        if self.pid is None or self._line is None:
+    def pass_on(self, descriptor: int) -> None:
+        """Send a change. If the process no longer receives changes, kill it: the next one begins with all of them."""
+        if self.pid is None or self._channel is None:
             return
         try:
-            self._line.tell(descriptor)
+            self._channel.send(descriptor)
         except OSError as error:
-            _log.error(f"{self._name} not told", pid=self.pid, detail=error.strerror)
-            self.send(signal.SIGKILL)
+            _log.error(f"{self._name} received no change", pid=self.pid, detail=error.strerror)
+            self.signal(signal.SIGKILL)
 
-    def send(self, number: int) -> None:
-        """Pass a signal on."""
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if there is one."""
         if self.pid is not None:
             os.kill(self.pid, number)
 
 
 def supervise(
-    count: int,
-    run: Run,
-    grace_s: float,
-    silent_s: int = SILENT_S,
-    keeper: Keeper | None = None,
-    beside: Sequence[Beside] = (),
+    count: int, run: Run, grace_s: float, silent_s: int = SILENT_S, helper: HelperProcess | None = None
 ) -> None:
-    """Keep `count` processes in `run` until SIGTERM or SIGINT, then end them; SIGHUP is passed on to each.
+    """Keep `count` workers and the helper alive until SIGTERM or SIGINT, then end them; pass SIGHUP on to each.
 
-    `run` gets a function that it must call at least once in `silent_s` seconds, once it has loaded. Workers that have
-    not ended `grace_s` after the signal are killed. A `keeper`, and each of those `beside`, has a process beside them,
-    under the same rules, and what the keeper changes is passed on to each. Raises SetupError where they cannot start.
+    `run` must call its beat at least once in `silent_s` seconds, as soon as it has loaded. Workers that have not ended
+    `grace_s` after the signal are killed. The helper has the same rules. Raises SetupError if one must not start.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: from here on the parent waits for them, one by one
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: sigtimedwait takes them one by one
     pipes = Pipes()
-    told = [*(Worker(other.run, silent_s, other.name) for other in beside),
-            *(Worker(partial(run, number), silent_s) for number in range(count))]  # fmt: skip
-    places = [*([Worker(partial(_keep, keeper), silent_s, keeper.name)] if keeper else []), *told]
+    workers = [Worker(partial(run, number), silent_s) for number in range(count)]
+    places = [*([Worker(lambda beat, _: helper.run(beat), silent_s, "helper")] if helper else []), *workers]
     listens_at = time.monotonic()
     try:
         while (number := _turn(places, pipes)) not in STOPS:
-            for descriptor in keeper.changes() if keeper else ():
-                for place in told:
-                    place.tell(descriptor)
+            for descriptor in helper.changes() if helper else ():
+                for worker in workers:
+                    worker.pass_on(descriptor)
             if number == signal.SIGHUP:
-                _send(places, signal.SIGHUP)
+                _signal(places, signal.SIGHUP)
             if (now := time.monotonic()) >= listens_at:
                 listens_at = now + BEAT_S
                 heard = pipes.heard()
@@ -259,12 +240,8 @@ def supervise(
         pipes.close()
 
 
-def _keep(keeper: Keeper, beat: Beat, _told: Line) -> None:
-    keeper.run(beat)
-
-
 def _turn(workers: Sequence[Worker], pipes: Pipes) -> int | None:
-    """Start what is due, wait for the next signal, start or beat, and see who has ended. Returns the signal."""
+    """Start what is due, wait for a signal or the next beat, and reap what has ended. Return the signal, or None."""
     now = time.monotonic()
     for worker in workers:
         if worker.pid is None and worker.due <= now:
@@ -280,20 +257,20 @@ def _wait(seconds: float) -> int | None:
     return arrived.si_signo if arrived else None
 
 
-def _send(workers: Sequence[Worker], number: int) -> None:
+def _signal(workers: Sequence[Worker], number: int) -> None:
     for worker in workers:
-        worker.send(number)
+        worker.signal(number)
 
 
 def _end(workers: Sequence[Worker], grace_s: float) -> None:
-    """End every worker: it finishes what is in flight, within its own bound, then within ours."""
-    _send(workers, signal.SIGTERM)
+    """End every process: each may finish its requests, and is killed if it still runs after `grace_s`."""
+    _signal(workers, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while (left := [worker for worker in workers if worker.pid]) and (wait_s := deadline - time.monotonic()) > 0:
         _wait(wait_s)
         for worker in left:
             _forget(worker, os.WNOHANG)
-    _send(workers, signal.SIGKILL)
+    _signal(workers, signal.SIGKILL)
     for worker in workers:
         _forget(worker, 0)
 
@@ -307,10 +284,10 @@ def _forget(worker: Worker, options: int) -> None:
 
 
 def _work(run: Callable[[Beat], None], pipes: Pipes) -> NoReturn:
-    """Run in the child, and leave without unwinding what the parent has open: the child must not stop its store."""
+    """Run in the child, and exit without unwinding the supervisor's frames: the child must not stop the store."""
     code = 1
     try:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `reload` takes it: before that, all is loaded anyway
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the files are watched: the start loads them anyway
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         pipes.follow_parent()
         run(pipes.beat)
@@ -320,9 +297,9 @@ def _work(run: Callable[[Beat], None], pipes: Pipes) -> NoReturn:
     except IssuerError as error:
         pipes.refuse(error)
         code = REFUSED
-    except BaseException as error:  # noqa: BLE001 (the frames below are the parent's)
+    except BaseException as error:  # noqa: BLE001 (the frames below are the supervisor's)
         _log.error("worker failed", exc_info=error)
     finally:
-        with suppress(OSError):  # a lost log stream must not lead back into the parent's frames either
+        with suppress(OSError):  # even a lost log stream must not unwind the supervisor's frames
             sys.stderr.flush()
         os._exit(code)

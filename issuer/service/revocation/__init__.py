@@ -1,4 +1,4 @@
-"""What this issuer takes back: the record of it, the signed list that relying parties read, and the key of that list.
+"""Revocations of tokens: the record of them, the signed list that relying parties read, and the key of that list.
 
-Implements `issuance.ports.Revocations`. The form of the list is `issuer.verify.revocations`, which reads it, too.
+Implements `issuance.ports.Revocations`. `issuer.verify.revocations` defines the format of the list and reads it.
 """

@@ -1,8 +1,7 @@
-"""What is revoked, as a process has it in force, and the list that it serves; both followed apart from everything
-else.
+"""The revocations that a process applies, and the revocation list that it serves; both follow their files.
 
-What is revoked is taken at the first look that sees it, and never given back: nothing that is damaged, older or gone
-takes anything out of a process's memory, nor the last good list out of its answers.
+A revocation applies from the first look at the files that shows it. A process never drops one: if a file is damaged,
+older or missing, it keeps all revocations that it knows, and goes on serving the last good list.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _log = structlog.get_logger("issuer")
 
 
 class ListStatus(Struct, frozen=True):
-    """A list that is served. `good_for_s` seconds are left until `next_update` (Unix seconds), fewer than none where it
-    has ended."""
+    """A list that is served. `good_for_s` seconds are left until `next_update` (Unix seconds); negative once it has
+    expired."""
 
     number: int
     next_update: int
@@ -36,8 +35,8 @@ class ListStatus(Struct, frozen=True):
 
 
 class RevocationsStatus(Struct, frozen=True, rename={"signed_list": "list"}):
-    """What readiness shows: how many items are in force, how many of them the list lacks, and the list, null where none
-    is served. `stale`: the files are not as they should be."""
+    """Revocations for readiness: the number of items in force, the number that the list lacks, and the list (null if
+    none is served). `stale`: a file is damaged, older or missing."""
 
     items: int
     unlisted: int
@@ -46,8 +45,8 @@ class RevocationsStatus(Struct, frozen=True, rename={"signed_list": "list"}):
 
 
 class InForce(Struct, frozen=True):
-    """What a process goes by: all that is revoked, the list that it serves, how many items that lacks, how many good
-    lines the record has, and what is wrong with the files."""
+    """The revocations of a process: all items, the list that it serves, the number of items that the list lacks, the
+    number of good lines in the record, and the fault of the files, if any."""
 
     items: Items
     published: SignedList | None
@@ -56,26 +55,26 @@ class InForce(Struct, frozen=True):
     error: InputError | None = None
 
     @classmethod
-    def of(cls, found: LedgerState) -> InForce:
-        """Take the files as they are."""
-        return cls(found.items, found.published, unlisted(found.published, found.items), len(found.acts), found.error)
+    def of(cls, read: LedgerState) -> InForce:
+        """Return the state of the files."""
+        return cls(read.items, read.published, unlisted(read.published, read.items), len(read.acts), read.error)
 
-    def after(self, found: LedgerState, place: Place) -> InForce:
-        """Add what the files revoke, and serve their list unless it is older than the one that is served."""
-        items = self.items.with_those_of(found.items) if self.items.missing(found.items) else self.items
-        published, error = found.published or self.published, found.error
-        if error is None and published is not found.published:
+    def after(self, read: LedgerState, place: Place) -> InForce:
+        """Add the items of the files, and serve their list unless it is older than the one that is served."""
+        items = self.items.with_those_of(read.items) if self.items.missing(read.items) else self.items
+        published, error = read.published or self.published, read.error
+        if error is None and published is not read.published:
             error = InputError(Code.FILE_UNREADABLE, "it is gone", place)
         if published is not None and published.is_behind(self.published):
             published = self.published
             error = error or InputError(Code.FILE_RULE, "it is older than the list that is served", place)
-        lines = len(found.acts) if found.record_error is None else self.lines
+        lines = len(read.acts) if read.record_error is None else self.lines
         return InForce(items, published, unlisted(published, items), lines, error)
 
 
 class LiveRevocations:
     """The revocations of one process. Implements `issuance.ports.Revocations`. `clock` returns Unix seconds. The
-    constructor reads the files, and raises InputError where one is not good: nobody knows what it was to revoke."""
+    constructor reads the files, and raises InputError if one is damaged: then some revocations are unknown."""
 
     def __init__(self, ledger: Ledger, audit: Audit, clock: Callable[[], int]) -> None:
         self._ledger = ledger
@@ -83,37 +82,37 @@ class LiveRevocations:
         self._clock = clock
         self._thread = OwnThread()
         self._files = Followed(ledger.look, self._read, self._say, narrow=lambda _, found: found)
-        self._recorded = NOTHING  # that nothing is revoked is no event
+        self._recorded = NOTHING  # an empty set of revocations is not audited
 
     @property
     def in_force(self) -> InForce:
-        """What this process goes by; replaced as a whole."""
+        """The revocations that apply; replaced as a whole."""
         return self._files.value
 
     def reason(self, jti: str, sub: str, iat: int) -> str:
-        """Return why a token is revoked, or "" where it is not."""
+        """Return the reason why a token is revoked, or "" if it is not."""
         return self.in_force.items.revoked(jti, sub, iat)
 
     @property
     def status(self) -> RevocationsStatus:
-        """What health shows."""
-        now, published = self.in_force, self.in_force.published
-        listed = None if published is None else published.listed
-        left = None if listed is None else listed.next_update - self._clock()
-        shown = None if listed is None or left is None else ListStatus(listed.number, listed.next_update, left)
-        return RevocationsStatus(now.items.count, now.unlisted, now.error is not None, shown)
+        """The state for readiness."""
+        now, signed_list = self.in_force, None
+        if now.published is not None:
+            listed = now.published.listed
+            signed_list = ListStatus(listed.number, listed.next_update, listed.next_update - self._clock())
+        return RevocationsStatus(now.items.count, now.unlisted, now.error is not None, signed_list)
 
     async def turn(self, _asked: bool) -> None:
-        """Look at the files, and read them where they have changed. The largest take a second."""
+        """Look at the files, and read them if they have changed. Reading the largest files takes a second."""
         before = self.in_force
         if await self._thread.run(self._files.turn):
             self._tell(before, self.in_force)
         await self._announce()
 
     def _read(self, last: InForce | None) -> Reading[InForce]:
-        found = self._ledger.read()
-        now = InForce.of(found) if last is None else last.after(found, Place(self._ledger.place))
-        # What could not be read may be readable again without any change that shows.
+        read = self._ledger.read()
+        now = InForce.of(read) if last is None else last.after(read, Place(self._ledger.place))
+        # An unreadable file may become readable without a visible change, so it is read again.
         return Reading(now, now.error, again=now.error is not None and now.error.code is Code.FILE_UNREADABLE)
 
     def _say(self, error: Failure | None) -> None:
@@ -130,7 +129,7 @@ class LiveRevocations:
             _log.error("revocation record has lost lines", before=before.lines, now=now.lines)
 
     async def _announce(self) -> None:
-        """Audit that more is revoked; where that fails, the next `turn` tries again."""
+        """Audit new revocations. If the audit fails, the next `turn` tries again."""
         items = self.in_force.items
         if items is not self._recorded and items.count:
             with suppress(Undecided):
@@ -140,8 +139,8 @@ class LiveRevocations:
 
 
 class ListKeeper:
-    """Signs the list anew when that is due, where this host has its key; and says in the log when it comes to its end.
-    `find_key` returns the key, or None; it blocks, and raises SetupError and OSError."""
+    """Renews the list in time if this host has its key, and logs an error when the list is about to expire. `find_key`
+    returns the key or None; it blocks, and raises SetupError and OSError."""
 
     def __init__(
         self,
@@ -154,17 +153,17 @@ class ListKeeper:
         self._live = live
         self._find_key = find_key
         self._clock = clock
-        self._thread = OwnThread()  # of its own: who holds the lock keeps nobody from following
+        self._thread = OwnThread()  # separate, so that waiting for the lock does not delay LiveRevocations
         self._complaint = Complaint(_say_not_written)
         self._failed: tuple[InForce, int] | None = None
-        self._told = ("", 0)
+        self._logged = ("", 0)  # the last event about the end of the list, and its time
 
     async def turn(self, _asked: bool) -> None:
-        """Sign the list if that is due. What is in the way is told once."""
-        self._tell_end(is_kept=await self._thread.run(self._keep))
+        """Sign the list if that is due. A failure is logged once."""
+        self._log_end(is_kept=await self._thread.run(self._keep))
 
     def _keep(self) -> bool:
-        """Sign the list where it is due; return whether this host can."""
+        """Sign the list if that is due; return whether this host can."""
         known, now = self._live.in_force, self._clock()
         is_needed = known.error is not None or is_due(known.published, known.unlisted, now)
         if is_needed and self._failed and self._failed[0] is known and abs(now - self._failed[1]) < LIST_RETRY_S:
@@ -182,8 +181,8 @@ class ListKeeper:
             _log.info("revocation list written", number=number, items=items, next_update=until)
         return key is not None or not is_needed
 
-    def _tell_end(self, *, is_kept: bool) -> None:
-        """Say, once an hour, that the list ends soon, or has ended, or is dated so far ahead that nobody takes it."""
+    def _log_end(self, *, is_kept: bool) -> None:
+        """Log, once an hour, that the list expires soon, has expired, or is dated too far ahead for relying parties."""
         now, published = self._clock(), self._live.in_force.published
         if published is None:
             return
@@ -193,9 +192,9 @@ class ListKeeper:
             event = "revocation list is dated ahead of this clock"
         elif left < LIST_ENDS_S and not is_kept:
             event = "revocation list has ended" if left < 0 else "revocation list ends soon"
-        if event and (event != self._told[0] or abs(now - self._told[1]) >= LIST_TOLD_S):
+        if event and (event != self._logged[0] or abs(now - self._logged[1]) >= LIST_TOLD_S):
             _log.error(event, number=published.listed.number, good_for_s=left, dated_ahead_s=max(0, ahead))
-            self._told = event, now
+            self._logged = event, now
 
 
 def _say_not_written(error: Failure | None) -> None:

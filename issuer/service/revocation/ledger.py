@@ -1,8 +1,7 @@
-"""What this issuer has revoked: the record, the signed list, and the public key that it is signed by, in their home.
+"""The issuer's revocations on disk: the record, the signed list, and the public key that verifies the list.
 
-All hosts write in turn (io/common_documents.py). Whatever a list has named, the next one names, too: files outlive
-tokens. Its number only grows, and it is never dated before the last one: else relying parties that have seen that one
-would refuse it as rolled back.
+Hosts write in turn (io/common_documents.py). A list names everything that earlier lists named, because result files
+outlive tokens. Its number grows, and its date never goes back: relying parties would refuse such a list as rolled back.
 """
 
 from __future__ import annotations
@@ -38,17 +37,16 @@ from issuer.verify.revocations import (
     write_revocations,
 )
 
-# -- the record, which only grows -------------------------------------------------------------------------------------
+# -- the record, which is append-only ---------------------------------------------------------------------------------
 
-# Relying parties read the signed list, which has neither names nor reasons. The record is the operators'.
+# The record is for operators. The signed list, for relying parties, has neither names nor reasons.
 
 JTI_RULE = "a jti is 22 characters of base64url, as the token and the audit have it"
 SUB_RULE = "an integration's id is lowercase words joined by `-`"
 
 
 class Act(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="version", tag=1):
-    """A line of the record, which begins with its `version`: `who` revoked these tokens or intervals at `time` (Unix
-    seconds), and `why`."""
+    """A line of the record: `who` revoked these tokens or intervals at `time` (Unix seconds), and `why`."""
 
     time: UnixTime
     who: str
@@ -58,14 +56,14 @@ class Act(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, t
 
     @property
     def items(self) -> Items:
-        """What was revoked."""
+        """The revoked tokens and intervals."""
         return items_of(self.jti, self.sub)
 
 
 def _check(act: Act) -> None:
-    """Raise FormatError for an act that revokes nothing, or what no token can have, or for no reason."""
+    """Raise FormatError for an act without a reason or an item, or with an item that cannot match a token."""
     if not act.why.strip():
-        raise FormatError(Code.FILE_RULE, "a reason is not empty", "/why")
+        raise FormatError(Code.FILE_RULE, "a reason must not be empty", "/why")
     if not act.jti and not act.sub:
         raise FormatError(Code.FILE_RULE, "it revokes nothing")
     for index, jti in enumerate(act.jti):
@@ -79,9 +77,9 @@ def _check(act: Act) -> None:
 
 
 def items_in(acts: Iterable[Act]) -> Items:
-    """Return all that these acts revoke."""
+    """Return all tokens and intervals that these acts revoke."""
     listed = [*acts]
-    return items_of((jti for act in listed for jti in act.jti), (one for act in listed for one in act.sub))
+    return items_of((jti for act in listed for jti in act.jti), (sub for act in listed for sub in act.sub))
 
 
 _read_version = msgspec.json.Decoder(VersionOne).decode
@@ -94,7 +92,7 @@ def _read_act(line: bytes, _before: Act | None) -> Act:
         act = _read(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         code = Code.FILE_SCHEMA if isinstance(error, msgspec.ValidationError) else Code.FILE_SYNTAX
-        raise FormatError(code, f"no line of a record: {error}") from None
+        raise FormatError(code, f"not a line of a record: {error}") from None
     _check(act)
     return act
 
@@ -105,19 +103,19 @@ NOTHING = items_of((), ())
 
 
 class SignedList(Struct, frozen=True):
-    """A list as it is served, the JWK set with its key, and what a relying party reads in them."""
+    """A list: the bytes that are served, the JWK set with its key, and the parsed list."""
 
     raw: bytes
     keys: bytes
     listed: Revocations
 
     def is_behind(self, other: SignedList | None) -> bool:
-        """Say whether who has seen the other one must refuse this one."""
+        """Return whether a relying party that has seen the other list must refuse this one."""
         return other is not None and bool(objection(self.listed, other.listed))
 
 
 class LedgerState(Struct, frozen=True):
-    """What is found: the good lines of the record, the list where there is a good one, and what is wrong."""
+    """The state of the files: the good lines of the record, the list if it is good, and the errors of both."""
 
     acts: tuple[Act, ...]
     published: SignedList | None
@@ -126,19 +124,19 @@ class LedgerState(Struct, frozen=True):
 
     @property
     def error(self) -> InputError | None:
-        """What is wrong with either."""
+        """The error of the record, or else of the list."""
         return self.record_error or self.list_error
 
     @property
     def items(self) -> Items:
-        """All that is revoked, by the record or the list."""
-        found = items_in(self.acts)
-        return found if self.published is None else found.with_those_of(self.published.listed)
+        """Everything that the record or the list revokes."""
+        items = items_in(self.acts)
+        return items if self.published is None else items.with_those_of(self.published.listed)
 
 
 class Signing(Struct, frozen=True):
-    """How a list is to be signed: it is good for `good_s` seconds, and numbered above `above`. `replaces`: the list
-    before it may be another key's."""
+    """The key and terms of a new list: it is good for `good_s` seconds, and its number is above `above`. If `replaces`
+    is set, another key may have signed the previous list."""
 
     key: Ed25519PrivateKey
     good_s: int = LIST_GOOD_S
@@ -147,12 +145,12 @@ class Signing(Struct, frozen=True):
 
 
 def unlisted(published: SignedList | None, items: Items) -> int:
-    """Return how many of these items a list lacks."""
+    """Return the number of these items that a list lacks."""
     return items.count if published is None else published.listed.missing(items)
 
 
 def is_due(published: SignedList | None, lacks: int, now: int) -> bool:
-    """Say whether a list is to be written: there is none, it lacks items, or half of its time is gone."""
+    """Return whether a new list is due: the first one, one with more items, or one after half of the lifetime."""
     if published is None or lacks:
         return True
     listed = published.listed
@@ -160,7 +158,7 @@ def is_due(published: SignedList | None, lacks: int, now: int) -> bool:
 
 
 class Ledger:
-    """What one issuer has revoked, whose URL may be left out where there is a list that says it. Blocks."""
+    """The record and the list of one issuer. `issuer` is its URL, or None if a list exists that names it. Blocks."""
 
     def __init__(self, home: Home, issuer: str | None) -> None:
         self.place = home.place(LIST)
@@ -170,21 +168,21 @@ class Ledger:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def look(self) -> Hashable:
-        """Look at it from outside."""
+        """Return a value that changes whenever one of the files does."""
         return self._home.look(RECORD, LIST, KEYS)
 
     def read(self, turn: Turn | None = None) -> LedgerState:
-        """Read it. Nothing that can be read is kept back for what cannot."""
+        """Read everything that can be read, in spite of errors in other parts."""
         home, acts, error = turn or self._home, tuple[Act, ...](), None
         try:
             raw = self._read(home, RECORD, MAX_RECORD_BYTES) or b""
             acts, error = read_lines(raw, _read_act, self._home.place(RECORD))
-        except InputError as unread:
-            error = unread
+        except InputError as record_error:
+            error = record_error
         try:
             return LedgerState(acts, self._published(home), error)
-        except InputError as unlisted:
-            return LedgerState(acts, None, error, unlisted)
+        except InputError as list_error:
+            return LedgerState(acts, None, error, list_error)
 
     def _published(self, home: Home | Turn) -> SignedList | None:
         raw = self._read(home, LIST, MAX_BYTES)
@@ -197,7 +195,7 @@ class Ledger:
             return SignedList(raw, keys or b"", parse_revocations(raw, self._issuer or _issuer_of(raw), known))
 
     def _read(self, home: Home | Turn, name: str, most: int) -> bytes | None:
-        """Read a document. Raises InputError alone."""
+        """Read a document. Raises only InputError."""
         try:
             return home.read(name, most)
         except OSError as error:
@@ -206,59 +204,53 @@ class Ledger:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, act: Act) -> bool:
-        """Add an act to the record, and say whether it adds anything: otherwise nothing is written. A list that is
-        damaged, or cannot be signed here, is no hindrance: the service goes by the record, too.
-
-        Raises FormatError for an act that makes no sense, InputError for a damaged record, SetupError where there is no
-        room, and OSError; then nothing has changed.
-        """
-        convert(msgspec.to_builtins(act), Act)  # it must be read again
+        """Add an act to the record unless the record has all its items; return whether it was added. The list may be
+        damaged, or its key absent: the service applies the record, too. An error leaves the record unchanged:
+        FormatError for an invalid act, InputError for a damaged record, SetupError if the record or the list would be
+        too large, and OSError."""
+        convert(msgspec.to_builtins(act), Act)  # the reader must accept the act
         _check(act)
         with self._home.turn(RECORD) as turn:
-            found = self.read(turn)
-            if found.record_error is not None:
-                raise found.record_error
-            if not items_in(found.acts).missing(act.items):
+            state = self.read(turn)
+            if state.record_error is not None:
+                raise state.record_error
+            if not items_in(state.acts).missing(act.items):
                 return False
-            record = b"".join(map(to_line, (*found.acts, act)))
+            record = b"".join(map(to_line, (*state.acts, act)))
             _demand_room(self._home.place(RECORD), record, MAX_RECORD_BYTES)
-            # Relying parties must be able to read the list, whose names and numbers are of any length.
-            items = found.items.with_those_of(act.items)
+            # Relying parties refuse too large a list. Its size depends on names and numbers, so write one as a test.
+            items = state.items.with_those_of(act.items)
             signed = write_revocations(items, "", keyfile.generate(), number=0, iat=0, next_update=0)
             _demand_room(self.place, signed, MAX_BYTES - LIST_ROOM_BYTES)
             turn.append(RECORD, to_line(act))
         return True
 
     def renew(self, signing: Signing, now: int) -> SignedList:
-        """Sign the list anew. Raises InputError, SetupError and OSError."""
+        """Sign and write a new list. Raises InputError, SetupError and OSError."""
         with self._home.turn(RECORD) as turn:
-            found = self._good(turn)
-            written = self._sign(found.published, found.items, signing, now)
-            _publish(turn, written)
-        return written
+            state = self._good(turn)
+            return self._write(turn, state.published, state.items, signing, now)
 
     def keep(self, signing: Signing, now: int, known: Items, last: SignedList | None) -> SignedList | None:
-        """Sign the list anew where that is due, or where the files are behind what this process knows: the items, and
-        the `last` list that it has served. Returns the list where it was signed. Raises as `renew` does."""
+        """Sign and write a new list, and return it, if one is due or the files are behind this process: its `known`
+        items, and the `last` list that it served. Otherwise return None. Raises as `renew` does."""
         with self._home.turn(RECORD) as turn:
-            found = self._good(turn)
-            items, before = found.items.with_those_of(known), found.published
+            state = self._good(turn)
+            items, before = state.items.with_those_of(known), state.published
             if before is None or before.is_behind(last):
                 before = last
-            if before is found.published and not is_due(before, unlisted(before, items), now):
+            if before is state.published and not is_due(before, unlisted(before, items), now):
                 return None
-            written = self._sign(before, items, signing, now)
-            _publish(turn, written)
-        return written
+            return self._write(turn, before, items, signing, now)
 
     def _good(self, turn: Turn) -> LedgerState:
-        found = self.read(turn)
-        if found.error is not None:
-            raise found.error
-        return found
+        state = self.read(turn)
+        if state.error is not None:
+            raise state.error
+        return state
 
-    def _sign(self, before: SignedList | None, items: Items, signing: Signing, now: int) -> SignedList:
-        """Sign what follows a list. Relying parties' own reader judges it before anything is written."""
+    def _write(self, turn: Turn, before: SignedList | None, items: Items, signing: Signing, now: int) -> SignedList:
+        """Sign and write the list that follows `before`. The relying parties' reader checks it first."""
         number, iat = signing.above, now
         if before is not None:
             _demand_same_key(before, signing)
@@ -266,86 +258,83 @@ class Ledger:
             number, iat = max(number, before.listed.number), max(iat, before.listed.iat)
         issuer = self._issuer or (None if before is None else _issuer_of(before.raw))
         if issuer is None:
-            raise SetupError(Code.SETTINGS_INVALID, "there is no list yet to say whose it is: give --url, the issuer's")
-        raw = write_revocations(
-            items, issuer, signing.key, number=number + 1, iat=iat, next_update=iat + signing.good_s
-        )
+            raise SetupError(Code.SETTINGS_INVALID, "the first list needs the issuer's URL: give it as --url")
+        until = iat + signing.good_s
+        raw = write_revocations(items, issuer, signing.key, number=number + 1, iat=iat, next_update=until)
         keys = msgspec.json.encode({"keys": [jose.public_jwk(signing.key.public_key())]})
         with reading(self.place):
-            return SignedList(raw, keys, parse_revocations(raw, issuer, jose.parse_key_set(keys)))
-
-
-def _publish(turn: Turn, published: SignedList) -> None:
-    turn.replace(KEYS, published.keys)
-    turn.replace(LIST, published.raw)
+            written = SignedList(raw, keys, parse_revocations(raw, issuer, jose.parse_key_set(keys)))
+        turn.replace(KEYS, keys)
+        turn.replace(LIST, raw)
+        return written
 
 
 def _demand_same_key(before: SignedList, signing: Signing) -> None:
     if before.listed.kid != kid_of(signing.key) and not signing.replaces:
         detail = (
-            f"the list was signed by another key, {before.listed.kid}. Put that one under keys/revocation/. Only where "
-            "it is lost or stolen replace it, with `issuer revocations renew --new-key`: relying parties that list the "
-            "keys in a file must then list the new one"
+            f"the list was signed by another key, {before.listed.kid}. Put that key under keys/revocation/. If it is "
+            "lost or stolen, replace it with `issuer revocations renew --new-key`; then relying parties that list the "
+            "keys in a file must add the new key"
         )
         raise SetupError(Code.KEY_UNUSABLE, detail)
 
 
 def _demand_room(place: str, raw: bytes, most: int) -> None:
     if len(raw) > most:
-        detail = f"{place} would have {len(raw)} bytes, of {most} at most; nothing has changed"
+        detail = f"{place} would have {len(raw)} bytes; the limit is {most}. The record is unchanged"
         raise SetupError(Code.REVOCATIONS_FULL, detail)
 
 
-class _Said(Struct):
+class _Issuer(Struct):
     iss: str
 
 
 def _issuer_of(raw: bytes) -> str:
-    """Return whose list it says that it is. Raises FormatError."""
+    """Return the unverified issuer of a list. Raises FormatError."""
     try:
         jws = jose.parse_compact(raw.decode("ascii").strip("\r\n"), MAX_BYTES)
-        return msgspec.json.decode(jws.unverified_payload, type=_Said).iss
+        return msgspec.json.decode(jws.unverified_payload, type=_Issuer).iss
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise FormatError(Code.JWS_MALFORMED, "no list of revocations") from None
+        raise FormatError(Code.JWS_MALFORMED, "not a revocation list") from None
 
 
 # -- the key of the list ----------------------------------------------------------------------------------------------
 
-# One PEM under keys/revocation/, which signs nothing else. It need not lie on a host that serves. Its thief can revoke
-# anything, and nothing else; it never signs tokens, or the thief could also clear them.
+# One PEM under keys/revocation/, which signs nothing else. A host that serves does not need it. A thief of the key can
+# revoke anything. The key must not sign tokens, or the thief could also issue tokens.
 FOLDER = "revocation"
 
 
 def find_key(keys: Path, home: Home, passphrase: Callable[[], bytes | None]) -> Ed25519PrivateKey | None:
-    """Read the key in a folder of keys; None where there is none. Raises SetupError and OSError. One that signs tokens,
-    or that did by the history, is not taken. The passphrase is asked for only where there is a key."""
+    """Read the list's key from a folder of keys; None if the folder does not have one. `passphrase` is called only if
+    it does. Raises OSError, and SetupError also for a key that signs tokens or did so according to the history."""
     folder = keys / FOLDER
     paths = sorted(folder.glob("*.pem"))
     if not paths:
         return None
     if len(paths) > 1:
-        raise SetupError(Code.KEY_UNUSABLE, f"{folder} holds {len(paths)} keys; keep the one that signs the list")
+        raise SetupError(Code.KEY_UNUSABLE, f"{folder} has {len(paths)} keys; keep only the one that signs the list")
     try:
         for path in (keys, folder):
             files.demand_guarded(path, group=False)
     except InputError as error:
         raise SetupError(Code.KEY_UNSAFE, f"{error.place}: {error.detail}") from None
-    opens = passphrase()
-    key = keyfile.read(paths[0], opens)
-    if kid_of(key) in token_kids(keys, home, opens, FOLDER):
+    secret = passphrase()
+    key = keyfile.read(paths[0], secret)
+    if kid_of(key) in token_kids(keys, home, secret, FOLDER):
         raise SetupError(
             Code.KEY_UNUSABLE,
-            f"{paths[0]} signs tokens, or did: relying parties would believe no list of it. Take it out of there, and "
-            "make one for the list with `issuer revocations init`",
+            f"{paths[0]} signs tokens, or did: relying parties would not trust a list that it signs. Move it away, and "
+            "make a key for the list with `issuer revocations init`",
         )
     return key
 
 
 def make_key(keys: Path, passphrase: bytes | None) -> Path:
-    """Make the key where there is none, and return its file. Raises SetupError and OSError."""
+    """Make the list's key, and return its file. Raises OSError, and SetupError also if there is a key already."""
     folder = keys / FOLDER
-    if found := sorted(folder.glob("*.pem")):
-        raise SetupError(Code.KEY_UNUSABLE, f"{found[0]} is there already: move it away first if it is to be replaced")
+    if paths := sorted(folder.glob("*.pem")):
+        raise SetupError(Code.KEY_UNUSABLE, f"{paths[0]} exists already: to replace it, move it away first")
     if passphrase == b"":
         raise SetupError(Code.KEY_UNUSABLE, "the passphrase is empty: the key would not be encrypted")
     return make_file(folder, passphrase).path

@@ -1,1 +1,1 @@
-"""What is configured, and what every room of the service runs on: settings, the log stream, background tasks."""
+"""Settings, the log stream and background tasks: the parts that every other room of the service uses."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-# A worker that ends too soon is started again after a pause, twice as long each time, so that the store's return, or a
-# corrected file, is noticed within seconds. One that lived for STEADY_S did not end too soon.
+# A worker that ends too soon is restarted after a pause, which doubles each time up to MAX_RESTART_PAUSE_S. So a worker
+# starts within seconds after the store is back, or a file is corrected. "Too soon" is before STEADY_S.
 RESTART_PAUSE_S = 0.1
 MAX_RESTART_PAUSE_S = 2.0
 STEADY_S = 10.0
-# A worker beats twice a second while its event loop turns, takes steps of work or answers requests.
+# A worker sends a heartbeat every BEAT_S / 2, as long as it makes progress: its event loop turns, or it does work.
 BEAT_S = 1.0
 KEEP_ALIVE_S = 5
-# After SIGTERM requests in flight are finished within this; then the parent waits a moment longer, and kills.
+# Time to finish the requests in flight after SIGTERM. The supervisor waits a little longer, then kills the worker.
 GRACE_S = 20

@@ -1,4 +1,4 @@
-"""The log stream: how an event becomes a line, and how one line counts many events."""
+"""The log stream of the service: JSON lines on standard error, some of which count many events."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from issuer.io.bounds import COUNT_S
 
 
 class Failures:
-    """Reports failed questions: the first at once, then at most one line a second for each provider.
+    """A reporter of failed requests to providers: the first at once, then at most one line a second for each provider.
 
-    A stranger causes one with every made-up credential. Belongs to one event loop.
+    Anyone can cause such a failure with a made-up credential. A reporter belongs to one event loop.
     """
 
     def __init__(self) -> None:
         self._more: dict[str, list[str]] = {}
 
     def report(self, provider_id: str, reason: str) -> None:
-        """Report one, now or with the next line."""
+        """Report a failure, now or in the provider's next line."""
         if provider_id in self._more:
             self._more[provider_id].append(reason)
         else:
@@ -45,7 +45,7 @@ class Failures:
 
 
 def configure_logging() -> None:
-    """Send the log stream to standard error, one JSON object a line, tracebacks without local variables."""
+    """Send the log stream to standard error: one JSON object a line, and tracebacks without local variables."""
     tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     shared: list[structlog.typing.Processor] = [
         _with_pid,
@@ -59,7 +59,7 @@ def configure_logging() -> None:
         logger_factory=lambda *_: stream,
         cache_logger_on_first_use=True,
     )
-    # Libraries log the same way, warnings and above; uvicorn's access lines would repeat ours.
+    # Libraries log in the same form, but only warnings and above: uvicorn's access lines would repeat our events.
     library = logging.StreamHandler(sys.stderr)
     text = structlog.processors.JSONRenderer()
     library.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_library_event, *shared, text]))
@@ -70,19 +70,19 @@ _log = structlog.get_logger("issuer")
 
 
 class LogStream:
-    """The sink of structlog. One write a line, so that those of several workers never mix.
+    """The sink of structlog. It makes one write for each line, so the lines of several workers never mix.
 
-    A stream that is full, or whose reader has stalled, stops nothing: the record of decisions is the audit (contract
-    section 5).
+    If the stream is full, or its reader has stalled, lines are lost and the service goes on. The record of decisions is
+    the audit file (contract section 5).
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        if not os.isatty(descriptor):  # a terminal is shared with the shell, which would become non-blocking too
+        if not os.isatty(descriptor):  # the shell shares a terminal, and would become non-blocking too
             os.set_blocking(descriptor, False)
 
     def msg(self, line: bytes) -> None:
-        """Write a line, or lose it."""
+        """Write a line, or drop it on an error."""
         with contextlib.suppress(OSError):
             os.write(self._descriptor, line)
 
@@ -90,13 +90,13 @@ class LogStream:
 
 
 def _with_pid(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Say which process writes; where another one's pid is told, as by the parent of workers, that one stays."""
+    """Add the pid of this process, unless the event has a pid: the supervisor logs events about its workers."""
     event.setdefault("pid", os.getpid())
     return event
 
 
 def _line(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
-    """Write an event as a line of JSON; `json` writes what msgspec does not, such as half a surrogate pair."""
+    """Return an event as a line of JSON. `json` encodes values that msgspec does not, such as half a surrogate pair."""
     try:
         return msgspec.json.encode(event) + b"\n"
     except (TypeError, ValueError):
@@ -104,7 +104,7 @@ def _line(_: object, __: str, event: MutableMapping[str, Any]) -> bytes:
 
 
 def _library_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Name the library; drop what ProcessorFormatter keeps for itself."""
+    """Add the library's logger name, and remove ProcessorFormatter's internal members."""
     record: logging.LogRecord = event.pop("_record")
     event.pop("_from_structlog", None)
     event["logger"] = record.name

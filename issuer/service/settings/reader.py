@@ -1,6 +1,7 @@
-"""Reading the settings: a YAML file, and the environment over it. The only reader of os.environ.
+"""The reader of the settings: a YAML file, which environment variables override.
 
-What is wrong is told all at once: each in the file at its place, with the nearest name of what is not known.
+No other file of the service reads settings. The reader reports all errors at once, with their places in the file. For
+an unknown name it suggests the nearest known one.
 """
 
 from __future__ import annotations
@@ -23,32 +24,31 @@ from issuer.formats.url import UrlError, split_url
 from issuer.io import files
 from issuer.service.settings.model import MEMBERS, PREFIX, ROOMS, VARIABLES, Settings, about, put
 
-# Variables of the other commands (`issuer help environment`): the service leaves them alone.
+# Variables of other commands (`issuer help environment`), which the service ignores.
 OTHERS = frozenset({
     "ISSUER_ACCESS_TOKEN", "ISSUER_CLIENT_SECRET", "ISSUER_COMMIT", "ISSUER_ID_TOKEN", "ISSUER_SOURCE",
     "ISSUER_VERIEVALS_KEY", "ISSUER_VERIEVALS_ROOT",
 })  # fmt: skip
 OF_RUNS = "ISSUER_RUN_"
 _NEAR = 0.7
-# A room is no variable: its first setting is meant.
+# The name of a group is not a variable. The suggestion for it is the group's first setting.
 _ROOMS_AS_VARIABLES = [
     (room, next(variable for variable, name in VARIABLES.items() if name.startswith(f"{room}."))) for room in ROOMS
 ]
 
 
 def read_settings(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings. Raises InputError where the file is at fault, SetupError where only the environment is, or
-    something is missing: with everything that is wrong."""
+    """Read the settings. Raises one error about all faults: InputError if any is in the file, else SetupError."""
     return find_settings(file, environ)[0]
 
 
 def find_settings(
     file: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> tuple[Settings, Mapping[str, str]]:
-    """Do the same, and return where each setting comes from: `FILE:LINE`, `$VARIABLE`, or "" for its default."""
+    """Read the settings, and return the origin of each that is set: `FILE:LINE` or `$VARIABLE`. Raises the same."""
     reading = _Reading()
     if file:
-        files.demand_guarded(file, group=False)  # it names the keys, and the policies
+        files.demand_guarded(file, group=False)  # it names the folders of keys and policies
         reading.take_file(strict_yaml.load(files.read(file, strict_yaml.MAX_BYTES), str(file)))
     reading.take_environment(os.environ if environ is None else environ)
     reading.demand_rules()
@@ -58,7 +58,7 @@ def find_settings(
 
 
 class _Reading:
-    """What has been read so far, and what is wrong with it."""
+    """The values read so far, their origins, and the faults."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class _Reading:
         if not isinstance(document.value, dict):
             raise document.error(Code.FILE_SCHEMA, "", "a settings file is a map")
         if "version" not in document.value:
-            self._in_file.append(document.error(Code.FILE_SCHEMA, "", "it begins with `version: 1`, its form"))
+            self._in_file.append(document.error(Code.FILE_SCHEMA, "", "the file must begin with `version: 1`"))
         for name, value in document.value.items():
             if name not in ROOMS:
                 self._take(document, (None, name), name, value)
@@ -79,15 +79,18 @@ class _Reading:
                 for inner, one in value.items():
                     self._take(document, ((None, name), inner), f"{name}.{inner}", one)
             else:
-                where, names = pointer_along((None, name)), ", ".join(_inside(name))
-                self._in_file.append(document.error(Code.FILE_SCHEMA, where, f"a room of settings is a map of {names}"))
+                names = ", ".join(
+                    member.removeprefix(f"{name}.") for member in MEMBERS if member.startswith(f"{name}.")
+                )
+                detail = f"a group of settings is a map of {names}"
+                self._in_file.append(document.error(Code.FILE_SCHEMA, pointer_along((None, name)), detail))
 
     def _take(self, document: Document, path: Any, name: str, value: object) -> None:
         pointer = pointer_along(path)
-        # A key with a dot in it is not the way into a room.
+        # A key with a dot does not name a setting in a group.
         if name not in MEMBERS or name.count(".") != pointer.count("/") - 1:
             known = [*_spellings({each: each for each in MEMBERS}), *((room, room) for room in ROOMS)]
-            detail = f"this setting is not known{_meant(name.rpartition('.')[2], known)}"
+            detail = f"this setting is not known{_suggestion(name.rpartition('.')[2], known)}"
             self._in_file.append(document.error(Code.FILE_UNKNOWN_MEMBER, pointer, detail))
             return
         self._places[name] = document.place(pointer)
@@ -105,8 +108,8 @@ class _Reading:
             if variable not in VARIABLES:
                 others = ((each.removeprefix(PREFIX).lower(), each) for each in sorted(OTHERS))
                 known = [*_spellings({name: each for each, name in VARIABLES.items()}), *others, *_ROOMS_AS_VARIABLES]
-                meant = _meant(variable.removeprefix(PREFIX), known)
-                self._elsewhere.append(f"{variable} is no setting, and no command reads it{meant}")
+                suggestion = _suggestion(variable.removeprefix(PREFIX), known)
+                self._elsewhere.append(f"{variable} is not a setting, and no command reads it{suggestion}")
                 continue
             name = VARIABLES[variable]
             self._places.pop(name, None)
@@ -115,11 +118,11 @@ class _Reading:
                 put(self.values, name, msgspec.convert(value, MEMBERS[name].type, strict=False))
             except msgspec.ValidationError as error:
                 put(self.values, name, None)
-                why = str(error).partition(" '")[0]  # of a choice msgspec quotes the value
-                self._elsewhere.append(f"{variable}, which is `{name}`: {why}. It is {about(name)}")
+                why = str(error).partition(" '")[0]  # for a choice, msgspec quotes the value: it may be a secret
+                self._elsewhere.append(f"{variable}, which sets `{name}`: {why}. The setting is {about(name)}")
 
     def demand_rules(self) -> None:
-        """Demand what types do not say, of the values that are there."""
+        """Check the rules that types cannot express."""
         if url := self.values.get("url"):
             self._demand("url", fault_of_url(url, development=self.values.get("development") is True))
         if proxies := (self.values.get("listen") or {}).get("trusted_proxies"):
@@ -132,7 +135,7 @@ class _Reading:
             self._elsewhere.append(fault)
 
     def demand_all(self, file: Path | None) -> None:
-        """Demand every setting that has no default: all that are missing are told together."""
+        """Add a fault if settings without a default are missing."""
         missing = [
             f"`{name}` ({variable})"
             for variable, name in VARIABLES.items()
@@ -140,10 +143,10 @@ class _Reading:
         ]
         if missing:
             where = f"in {file}" if file else "in a settings file (--config; `issuer init DIR` writes one)"
-            self._elsewhere.append(f"not set: {', '.join(missing)}. Set each {where}, or as the variable beside it")
+            self._elsewhere.append(f"not set: {', '.join(missing)}. Set each {where}, or with its variable")
 
     def end(self) -> None:
-        """Raise one error of all that is wrong."""
+        """Raise one error about all faults."""
         if self._in_file:
             others = (InputError(Code.SETTINGS_INVALID, detail, Place("environment")) for detail in self._elsewhere)
             raise InputError.of([*self._in_file, *others])
@@ -151,12 +154,8 @@ class _Reading:
             raise SetupError(Code.SETTINGS_INVALID, "\n".join(self._elsewhere))
 
 
-def _inside(room: str) -> list[str]:
-    return [name.removeprefix(f"{room}.") for name in MEMBERS if name.startswith(f"{room}.")]
-
-
 def fault_of_url(url: str, *, development: bool) -> str:
-    """Say what keeps a URL from being an issuer's name; "" where nothing does."""
+    """Return the reason why a URL cannot be an issuer's name; "" if it can."""
     plain = "url must be scheme, host and path, without a trailing slash"
     try:
         split_url(url, http="loopback" if development else "nowhere")
@@ -167,33 +166,31 @@ def fault_of_url(url: str, *, development: bool) -> str:
 
 
 def _fault_of_proxies(proxies: str) -> str:
-    """Demand addresses or networks: anything else would look trusted, and never match."""
+    """Return a fault unless all are addresses or networks: anything else would look trusted but never match."""
     try:
         for proxy in proxies.split(","):
             ipaddress.ip_network(proxy.strip())
     except ValueError:
-        return (
-            "listen.trusted_proxies: name addresses or small networks (192.0.2.10, 192.0.2.16/28), separated by commas"
-        )
+        return "listen.trusted_proxies: name addresses or small networks (192.0.2.10, 192.0.2.16/28), with commas"
     return ""
 
 
-# -- what may have been meant --------------------------------------------------------------------------------------
+# -- suggestions ---------------------------------------------------------------------------------------------------
 
 
-def _meant(name: str, known: Iterable[tuple[str, str]]) -> str:
-    """Ask for the nearest of the known names: pairs of a spelling, and what is to be written."""
-    spelled: dict[str, str] = {}
-    for spelling, written in known:
-        spelled.setdefault(spelling, written)
-    near = get_close_matches(name.lower(), spelled, 1, _NEAR)
-    return f" (did you mean `{spelled[near[0]]}`?)" if near else ""
+def _suggestion(name: str, known: Iterable[tuple[str, str]]) -> str:
+    """Return a question with the nearest known name, or "". `known` has pairs of a spelling and the correct name."""
+    names: dict[str, str] = {}
+    for spelling, correct in known:
+        names.setdefault(spelling, correct)
+    near = get_close_matches(name.lower(), names, 1, _NEAR)
+    return f" (did you mean `{names[near[0]]}`?)" if near else ""
 
 
-def _spellings(write: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield how a setting may be spelled by who has forgotten its room, beside how it is written."""
-    for name, written in write.items():
-        yield name.replace(".", "_"), written
-        yield name, written
-    for name, written in write.items():
-        yield name.rpartition(".")[2], written
+def _spellings(correct_names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of a possible spelling and the correct name, including spellings without the group."""
+    for name, correct in correct_names.items():
+        yield name.replace(".", "_"), correct
+        yield name, correct
+    for name, correct in correct_names.items():
+        yield name.rpartition(".")[2], correct

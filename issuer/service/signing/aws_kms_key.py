@@ -1,6 +1,6 @@
-"""A private key in AWS KMS (key spec ECC_NIST_EDWARDS25519), by botocore. Nobody can copy it, AWS itself included.
+"""A private key in AWS KMS (key spec ECC_NIST_EDWARDS25519), through botocore. It cannot be copied, not even by AWS.
 
-Credentials come the way botocore finds them: environment, profile, or the role of container or machine.
+botocore finds the credentials: in the environment, in a profile, or from the role of the container or machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALGORITHM = "ED25519_SHA_512"
 
 
 class AwsKmsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """`backend: "aws-kms"`: the key's id or ARN, and region and endpoint where the environment says neither."""
+    """A key file with `backend: "aws-kms"`. The environment has the region and endpoint if the file has none."""
 
     version: Literal[1]
     backend: Literal["aws-kms"]
@@ -34,22 +34,22 @@ class AwsKmsFile(Struct, frozen=True, forbid_unknown_fields=True):
     kid: Text | UnsetType = UNSET
 
     def fault(self) -> tuple[str, str] | None:
-        """Demand a key by its id: an alias may come to mean another one."""
+        """Return the JSON pointer and the text of the first broken rule."""
         if not _KEY.fullmatch(self.key):
-            return "/key", "key is the key's id or ARN, not an alias: that may come to mean another key"
+            return "/key", "key must be the key's id or ARN, not an alias: an alias can be moved to another key"
         try:
             split_url(self.endpoint or "https://kms", http="loopback")
         except UrlError:
-            return "/endpoint", "endpoint is an https URL"
+            return "/endpoint", "endpoint must be an https URL"
         return None
 
     def open(self) -> AwsKmsKey:
-        """Find credentials and ask for the public half. Raises KeyFault."""
+        """Find credentials and fetch the public half. Raises KeyFault."""
         return AwsKmsKey(self)
 
 
 class AwsKmsKey:
-    """A key that AWS KMS signs with. One call asks once: who retries is the caller of the service."""
+    """A key that AWS KMS signs with. It makes each request once: retries are up to the callers of the service."""
 
     max_message_bytes = KMS_MESSAGE_BYTES
     at_once = SIGNER_CALLS
@@ -57,14 +57,10 @@ class AwsKmsKey:
     def __init__(self, file: AwsKmsFile) -> None:
         self._key = file.key
         self._client, self._errors = _connect(file)
-        self._public = self._published()
-
-    def public_key(self) -> Ed25519PublicKey:
-        """Return its public half."""
-        return self._public
+        self.public = self._published()
 
     def sign(self, message: bytes) -> bytes:
-        """Sign a message as it is, not its digest. Raises KeyFault."""
+        """Sign the message itself, not its digest. Raises KeyFault."""
         answer = self._ask(
             self._client.sign, KeyId=self._key, Message=message, MessageType="RAW", SigningAlgorithm=_ALGORITHM
         )
@@ -73,13 +69,13 @@ class AwsKmsKey:
     def _published(self) -> Ed25519PublicKey:
         answer = self._ask(self._client.get_public_key, KeyId=self._key)
         if _ALGORITHM not in answer.get("SigningAlgorithms", ()):
-            raise KeyFault("the key is not for signing with Ed25519: make one of the key spec ECC_NIST_EDWARDS25519")
+            raise KeyFault("the key cannot sign with Ed25519: make one with the key spec ECC_NIST_EDWARDS25519")
         try:
             public = load_der_public_key(answer["PublicKey"])
         except ValueError:
             public = None
         if not isinstance(public, Ed25519PublicKey):
-            raise KeyFault("what AWS KMS calls the key's public half is no Ed25519 key")
+            raise KeyFault("AWS KMS returned a public half that is not an Ed25519 key")
         return public
 
     def _ask(self, operation: Any, **parameters: object) -> dict[str, Any]:
@@ -90,7 +86,7 @@ class AwsKmsKey:
 
 
 def _connect(file: AwsKmsFile) -> tuple[Any, tuple[type[Exception], ...]]:
-    """Return a client, which threads may share, and the errors that it raises. Raises KeyFault."""
+    """Return a client that threads may share, and the errors that it raises. Raises KeyFault."""
     try:
         from botocore.config import Config  # type: ignore[import-untyped]
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
@@ -102,7 +98,7 @@ def _connect(file: AwsKmsFile) -> tuple[Any, tuple[type[Exception], ...]]:
         read_timeout=SIGNER_S,
         retries={"total_max_attempts": 1},
         max_pool_connections=SIGNER_CALLS,
-        user_agent="eval-token-issuer",  # botocore's own takes a tenth of a call to put together
+        user_agent="eval-token-issuer",  # botocore would spend a tenth of each call on building its own
     )
     region, endpoint = file.region or None, file.endpoint or None
     session = Session()
@@ -115,14 +111,14 @@ def _connect(file: AwsKmsFile) -> tuple[Any, tuple[type[Exception], ...]]:
 
 @cache
 def _loader() -> Any:
-    """Read botocore's descriptions of services once: that takes a tenth of a second."""
+    """Read botocore's descriptions of services once, because that takes a tenth of a second."""
     from botocore.loaders import create_loader  # type: ignore[import-untyped]
 
     return create_loader()
 
 
 def _explain(error: Exception) -> str:
-    """Say which error it is, by its name alone: its text may quote what was sent."""
+    """Return the error's name and the next step, without the error's text, which may quote the request."""
     name = getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__)
     if not re.fullmatch(r"[A-Za-z.]{1,64}", name):
         name = "an error without a name"
@@ -131,13 +127,13 @@ def _explain(error: Exception) -> str:
 
 _NEXT = {
     "AccessDeniedException": "the service's role needs kms:Sign and kms:GetPublicKey on this key",
-    "ConnectTimeoutError": "look whether KMS can be reached from here",
-    "DisabledException": "enable the key, or take its file away",
-    "EndpointConnectionError": "look whether KMS can be reached from here",
-    "KMSInvalidStateException": "the key is being deleted, or is not ready: cancel that, or take its file away",
+    "ConnectTimeoutError": "check that this machine can reach KMS",
+    "DisabledException": "enable the key, or remove its file",
+    "EndpointConnectionError": "check that this machine can reach KMS",
+    "KMSInvalidStateException": "the key is pending deletion or not ready: cancel the deletion, or remove its file",
     "NoCredentialsError": "give the service a role, or credentials in its environment",
     "NoRegionError": "name the region in the file",
-    "NotFoundException": "no such key in this region and account",
+    "NotFoundException": "this region and account have no such key: correct the file",
     "ThrottlingException": "the account's quota of KMS requests is used up: ask AWS for a larger one",
-    "UnrecognizedClientException": "the credentials are not valid",
+    "UnrecognizedClientException": "the credentials are not valid: replace them",
 }

@@ -1,13 +1,13 @@
-"""The history of the signing keys in JSON Lines: what happened to each, who did it and why.
+"""The history of the signing keys in JSON Lines: each event of a key, with its actor and reason.
 
-It only grows. All hosts write one history, each in its turn (io/common_documents.py). lifecycle.py says what follows
-from it.
+It only grows. All hosts append to one history, in turn (io/common_documents.py). lifecycle.py derives from it which
+keys may sign.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import structlog
@@ -21,39 +21,37 @@ from issuer.formats.strict_json import VersionOne, convert, loads, read_lines, t
 from issuer.io.common_documents import HISTORY, Home, Turn
 from issuer.io.followed import Followed, Reading
 from issuer.service.signing.bounds import HISTORY_TURN_S, MAX_SIGNED_KEYS
-from issuer.service.signing.lifecycle import KeyEvent, Lives, Untold, fold, keys_left, latest, may_sign_from
+from issuer.service.signing.lifecycle import KeyEvent, Lives, MissingEvent, fold, keys_left, latest, may_sign_from
 
-# Some thousand events; a rotation adds five.
+# Room for some thousand events; a rotation adds five.
 MAX_BYTES = 4 * 1024 * 1024
 _FULL = (
-    f"{MAX_SIGNED_KEYS} keys have signed, and relying parties read an archive of no more: no other key may begin. Go "
-    "on with one of them (`issuer keys rotate KID --to next` publishes an archived one anew), or under another url"
+    f"{MAX_SIGNED_KEYS} keys have signed, and relying parties read no larger archive, so no new key may sign. Use "
+    "one of these keys again (`issuer keys rotate KID --to next` publishes an archived one anew), or begin an issuer "
+    "under another url"
 )
+
+_log = structlog.get_logger("issuer")
 
 
 class KeyHistory:
-    """The history in its home. Reads and writes block: call them from a thread. `wait_s` is how long `record` waits for
-    its turn; None: for ever."""
+    """The stored history. Reads and writes block. `record` waits `wait_s` seconds for its turn, for ever if None."""
 
     def __init__(self, home: Home, wait_s: float | None = None) -> None:
         self.place = home.place(HISTORY)
         self._home = home
         self._wait_s = wait_s
 
-    def look(self) -> Hashable:
-        """Look at the history from outside."""
-        return self._home.look(HISTORY)
-
     def read(self) -> Lives:
-        """Return the life of each key; none where there is no history yet. Raises SetupError and OSError."""
+        """Return the life of each key: empty before the first event. Raises SetupError and OSError."""
         return fold(self._parse(self._raw(self._home)))
 
     def record(self, decide: Callable[[Lives], Iterable[KeyEvent]]) -> Lives:
-        """Add the events that `decide` returns for the history as it is now, and return the lives after them.
+        """Append the events that `decide` returns for the current history, and return the lives after them.
 
-        They are durable when this returns. No event is dated before the last one, whatever the clock says. Raises
-        SetupError and OSError, and what `decide` raises; then nothing was added. `decide` is called while nobody else
-        can add anything, so that what it does to the keys themselves is told by nobody else.
+        They are durable when this returns, and never dated before the last event, whatever the clock says. While
+        `decide` runs no other process can append, so no other process reports the changes that `decide` makes to the
+        key files. Raises SetupError, OSError and the errors of `decide`; the history is then unchanged.
         """
         with self._home.turn(HISTORY, self._wait_s) as turn:
             raw = self._raw(turn)
@@ -63,7 +61,7 @@ class KeyHistory:
             if not new:
                 return fold(before)
             lines = b"".join(map(to_line, new))
-            after = self._parse(raw + lines)  # nothing is written that could not be read again
+            after = self._parse(raw + lines)  # an unreadable history would stop every later reader
             if len(raw) + len(lines) > MAX_BYTES:
                 raise SetupError(Code.KEY_HISTORY, f"{self.place} would have more than {MAX_BYTES} bytes")
             lives = fold(after)
@@ -79,7 +77,7 @@ class KeyHistory:
             raise SetupError(Code.KEY_HISTORY, f"{self.place}: {error.detail}") from None
 
     def _parse(self, raw: bytes) -> tuple[KeyEvent, ...]:
-        events, error = read_lines(raw, _read, self.place)
+        events, error = read_lines(raw, _read_event, self.place)
         if error is not None:
             at = f"{error.pointer} " if error.pointer else ""
             raise SetupError(Code.KEY_HISTORY, f"{self.place}:{error.place.line}: {at}{error.detail}")
@@ -88,7 +86,7 @@ class KeyHistory:
         return events
 
 
-def _read(line: bytes, before: KeyEvent | None) -> KeyEvent:
+def _read_event(line: bytes, before: KeyEvent | None) -> KeyEvent:
     value = loads(line, max_bytes=MAX_BYTES, max_depth=4)
     convert(value, VersionOne)
     event = convert(value, KeyEvent)
@@ -105,48 +103,43 @@ def _is_key(kid: str, x: str) -> bool:
     return jose.parse_key(jwk) is not None and jose.thumbprint(jwk) == kid
 
 
-# -- the history in a process that runs --------------------------------------------------------------------------------
-
-_log = structlog.get_logger("issuer")
-
-
 class LiveHistory:
-    """The history as a process last read it, and the way to add to it. The constructor reads it, and raises SetupError.
+    """The history as a process last read it. The constructor reads it and raises SetupError.
 
-    A history that cannot be read, or that has forgotten a key, is not believed, and nothing is added to it: a lost file
-    would make every key the first one of an issuer, which signs at once. Reads and writes block, and are for one thread
-    at a time; `wait_s` is how long a write waits for its turn.
+    A history that is unreadable or lacks a key that it had is refused, and gets no events. Otherwise a lost file would
+    make every key the first key of an issuer, which signs at once. Reads and writes block; call them from one thread at
+    a time. A write waits `wait_s` seconds for its turn.
     """
 
     def __init__(self, home: Home, wait_s: float = HISTORY_TURN_S) -> None:
         self._history = KeyHistory(home, wait_s)
         self._who = f"service on {socket.gethostname()}"
         try:
-            self._followed = Followed(self._history.look, lambda last: Reading(self._believed(last or {})))
+            self._followed = Followed(lambda: home.look(HISTORY), lambda last: Reading(self._read(last or {})))
         except OSError as error:
             raise SetupError(Code.KEY_HISTORY, f"{self._history.place}: {error.strerror}") from None
 
     @property
     def lives(self) -> Lives:
-        """What the history last said of each key; replaced as a whole."""
+        """The life of each key at the last reading; replaced as a whole."""
         return self._followed.value
 
     def follow(self) -> None:
-        """Read the history, where it looks different. Raises SetupError and OSError."""
+        """Read the history if it has changed. Raises SetupError and OSError."""
         self._followed.turn()
         if self._followed.error is not None:
             raise self._followed.error
 
-    def tell(self, untold: Callable[[Lives], Sequence[Untold]], now: int) -> None:
-        """Add what the history lacks, if anything; durable when this returns. Raises SetupError and OSError. `untold`
-        is asked again of the history as it is then: several processes and hosts tell a thing once."""
-        if not untold(self.lives):
+    def add(self, missing: Callable[[Lives], Sequence[MissingEvent]], now: int) -> None:
+        """Append the events that `missing` returns, durably. `missing` is called again with the history at the time of
+        writing, so several processes and hosts record an event once. Raises SetupError and OSError."""
+        if not missing(self.lives):
             return
         events: list[KeyEvent] = []
 
         def decide(lives: Lives) -> list[KeyEvent]:
             self._demand_all(self.lives, lives)
-            events[:] = [self._event(each, now, latest(lives)) for each in untold(lives)]
+            events[:] = [self._event(event, now, latest(lives)) for event in missing(lives)]
             return events
 
         self._followed.value = self._history.record(decide)
@@ -155,17 +148,18 @@ class LiveHistory:
                 f"key {event.what}", kid=event.kid, why=event.why, may_sign_from=may_sign_from(self.lives, event.kid)
             )
 
-    def _event(self, each: Untold, now: int, latest: int) -> KeyEvent:
-        """Write an event. None is dated before the `latest`, whatever the clock says; the tokens of a key are."""
-        since = now if each.what == "active" and each.since is UNSET and now < latest else each.since
-        return KeyEvent(now, each.what, each.kid, each.x, self._who, each.why, since)
+    def _event(self, event: MissingEvent, now: int, latest: int) -> KeyEvent:
+        """Complete an event. If the clock is behind `latest`, `record` moves the event's time forward. The key's tokens
+        still have the clock's time, so an `active` event keeps that as `since`."""
+        since = now if event.what == "active" and event.since is UNSET and now < latest else event.since
+        return KeyEvent(now, event.what, event.kid, event.x, self._who, event.why, since)
 
-    def _believed(self, before: Lives) -> Lives:
+    def _read(self, before: Lives) -> Lives:
         lives = self._history.read()
         self._demand_all(before, lives)
         return lives
 
     def _demand_all(self, before: Lives, lives: Lives) -> None:
-        """Raise SetupError where a history has forgotten a key."""
+        """Raise SetupError if a history lacks a key that it had."""
         if lost := before.keys() - lives.keys():
-            raise SetupError(Code.KEY_HISTORY, f"{self._history.place} does not know the key {min(lost)} any more")
+            raise SetupError(Code.KEY_HISTORY, f"{self._history.place} no longer has the key {min(lost)}")

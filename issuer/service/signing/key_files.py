@@ -1,7 +1,7 @@
-"""Every file of a key, in whatever state, and what is known of it: also where it cannot be opened.
+"""The key files of an issuer in all states, also those that cannot be opened.
 
-The keys in next, active and retiring are in the key set (keyring.py). Those in archived and revoked are not any more:
-they are kept, or destroyed. Those in revocation and receipt never sign a token.
+The keys in next, active and retiring are in the key set (keyring.py). The keys in archived and revoked have left it:
+the operator keeps or destroys them. The keys in revocation and receipt never sign a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from issuer.formats import jose
 from issuer.io import files, keyfile
 from issuer.io.common_documents import Home
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.keyring import SUFFIXES, Opener, made
+from issuer.service.signing.keyring import SUFFIXES, Opener, file_mtime
 from issuer.service.signing.lifecycle import STATES, Lives
 
 
@@ -31,8 +31,8 @@ def kid_of(key: Ed25519PrivateKey) -> str:
 
 
 def token_kids(keys: Path, home: Home, passphrase: bytes | None, besides: str) -> set[str]:
-    """Return the keys that sign tokens, or ever did: those in the folders of `keys`, but for the one named `besides`,
-    and those of the history. What cannot be read says nothing: one key does not wait for another to be fit."""
+    """Return the kids of all keys that sign tokens, or ever did: of the history, and of the folders in `keys` except
+    the one named `besides`. Files that cannot be read are skipped: one key must not depend on another."""
     kids: set[str] = set()
     with suppress(IssuerError, OSError):
         kids |= KeyHistory(home).read().keys()
@@ -44,7 +44,7 @@ def token_kids(keys: Path, home: Home, passphrase: bytes | None, besides: str) -
 
 
 PUT_AWAY = ("archived", "revoked")
-# Of keys that are none of the service's token keys.
+# Folders of keys that never sign tokens.
 OTHERS = ("revocation", "receipt")
 FOLDERS = (*STATES, *PUT_AWAY, *OTHERS)
 
@@ -54,10 +54,10 @@ Passphrase = Callable[[], bytes | None]
 
 
 class KeyFile(Struct, frozen=True):
-    """The file of a private key, PEM or YAML (keyring.py); `state` is its folder, `made` its time in Unix seconds.
+    """The file of a private key, PEM or YAML (keyring.py); `state` is its folder, `made` its mtime in Unix seconds.
 
-    Where it is not `opened`, `kid` is what the file is named after, or "", and `x`, its public half, what the history
-    has of that; `why` says what is wrong, "" where nothing but the passphrase is missing.
+    If the file is not `opened`, `kid` is from its name and `x`, the public half, from the history, or each is "". `why`
+    then says what is wrong; it is "" if only the passphrase is missing.
     """
 
     path: Path
@@ -71,42 +71,42 @@ class KeyFile(Struct, frozen=True):
 
     @property
     def named(self) -> str:
-        """Return the name that says which key it is; none begins with `-`, as a kid may."""
+        """Return a file name with the kid. The prefix is there because a kid may begin with `-`."""
         return f"key-{self.kid}{self.path.suffix}"
 
 
 def find_files(folder: Path, passphrase: Passphrase, opener: Opener, lives: Lives) -> list[KeyFile]:
-    """Look at every key file of an issuer. Raises OSError for a folder that cannot be read."""
+    """Return every key file of an issuer. Raises OSError for a folder that cannot be read."""
     return [find_file(path, state, passphrase, opener, lives) for state in FOLDERS for path in _paths(folder / state)]
 
 
 def make_file(folder: Path, passphrase: bytes | None) -> KeyFile:
-    """Make a key, and a file of it in the folder of its state. Raises SetupError and OSError."""
+    """Make a key and its file in `folder`, which is named after the key's state. Raises SetupError and OSError."""
     private = keyfile.generate()
     jwk = jose.public_jwk(private.public_key())
-    path = folder / f"key-{jwk['kid']}.pem"  # no name begins with `-`, as a kid may
+    path = folder / f"key-{jwk['kid']}.pem"
     files.make_folder(folder, follow=False, shared=True)
     keyfile.write(path, private, passphrase)
-    return KeyFile(path, folder.name, made(path), str(jwk["kid"]), str(jwk["x"]), opened=True)
+    return KeyFile(path, folder.name, file_mtime(path), str(jwk["kid"]), str(jwk["x"]), opened=True)
 
 
 def find_file(path: Path, state: str, passphrase: Passphrase, opener: Opener, lives: Lives) -> KeyFile:
-    """Look at one key file. What lies elsewhere is asked for no key that is put away."""
+    """Read one key file. The YAML file of an archived or revoked key stays closed: no backend is asked for that key."""
     named = _NAMED.fullmatch(path.stem)
     kid = named[1] if named else ""
-    closed = KeyFile(path, state, made(path), kid, lives[kid].x if kid in lives else "")
+    closed = KeyFile(path, state, file_mtime(path), kid, lives[kid].x if kid in lives else "")
     if path.suffix == ".yaml" and state in PUT_AWAY:
         return closed
     try:
         if path.suffix == ".yaml":
-            public = opener.open(path).public_key()
+            public = opener.open(path).public
         else:
             encrypted = keyfile.is_encrypted(path)
-            opens = passphrase() if encrypted else None
+            secret = passphrase() if encrypted else None
             closed = replace(closed, encrypted=encrypted)
-            if encrypted and opens is None:
+            if encrypted and secret is None:
                 return closed
-            public = keyfile.read(path, opens).public_key()
+            public = keyfile.read(path, secret).public_key()
     except (IssuerError, OSError) as error:
         why = error.detail if isinstance(error, IssuerError) else f"{path}: {error.strerror}"
         return replace(closed, why=why)
@@ -127,7 +127,7 @@ def in_state(found: Sequence[KeyFile], state: str) -> list[KeyFile]:
 
 
 def published(found: Sequence[KeyFile]) -> list[KeyFile]:
-    """Return the files of the key set."""
+    """Return the files whose keys are in the key set."""
     return [file for file in found if file.state in STATES]
 
 

@@ -1,12 +1,12 @@
-"""The signing keys: what lies in the folders of keys becomes signers and the published key set.
+"""The keyring: signers and the published key set, read from the key folders.
 
-A key's state is its folder, so that a rotation is a `mv` and `ls` shows it:
+The folder of a key is its state. A rotation is a `mv`, and `ls` shows it:
 
     keys/next/       published, does not sign new tokens yet
     keys/active/     exactly one; signs
-    keys/retiring/   published until its last token has expired; signs only retries of what it began
+    keys/retiring/   published until its last token has expired; signs only repeats of earlier tokens
 
-A key is a file there: `*.pem`, or `*.yaml` for one that lies elsewhere.
+A key is a `*.pem` file there, or a `*.yaml` file that describes a remote key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import UNSET, Struct
 
 from issuer.codes import Code
@@ -33,37 +33,32 @@ from issuer.service.signing.lifecycle import STATES, KeyObservation, KeyState
 from issuer.service.signing.pkcs11_key import Pkcs11File
 from issuer.service.signing.remote_key import Backend, KeyFault, RemoteKey
 
-# Of the files that hold a key, or say where one lies.
 SUFFIXES = (".pem", ".yaml")
-# No JWS signing input begins with a zero byte: a readiness signature can never be a token's.
+# No JWS signing input begins with a zero byte, so a readiness signature can never belong to a token.
 _READINESS = b"\x00issuer-readiness"
 
 
 class FileKey:
-    """A private key in this process, read from a file (io/keyfile.py). It signs at once, in 40 microseconds."""
+    """A private key in this process, read from a file (io/keyfile.py). It signs in 40 microseconds."""
 
     max_message_bytes = jose.MAX_TOKEN_BYTES
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
-        self._public = private.public_key()
+        self.public = private.public_key()
         self.sign = partial(jose.sign, private)
-
-    def public_key(self) -> Ed25519PublicKey:
-        """Return its public half."""
-        return self._public
 
 
 class SigningKey(KeyObservation, frozen=True):
-    """One private key, and what is seen of it; `kid` is its RFC 7638 thumbprint, `path` the file it was read from."""
+    """A private key with its `KeyObservation`. `kid` is its RFC 7638 thumbprint, `path` its file."""
 
     private: FileKey | RemoteKey
     path: Path
 
     @classmethod
     def of(cls, private: FileKey | RemoteKey, state: KeyState, path: Path = Path()) -> SigningKey:
-        """Look at the key's file, too, if it is still there."""
-        jwk = jose.public_jwk(private.public_key())
-        return cls(str(jwk["kid"]), str(jwk["x"]), state, made(path), private, path)
+        """Return the key with its thumbprint and the mtime of its file."""
+        jwk = jose.public_jwk(private.public)
+        return cls(str(jwk["kid"]), str(jwk["x"]), state, file_mtime(path), private, path)
 
 
 class KeyringSigner:
@@ -75,17 +70,17 @@ class KeyringSigner:
         self._active = next((key.kid for key in keys if key.state == "active"), None)
         self.states = {key.kid: key.state for key in keys}
         self.usable_kids = tuple(self._keys)
-        self.jwks = msgspec.json.encode({"keys": [jose.public_jwk(key.private.public_key()) for key in keys]})
+        self.jwks = msgspec.json.encode({"keys": [jose.public_jwk(key.private.public) for key in keys]})
 
     @property
     def active_kid(self) -> str:
-        """The key that signs new templates. Raises Undecided(`dependency.signer`) where it was taken away."""
+        """The key that signs new templates. Raises Undecided(`dependency.signer`) without an active key."""
         if self._active is None:
             raise Undecided(Code.DEPENDENCY_SIGNER)
         return self._active
 
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Sign each input. Ed25519 takes 40 microseconds; handing it to a thread costs more than it frees."""
+        """Sign each input. A file key signs in this thread: it takes 40 microseconds, less than a switch of threads."""
         private = self._private(kid)
         if isinstance(private, RemoteKey):
             return await private.sign_all(signing_inputs)
@@ -101,8 +96,7 @@ class KeyringSigner:
         return self._keys[kid].private
 
     async def check(self, now: int) -> None:
-        """Sign and verify through the published key set; with a key that lies elsewhere at most once a minute. Raises
-        Undecided(`dependency.signer`)."""
+        """Sign and verify with the published key set, with a remote key once a minute. Raises Undecided."""
         message = _READINESS + str(now).encode()
         published = jose.parse_key_set(self.jwks).get(self.active_kid)
         private = self._private(self.active_kid)
@@ -113,10 +107,9 @@ class KeyringSigner:
 
 
 class FolderState(Struct, frozen=True):
-    """What the folders of keys hold: the keys of fit files, and what is first wrong with the others, or with all.
+    """The contents of the key folders: the good keys, and the first error of the other files or of the folders.
 
-    Nothing is known about the files in `unjudged`: the passphrase is not to be had, the disk fails, or a key that lies
-    elsewhere could not be opened.
+    A file in `unjudged` may be good: the passphrase is unavailable, the disk fails, or a remote key did not open.
     """
 
     keys: tuple[SigningKey, ...]
@@ -129,14 +122,14 @@ class FolderState(Struct, frozen=True):
         return {key.kid: key.state for key in self.keys}
 
     def without_lost(self, found: FolderState) -> FolderState:
-        """Return what is left of the keys: without those that are gone, the same object where none is."""
+        """Return the state without the keys that `found` lacks; this same object if it lacks none."""
         there = {key.kid for key in found.keys}
         left = tuple(key for key in self.keys if key.kid in there or key.path in found.unjudged)
         return self if len(left) == len(self.keys) else FolderState(left)
 
 
-def made(path: Path) -> int:
-    """Return the time of a key's file in Unix seconds, 0 for one that is gone."""
+def file_mtime(path: Path) -> int:
+    """Return the mtime of a key's file in Unix seconds, 0 if the file is gone."""
     try:
         return int(path.lstat().st_mtime)
     except OSError:
@@ -144,8 +137,7 @@ def made(path: Path) -> int:
 
 
 def find_keys(folder: Path, passphrase: Callable[[], bytes | None], opener: Opener | None = None) -> FolderState:
-    """Read every key of the folder, each for itself: one that is not fit hides no other. `opener` has those that lie
-    elsewhere and are open already."""
+    """Read every key of the folder. A bad key does not hide the others. `opener` has the open remote keys."""
     opener = opener or Opener()
     paths = [
         (path, state) for state in STATES for path in sorted((folder / state).glob("*")) if path.suffix in SUFFIXES
@@ -154,12 +146,12 @@ def find_keys(folder: Path, passphrase: Callable[[], bytes | None], opener: Open
     errors: list[SetupError | OSError] = [*_unguarded(folder)]
     unjudged: set[Path] = set()
     try:
-        opens = passphrase()
+        secret = passphrase()
     except SetupError as error:
         return FolderState((), error, frozenset(path for path, _ in paths))
     for path, state in paths:
         try:
-            private = opener.open(path) if path.suffix == ".yaml" else FileKey(keyfile.read(path, opens))
+            private = opener.open(path) if path.suffix == ".yaml" else FileKey(keyfile.read(path, secret))
         except (SetupError, OSError) as error:
             errors.append(error)
             unjudged |= {path} if isinstance(error, OSError | Unopened) else set()
@@ -171,7 +163,7 @@ def find_keys(folder: Path, passphrase: Callable[[], bytes | None], opener: Open
 
 
 def _unguarded(folder: Path) -> Iterator[SetupError]:
-    """Yield an error for each folder that others may write to: who moves a key there chooses which one signs."""
+    """Yield an error for each folder that another user can write to: such a user could choose the key that signs."""
     for path in (folder, *(folder / state for state in STATES)):
         try:
             if path.exists():
@@ -181,19 +173,19 @@ def _unguarded(folder: Path) -> Iterator[SetupError]:
 
 
 def _unfit(folder: Path, keys: Sequence[SigningKey]) -> Iterator[SetupError]:
-    """Yield what is wrong with keys that are each fit: they must be different, and exactly one of them active."""
+    """Yield an error unless the keys differ and exactly one of them is active."""
     active = sum(key.state == "active" for key in keys)
     if not keys:
-        detail = f"{folder} holds no key; make one with `issuer keys generate --dir {folder}`"
-        yield SetupError(Code.KEY_UNUSABLE, detail)
+        why = f"{folder} holds no key; make one with `issuer keys generate --dir {folder}`"
+        yield SetupError(Code.KEY_UNUSABLE, why)
     elif active != 1:
         yield SetupError(Code.KEY_UNUSABLE, f"there must be exactly one active key; there are {active}")
     if len({key.kid for key in keys}) != len(keys):
-        yield SetupError(Code.KEY_UNUSABLE, "the same key lies in two folders; keep one")
+        yield SetupError(Code.KEY_UNUSABLE, "the same key is in two folders; remove one of its files")
 
 
 def generate(folder: Path, state: KeyState, passphrase: bytes | None = None) -> Path:
-    """Make a key, named by its kid, and return the file. Folders get mode 0700. Raises SetupError."""
+    """Make a key in a file named by its kid, and return the path. Folders get mode 0700. Raises SetupError."""
     private = keyfile.generate()
     kid = str(jose.public_jwk(private.public_key())["kid"])
     files.make_folder(folder / state, follow=False)
@@ -202,33 +194,33 @@ def generate(folder: Path, state: KeyState, passphrase: bytes | None = None) -> 
     return path
 
 
-# -- keys that lie elsewhere ------------------------------------------------------------------------------------------
+# -- remote keys ------------------------------------------------------------------------------------------------------
 
-# What a YAML file says of one key, and by what its member `backend` says.
-KeyFile: TypeAlias = AwsKmsFile | Pkcs11File
+# The YAML file of a remote key, by its member `backend`.
+RemoteKeyFile: TypeAlias = AwsKmsFile | Pkcs11File
 BACKENDS: dict[str, type[AwsKmsFile] | type[Pkcs11File]] = {"aws-kms": AwsKmsFile, "pkcs11": Pkcs11File}
 
 
 class Unopened(SetupError):
-    """Nothing is known of a key: its file is fit to be believed, and breaks a rule, or its backend did not open it."""
+    """A remote key that may be good: its file is safe but breaks a rule, or its backend did not open it."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Code.KEY_UNUSABLE, detail)
 
 
 class Opener:
-    """The keys of one process that lie elsewhere, by the bytes of their files. Used by one thread at a time. `wait_s`
-    is how long `open` waits for a key that it has not seen before."""
+    """The remote keys of one process, by the bytes of their files. For one thread at a time. `open` waits `wait_s`
+    seconds for a key that is not open yet."""
 
     def __init__(self, wait_s: float = SIGNER_START_S, clock: Callable[[], float] = time.monotonic) -> None:
         self.wait_s = wait_s
         self._clock = clock
-        self._openings: dict[bytes, tuple[float, Future[RemoteKey]]] = {}  # since when each is opened, or open
+        self._openings: dict[bytes, tuple[float, Future[RemoteKey]]] = {}  # with the time of each start
         self._asked: set[bytes] = set()
 
     def open(self, path: Path) -> RemoteKey:
-        """Return the key that a file names, which is the same one for as long as the file says the same, whatever its
-        name and folder. Raises Unopened; SetupError(`key.unsafe`) where others may touch the file; and OSError."""
+        """Return the key of a file, always the same object for the same content, whatever the file's name and folder.
+        Raises Unopened, SetupError(`key.unsafe`) if other users can read or write the file, and OSError."""
         try:
             raw = files.read(path, MAX_KEY_FILE_BYTES, private=True)
         except InputError as error:
@@ -239,17 +231,17 @@ class Opener:
         except InputError as error:
             raise Unopened(str(error)) from None
         except TimeoutError:
-            raise Unopened(f"{path}: its backend has not answered yet; look whether it can be reached") from None
+            raise Unopened(f"{path}: its backend has not answered yet; check that it can be reached") from None
         except KeyFault as fault:
             raise Unopened(f"{path}: {fault}") from None
 
     def forget_others(self) -> None:
-        """Let go of the keys that nobody has asked for since the last call."""
+        """Drop the keys whose files `open` has not read since the last call of this method."""
         self._openings = {raw: self._openings[raw] for raw in self._asked if raw in self._openings}
         self._asked = set()
 
     def _opening(self, raw: bytes, path: Path) -> Future[RemoteKey]:
-        """Return the opening that is under way or done, or begin one: the first, or one after a pause."""
+        """Return a key's opening. Begin it at the first call, and again after a failure and a pause."""
         since, key = self._openings.get(raw, (0.0, None))
         is_over = key is not None and key.done() and key.exception() is not None
         if key is None or (is_over and self._clock() - since >= SIGNER_AGAIN_S):
@@ -258,32 +250,32 @@ class Opener:
         return key
 
 
-def read_key_file(raw: bytes, name: str) -> KeyFile:
-    """Read what a YAML file says of a key. Raises InputError with line and column."""
+def read_key_file(raw: bytes, name: str) -> RemoteKeyFile:
+    """Parse the YAML file of a remote key. Raises InputError with line and column."""
     document = strict_yaml.load(raw, name)
     backend = document.value.get("backend") if isinstance(document.value, dict) else None
     if not isinstance(backend, str) or backend not in BACKENDS:
-        raise document.error(Code.FILE_RULE, "/backend", f"backend is one of {', '.join(sorted(BACKENDS))}")
+        raise document.error(Code.FILE_RULE, "/backend", f"backend must be one of {', '.join(sorted(BACKENDS))}")
     file = document.convert(BACKENDS[backend])
     if (fault := file.fault()) is not None:
         raise document.error(Code.FILE_RULE, *fault)
     return file
 
 
-def _open(file: KeyFile) -> RemoteKey:
-    """Open a key, and have it prove itself. Raises KeyFault, whatever a driver raises."""
+def _open(file: RemoteKeyFile) -> RemoteKey:
+    """Open a key and let it prove itself. Raises only KeyFault, whatever the driver raises."""
     try:
         return _proved(file, file.open())
     except KeyFault:
         raise
-    except Exception as error:  # noqa: BLE001 (it opened no key)
+    except Exception as error:  # noqa: BLE001 (a driver may raise anything)
         raise KeyFault(f"its backend raised {type(error).__name__}") from None
 
 
-def _proved(file: KeyFile, backend: Backend) -> RemoteKey:
-    kid = str(jose.public_jwk(backend.public_key())["kid"])
+def _proved(file: RemoteKeyFile, backend: Backend) -> RemoteKey:
+    kid = str(jose.public_jwk(backend.public)["kid"])
     if file.kid not in (UNSET, kid):
-        todo = "correct the file, or find out whose key that is"
+        todo = "correct the file, or find out who replaced the key"
         raise KeyFault(f"it says kid {file.kid!r}, but the key has {kid!r}: {todo}")
     key = RemoteKey(backend, kid)
     key.prove()

@@ -1,6 +1,6 @@
-"""A private key in a PKCS #11 token (OASIS PKCS #11 3.1, mechanism CKM_EDDSA), by python-pkcs11.
+"""A private key in a PKCS #11 token (OASIS PKCS #11 3.1, mechanism CKM_EDDSA), through python-pkcs11.
 
-python-pkcs11 opens a module for use by one thread (C_Initialize without arguments), so all keys of a module take turns.
+python-pkcs11 opens a module for one thread (C_Initialize without arguments), so all keys of a module share one lock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Pkcs11File(Struct, frozen=True, forbid_unknown_fields=True):
-    """`backend: "pkcs11"`: the module's file, the token's and the key's labels, and where the PIN is."""
+    """A key file with `backend: "pkcs11"`: the paths of the module and of the PIN, the labels of token and key."""
 
     version: Literal[1]
     backend: Literal["pkcs11"]
@@ -42,10 +41,10 @@ class Pkcs11File(Struct, frozen=True, forbid_unknown_fields=True):
     kid: Text | UnsetType = UNSET
 
     def fault(self) -> tuple[str, str] | None:
-        """Demand whole paths: a name alone is looked for in places that the environment names."""
+        """Return pointer and text of the first broken rule. For a bare name, the environment would choose the file."""
         for name in ("module", "pin_file"):
             if not Path(getattr(self, name)).is_absolute():
-                return f"/{name}", f"{name} is a path that begins with /"
+                return f"/{name}", f"{name} must be a path that begins with /"
         return None
 
     def open(self) -> Pkcs11Key:
@@ -54,26 +53,26 @@ class Pkcs11File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pkcs11Key:
-    """A key of a token that this process is logged in to. A token that was away and is back is opened again."""
+    """A key in a token that this process is logged in to. `sign` opens a token again after its removal and return."""
 
     max_message_bytes = jose.MAX_TOKEN_BYTES
     at_once = 1
 
     def __init__(self, file: Pkcs11File) -> None:
         self._file = file
-        self._pkcs11: Any = _library()
-        self._module = _module(file.module)
+        try:
+            import pkcs11
+        except ImportError:
+            raise KeyFault("python-pkcs11 is not installed: in the checkout, run `pip install '.[pkcs11]'`") from None
+        self._pkcs11: Any = pkcs11
+        self._module = _Module(file.module)
         self._session: Any = None
         with self._module.lock, self._faults():
             self._private = self._open()
-            self._public = self._published()
-
-    def public_key(self) -> Ed25519PublicKey:
-        """Return its public half."""
-        return self._public
+            self.public = self._published()
 
     def sign(self, message: bytes) -> bytes:
-        """Sign a message; once more in a new session, where the old one is not good any more. Raises KeyFault."""
+        """Sign a message. After an error, open a new session and try once more. Raises KeyFault."""
         with self._module.lock, self._faults():
             try:
                 return self._sign(message)
@@ -84,10 +83,8 @@ class Pkcs11Key:
     def _sign(self, message: bytes) -> bytes:
         return bytes(self._private.sign(message, mechanism=self._pkcs11.Mechanism.EDDSA))
 
-    # -- the token ----------------------------------------------------------------------------------------------------
-
     def _open(self) -> Any:
-        """Open a session and find the private key. A login is the process's: another key's serves this one, too."""
+        """Open a session and find the private key. A login covers the process: another key may have logged in."""
         if self._session is not None:
             with suppress(self._pkcs11.PKCS11Error):
                 self._session.close()
@@ -95,35 +92,35 @@ class Pkcs11Key:
         self._session = token.open()
         try:
             return self._find(self._pkcs11.ObjectClass.PRIVATE_KEY)
-        except self._pkcs11.NoSuchKey:  # nobody without a login sees one
+        except self._pkcs11.NoSuchKey:  # private keys are visible only after a login
             self._session.close()
             self._session = self._log_in(token)
             return self._find(self._pkcs11.ObjectClass.PRIVATE_KEY)
 
     def _log_in(self, token: Token) -> Session:
-        """Log in with the PIN of the file. A PIN that was wrong is not tried again, and never the token's last try."""
+        """Log in with the PIN of the file. Never try a wrong PIN twice, and never use the token's last try."""
         demand_a_try(token.flags)
         pin = _read_pin(Path(self._file.pin_file))
-        tried = hashlib.sha256(f"{self._file.module}\0{self._file.token}\0{pin}".encode()).digest()
-        if tried in _WRONG_PINS:
+        digest = hashlib.sha256(f"{self._file.module}\0{self._file.token}\0{pin}".encode()).digest()
+        if digest in _WRONG_PINS:
             raise KeyFault(_FAULTS["PinIncorrect"])
         try:
             return token.open(user_pin=pin)
         except self._pkcs11.PinIncorrect:
-            _WRONG_PINS.add(tried)
+            _WRONG_PINS.add(digest)
             raise
 
     def _find(self, kind: ObjectClass) -> Any:
         """Return the one Ed25519 key of a kind with the label. Raises NoSuchKey and MultipleObjectsReturned."""
         names = self._pkcs11.Attribute
         wanted = {names.CLASS: kind, names.KEY_TYPE: self._pkcs11.KeyType.EC_EDWARDS, names.LABEL: self._file.key}
-        found = list(self._session.get_objects(wanted))  # to the end: a search that is left open ends the next one
+        found = list(self._session.get_objects(wanted))  # read to the end: an unfinished search breaks the next one
         if len(found) == 1:
             return found[0]
         raise self._pkcs11.MultipleObjectsReturned if found else self._pkcs11.NoSuchKey
 
     def _published(self) -> Ed25519PublicKey:
-        """Return the public key object of the same label. Its point is 32 bytes, or these as a DER OCTET STRING."""
+        """Read the public key object with the same label. Its point is 32 bytes, or these in a DER OCTET STRING."""
         raw = bytes(self._find(self._pkcs11.ObjectClass.PUBLIC_KEY)[self._pkcs11.Attribute.EC_POINT])
         point = raw.removeprefix(b"\x04\x20") if len(raw) == 34 else raw
         if len(point) != 32:
@@ -140,33 +137,34 @@ class Pkcs11Key:
 
 
 def demand_a_try(flags: int) -> None:
-    """Raise KeyFault where the flags of a token say that the next wrong PIN locks it, or that one has."""
+    """Raise KeyFault if the flags of a token say that the next wrong PIN would lock it, or that it is locked."""
     if flags & (_USER_PIN_FINAL_TRY | _USER_PIN_LOCKED):
         raise KeyFault(_LAST_TRY)
 
 
 # CK_TOKEN_INFO
 _USER_PIN_FINAL_TRY, _USER_PIN_LOCKED = 0x20000, 0x40000
-# What a token answers, by python-pkcs11's names, and what to do.
+# The names of python-pkcs11's errors, each with the fault and the next step.
 _FAULTS = {
-    "PinIncorrect": "the PIN is wrong, and will not be tried again: put the right one into pin_file",
+    "PinIncorrect": "the PIN is wrong, and the service will not try it again: put the right one into pin_file",
     "PinLocked": "the PIN is locked: unlock it with the token's own tool, as its security officer",
-    "NoSuchToken": "no token has this label: look whether it is there, and whether `module` is its driver",
-    "NoSuchKey": "the token has no Ed25519 key with this label, or only one half of it",
-    "MultipleObjectsReturned": "the token has several keys with this label: give each its own",
-    "MultipleTokensReturned": "several tokens have this label: give each its own",
-    "PKCS11Error": "`module` cannot be loaded: it is the shared library of the token's driver",
+    "NoSuchToken": "no token has this label: check that it is connected, and that `module` is its driver",
+    "NoSuchKey": "the token lacks a private or a public Ed25519 key with this label: correct the file, or make the key",
+    "MultipleObjectsReturned": "the token has several keys with this label: give each key a different label",
+    "MultipleTokensReturned": "several tokens have this label: give each token a different label",
+    "PKCS11Error": "`module` cannot be loaded: name the shared library of the token's driver",
 }
 _LAST_TRY = (
-    "wrong PINs were given, and the token has one try left, or none: the service does not take it. Put the right PIN "
-    "into pin_file, and log in once with the token's own tool"
+    "after wrong PINs the token has one try left, or none, and the service does not use the last one. Put the right "
+    "PIN into pin_file, and log in once with the token's own tool"
 )
-# Digests of module, token and PIN: what this process has tried in vain.
+# Digests of module, token and PIN, for each login of this process that failed with a wrong PIN.
 _WRONG_PINS: set[bytes] = set()
 
 
+@cache
 class _Module:
-    """A module that this process has loaded: one for all of its keys, which hold its `lock` in turn."""
+    """A module that this process has loaded, once for all of its keys, which share `lock`."""
 
     def __init__(self, path: str) -> None:
         self.lock = threading.Lock()
@@ -175,8 +173,8 @@ class _Module:
         self._is_kept = False
 
     def token(self, pkcs11: Any, label: str) -> Any:
-        """Find a token. Some modules see one that is new, or back, only when they begin anew, which ends all sessions:
-        so that is tried once a second at most. Raises PKCS11Error."""
+        """Find a token. Some modules see a new or returned token only after a new start, which ends all sessions, so
+        this restarts the module at most once a second. Raises PKCS11Error."""
         library = self._loaded(pkcs11)
         try:
             return library.get_token(token_label=label)
@@ -188,8 +186,7 @@ class _Module:
             return library.get_token(token_label=label)
 
     def _loaded(self, pkcs11: Any) -> Any:
-        """Load the module, for as long as the process lives: Python's end would unload it, and a thread that is in a
-        driver that hangs would find no code there to go on with."""
+        """Load the module for good: at exit Python would unload it, and crash a thread that hangs in the driver."""
         library = pkcs11.lib(self._path)
         if not self._is_kept:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
@@ -197,21 +194,8 @@ class _Module:
         return library
 
 
-@cache
-def _module(path: str) -> _Module:
-    return _Module(path)
-
-
-def _library() -> ModuleType:
-    try:
-        import pkcs11
-    except ImportError:
-        raise KeyFault("python-pkcs11 is not installed: in the checkout, run `pip install '.[pkcs11]'`") from None
-    return pkcs11
-
-
 def _read_pin(path: Path) -> str:
-    """Read a PIN: the file's content without the line break at its end. Raises KeyFault."""
+    """Read a PIN: the file's content without line breaks at its end. Raises KeyFault."""
     try:
         pin = files.read(path, MAX_PIN_FILE_BYTES, private=True).rstrip(b"\r\n").decode()
     except InputError as error:

@@ -24,7 +24,7 @@ from issuer.relying.logs.reader import export, read_unverified_head
 from issuer.results.entry import write_entry
 from issuer.service.log.database.public import StoredFiles
 from issuer.service.log.database.sqlite import SqliteDatabase
-from issuer.service.log.database.store import Entry, Key
+from issuer.service.log.database.store import LeafKey, StoredLeaf
 from issuer.service.log.sequencer.setup import log_settings
 from issuer.tlog.leaf import TokenLeaf, read_leaf, token_digest
 from issuer.tlog.merkle import leaf_hash
@@ -76,13 +76,13 @@ def write_database(path: Path, leaves: Sequence[bytes], cosigned: dict[int, Note
     return path
 
 
-def entry_of(raw: bytes) -> Entry:
+def entry_of(raw: bytes) -> StoredLeaf:
     leaf = read_leaf(raw)
     if isinstance(leaf, TokenLeaf):
-        key = Key("token", leaf.iat, leaf.token)
+        key = LeafKey("token", leaf.iat, leaf.token)
     else:
-        key = Key("key", name=hashlib.sha256(raw).digest())
-    return Entry(key, raw, leaf_hash(raw))
+        key = LeafKey("key", name=hashlib.sha256(raw).digest())
+    return StoredLeaf(key, raw, leaf_hash(raw))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -99,7 +99,7 @@ def test_verify_rebuilds_the_tree_and_counts_leaves_by_kind(tmp_path: Path, poli
             assert done.returncode == 0, done.stderr
             assert f"{ORIGIN}: 302 leaves, root {TREE.root().hex()}, witnessed " in done.stdout
             assert "300  eval-token-issuer/token/v1" in done.stdout
-            assert "good: the entries make the root that is signed" in done.stdout
+            assert "good: the entries lead to the signed root" in done.stdout
 
 
 def test_verify_lists_kinds_that_it_does_not_know_and_says_no_where_a_leaf_is_none(
@@ -121,7 +121,7 @@ def test_verify_names_the_first_defect_and_exits_1(tmp_path: Path, policy: Path)
     raw = (folder / "tile/entries/000").read_bytes()
     (folder / "tile/entries/000").write_bytes(raw[:-2] + b"x\n")
     done = issuer("log", "verify", folder, "--policy", policy)
-    assert (done.returncode, "log.unverified: leaf 255 is not the one" in done.stderr) == (1, True)
+    assert (done.returncode, "log.unverified: leaf 255 does not match its hash" in done.stderr) == (1, True)
 
 
 def test_a_checkpoint_of_a_stranger_is_a_no_and_one_without_its_quorum_is_undecided(
@@ -217,7 +217,7 @@ def test_export_copies_a_log_that_every_command_reads_and_goes_on(tmp_path: Path
         second = issuer("log", "export", folder, "--from", site.url)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert "without --policy" in second.stderr
-    assert "102 leaves more than before" in second.stdout
+    assert "102 new leaves" in second.stdout
     assert issuer("log", "verify", f"file:{folder}", "--policy", policy).returncode == 0
     again = issuer("log", "export", tmp_path / "again", "--from", folder, "--policy", policy)
     assert again.returncode == 0
@@ -434,7 +434,7 @@ def test_a_proof_that_was_written_so_is_what_check_11_asks_for(tmp_path: Path, p
     named = f"log: {{policy: {{file: {policy.name}}}}}"
     trust = write_trust(tmp_path, f"    {named}\nrequire: [log]\n")
     judge = ("verify", file, "--repo", make.REPO, "--trust", trust)
-    assert issuer(*judge).returncode == 4, "no proof is at hand"
+    assert issuer(*judge).returncode == 4, "no proof was found"
     assert issuer("log", "proof", log, "--policy", policy, "--for", f"{file}#0").returncode == 0
     done = issuer(*judge)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -186,7 +186,7 @@ def test_init_without_a_folder_for_the_record_begins_nothing(tmp_path: Path) -> 
     assert "log.records is not set" in operated.run("init", code=6).stderr
     assert not (tmp_path / "data" / "log" / "log.sqlite").exists()
     operated.set(log_records=str(tmp_path / "data" / "log"))
-    assert "puts back both" in operated.run("init", code=6).stderr
+    assert "would restore both" in operated.run("init", code=6).stderr
 
 
 def test_an_issuer_whose_name_has_no_room_in_a_leaf_has_no_log(tmp_path: Path) -> None:
@@ -194,9 +194,9 @@ def test_an_issuer_whose_name_has_no_room_in_a_leaf_has_no_log(tmp_path: Path) -
     operated = Operated(
         tmp_path, url=f"https://issuer.example/{'a' * MAX_LOGGED_URL_CHARS}", log_origin="log.example/a"
     )
-    assert "a leaf of the log has room for 2048" in operated.run("init", code=6).stderr
+    assert "a leaf of the log has room for only 2048" in operated.run("init", code=6).stderr
     started = issuer("serve", "--config", operated.config)
-    assert (started.returncode, "a leaf of the log has room for 2048" in started.stderr) == (6, True)
+    assert (started.returncode, "a leaf of the log has room for only 2048" in started.stderr) == (6, True)
 
 
 def test_the_key_is_encrypted_where_the_keys_are(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_the_key_is_encrypted_where_the_keys_are(tmp_path: Path) -> None:
     assert keyfile.is_encrypted(Path(operated.log.key_file))
     assert operated.append(1).size == 1
     passphrase.write_text("another\n")
-    assert "the passphrase does not open it" in operated.refused()
-    assert "the passphrase does not open it" in operated.run("restore", operated.database, code=6).stderr
+    assert "or the passphrase is wrong" in operated.refused()
+    assert "or the passphrase is wrong" in operated.run("restore", operated.database, code=6).stderr
 
 
 def test_a_key_that_signs_tokens_is_no_log_s(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_key_that_signs_tokens_is_no_log_s(tmp_path: Path) -> None:
     (active,) = (tmp_path / "keys" / "active").iterdir()
     (tmp_path / "keys" / "log").mkdir(mode=0o700)
     shutil.copy(active, tmp_path / "keys" / "log" / "log.pem")
-    assert "ake another key for it" in operated.run("init", code=6).stderr
+    assert "se a separate key for the log" in operated.run("init", code=6).stderr
     assert not operated.database.exists()
     (tmp_path / "keys" / "log" / "log.pem").unlink()
     operated.begin()
@@ -257,7 +257,7 @@ def test_the_database_is_lost(operated: Operated, source: str) -> None:
     assert refusal.startswith("log.absent")
     done = issuer(*["log", *next_command(refusal, found)], "--config", operated.config)
     assert done.returncode == 0, done
-    assert f"300 leaves were missing, as {operated.folder}/elsewhere" in done.stdout
+    assert f"appended 300 leaves, as {operated.folder}/elsewhere" in done.stdout
     assert operated.leaves() == leaves
     assert operated.append() == newest
     assert operated.append(1000).size == 301
@@ -273,10 +273,10 @@ def test_an_old_copy_was_put_back(operated: Operated, source: str) -> None:
     shutil.move(old, operated.database)
     refusal = operated.refused()
     assert refusal.startswith("log.rollback")
-    assert "446 less" in refusal
+    assert "446 fewer" in refusal
     done = issuer(*["log", *next_command(refusal, found)], "--config", operated.config)
     assert done.returncode == 0, done
-    assert "446 leaves were missing" in done.stdout
+    assert "appended 446 leaves" in done.stdout
     assert (operated.leaves(), operated.append()) == (leaves, newest)
 
 
@@ -342,9 +342,9 @@ def test_the_key_is_lost(operated: Operated) -> None:
     key = Path(operated.log.key_file)
     away = key.rename(operated.folder / "away.pem")
     refusal = operated.refused()
-    assert "is not there. Bring it back" in refusal
+    assert "is missing. Restore it" in refusal
     for command in (["restore", operated.database], ["accept", "--size", 1, "--root", "0" * 64, "--reason", "x"]):
-        assert "Bring it back" in operated.run(*command, code=6).stderr
+        assert "Restore it" in operated.run(*command, code=6).stderr
     away.rename(key)
     operated.append(2)
     key.unlink()
@@ -436,7 +436,7 @@ def test_what_a_witness_has_seen_cannot_be_accepted_away(watched: Watched) -> No
     shutil.move(watched.old, operated.database)
     arguments = ("accept", "--size", 1, "--root", watched.older.root.hex(), "--reason", "nobody has seen more")
     said = operated.run(*arguments, code=6).stderr
-    assert "1 leaves, 2 less than witness w1 shows" in said
+    assert "1 leaves, 2 fewer than witness w1 shows" in said
     assert not (operated.folder / "data" / "audit.jsonl").exists()
     assert operated.refused().startswith("log.unrecorded"), "no record says what was refused"
     operated.set(log_witnesses_excluded="w1")
@@ -449,8 +449,8 @@ def test_what_only_a_witness_remembers_is_restored_and_nothing_less(watched: Wat
     operated = watched.operated
     newest = shutil.copy(operated.database, operated.folder / "newest.sqlite")
     operated.lose_database()
-    assert "has 1 leaves, 2 less than witness w1 shows" in operated.run("restore", watched.old, code=6).stderr
-    assert "3 leaves were missing, as witness w1 shows" in operated.run("restore", newest).stdout
+    assert "has 1 leaves, 2 fewer than witness w1 shows" in operated.run("restore", watched.old, code=6).stderr
+    assert "appended 3 leaves, as witness w1 shows" in operated.run("restore", newest).stdout
     assert operated.recorded() == watched.newest
     assert operated.append(4).size == 4
 
@@ -492,7 +492,7 @@ def test_a_leaf_that_was_exchanged_in_a_database_is_refused(operated: Operated) 
         connection.execute("UPDATE entries SET leaf = (SELECT leaf FROM entries WHERE idx = 1) WHERE idx = 4")
         connection.commit()
     operated.lose_database()
-    assert "leaf 4 is not the one" in operated.run("restore", copy, code=1).stderr
+    assert "leaf 4 does not match its hash" in operated.run("restore", copy, code=1).stderr
 
 
 def test_a_source_that_is_behind_the_record_is_refused_and_a_newer_one_is_not(operated: Operated) -> None:
@@ -502,7 +502,7 @@ def test_a_source_that_is_behind_the_record_is_refused_and_a_newer_one_is_not(op
     newest = shutil.copy(operated.database, operated.folder / "newest.sqlite")
     operated.lose_database()
     said = operated.run("restore", behind, code=6).stderr
-    assert "has 10 leaves, 2 less than" in said
+    assert "has 10 leaves, 2 fewer than" in said
     operated.run("restore", newest)
     operated.append(13)
 
@@ -581,7 +581,7 @@ def test_an_interrupted_restore_goes_on_where_it_stopped(operated: Operated) -> 
         shutil.copytree(disk / "log", operated.folder / "larger")
     operated.set(log_database=str(operated.folder / "larger" / "log.sqlite"))
     said = operated.run("restore", export).stdout
-    assert f"{3000 - len(half)} leaves were missing" in said
+    assert f"appended {3000 - len(half)} leaves" in said
     assert operated.append() == newest
 
 

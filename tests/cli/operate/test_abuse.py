@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from issuer.audit.comparison import Across, describe
-from issuer.audit.events import Counts, FrameworkRead, ResultRead
+from issuer.audit.events import FrameworkRead, RequestCounts, ResultRead
 from issuer.dev.provider import LocalProvider
 from issuer.issuance.steps import Payer
 from issuer.service.admission.bounds import STANDING_S
@@ -95,7 +95,7 @@ def test_a_broken_standing_is_said_and_an_order_mends_it(live: Running) -> None:
         client.delete(key)
         client.rpush(key, "foreign")
     assert codes(live) == {"dependency.state"}
-    assert "its standing in the store is broken" in issuer("abuse", "list", *config).stdout
+    assert "its record in the store is malformed" in issuer("abuse", "list", *config).stdout
     done = issuer("abuse", "release", "inspect-ai", name, "--reason", "broken", "--for", "1m", *config)
     assert (done.returncode, done.stderr) == (0, "")
     assert codes(live) == {"201"}
@@ -108,7 +108,7 @@ def test_a_name_that_is_misspelled_is_nobody(live: Running, command: str) -> Non
     for who in (("inspect-aj", "main"), ("inspect-ai", "no-such")):
         done = issuer("abuse", command, *who, "--config", str(live.folder / "s.yaml"), *more)
         assert done.returncode == 2, done
-        assert "has none of this name, but: " in done.stderr
+        assert "which has: " in done.stderr
     assert "no-such" not in live.settings.audit_file.read_text("utf-8")
 
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_seen_is_counted_and_memory_is_bounded() -> None:
     for number in range(4):
         counts.read(line("ci", f"{number:040x}"))
     assert counts.left_out == 1
-    counts.read(line("ci", results=msgspec.UNSET, counts=Counts(90, 900, 90)))
+    counts.read(line("ci", results=msgspec.UNSET, counts=RequestCounts(90, 900, 90)))
     assert counts.unread == 1
 
 

@@ -66,7 +66,7 @@ def test_what_was_changed_is_told_and_exits_1(path: Path) -> None:
     path.write_bytes(raw.replace(b'"other"', b'"owner"', 1))
     done = issuer("audit", "verify", path, path.with_name("audit.1"))
     assert done.returncode == 1
-    assert "line 5: changed: number 4 is not the line that 5 was written after" in done.stdout
+    assert "line 5: changed: the digest in number 5 does not match number 4" in done.stdout
     assert "not as it was written: 8 events of 1 workers; 1 changed" in done.stdout
 
 
@@ -169,7 +169,7 @@ def test_an_endless_line_is_cut(tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_no_audit_and_is_given_up(tmp_path: Path) -> None:
     with (tmp_path / "a").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(InputError, match="this is no audit"):
+    with pytest.raises(InputError, match="this is not an audit"):
         list(read_lines(tmp_path / "a"))
 
 

@@ -69,7 +69,7 @@ def test_the_lines_are_readable_and_hold_no_token(tmp_path: Path, service: Runni
     token = service.provider.token("https://other.example")
     done = run(["doctor", "--issuer", service.url], tmp_path, env={"ISSUER_ID_TOKEN": token})
     assert done.code == 5
-    assert "FAIL     audience: the token is for https://other.example; the issuer wants " in done.out
+    assert "FAIL     audience: the token's audience is https://other.example; the issuer requires " in done.out
     assert "(identity.audience_mismatch)\n         next: " in done.out
     assert not any(part in done.out + done.err for part in token.split("."))
     assert "registered" not in done.out, "what rests on a FAIL is left out"

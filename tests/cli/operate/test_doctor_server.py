@@ -140,7 +140,7 @@ FAULTS: list[tuple[Callable[[Path], None], int, dict[str, str], str]] = [
     (open_policies, 3, {"policies folder": "file.unsafe"}, "chmod o-w"),
     (broken_audit, 3, {"audit": "file.rule"}, "issuer audit verify"),
     (taken_record, 3, {"revocations": "file.syntax"}, "deploy/STATE.md"),
-    (gone_provider, 4, {"provider github-actions": "dependency.issuer_keys"}, "Let this machine reach it"),
+    (gone_provider, 4, {"provider github-actions": "dependency.issuer_keys"}, "Make sure that this machine reaches it"),
 ]
 
 
@@ -372,7 +372,7 @@ def test_a_clock_that_is_off_is_told(home: Path, skew_s: int, verdict: str) -> N
     code, lines, _ = asked_of(home, skew_s=skew_s)
     assert (lines["store clock"]["verdict"], code) == (verdict, 6 if verdict == "FAIL" else 0)
     assert verdict == "pass" or "by NTP" in lines["store clock"]["next"]
-    untold = {name for name, line in lines.items() if name.startswith("store") and "does not tell" in line["detail"]}
+    untold = {name for name, line in lines.items() if name.startswith("store") and "hides" in line["detail"]}
     assert untold == {"store version", "store role", "store memory"}
 
 

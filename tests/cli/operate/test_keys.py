@@ -108,7 +108,7 @@ def test_keys_that_would_mix_are_refused_with_what_to_do(tmp_path: Path) -> None
     (tmp_path / "passphrase").write_text("secret\n")
     mixed = keys(tmp_path, "generate", "--passphrase-file", tmp_path / "passphrase")
     assert (mixed.returncode, mixed.stdout) == (6, "")
-    assert "is not encrypted, and one passphrase opens all" in mixed.stderr
+    assert "is not encrypted, and one passphrase opens all keys" in mixed.stderr
     assert "openssl pkcs8 -topk8" in mixed.stderr
     assert keys(tmp_path, "generate", "--passphrase-file", tmp_path / "nothing").returncode == 3
     assert len(listed(tmp_path)) == 1
@@ -118,7 +118,7 @@ def test_keys_that_would_mix_are_refused_with_what_to_do(tmp_path: Path) -> None
 
 
 def test_every_key_is_listed_with_its_state_and_from_when_it_may_sign(tmp_path: Path) -> None:
-    assert keys(tmp_path, "list").stderr == f"{tmp_path}/keys holds no key; make one with `issuer keys generate`\n"
+    assert keys(tmp_path, "list").stderr == f"{tmp_path}/keys contains no keys; make one with `issuer keys generate`\n"
     first, second = kid_of(said(tmp_path, "generate")), kid_of(said(tmp_path, "generate"))
     rows = [re.split(r"  +", line) for line in said(tmp_path, "list").splitlines()]
     assert rows == [
@@ -177,12 +177,12 @@ def test_where_the_history_has_moved_away_nothing_goes_by_what_is_left(tmp_path:
     (tmp_path / "data" / MOVED).touch()
     done = keys(tmp_path, "list")
     assert (done.returncode, kid_of(path) in done.stdout) == (6, True)
-    assert "moved into the log's database" in done.stderr
+    assert "moved to the log's database" in done.stderr
     before = (tmp_path / "data" / HISTORY).read_bytes()
     for arguments in (("rotate",), ("generate",), ("rotate", "--plan")):
         done = keys(tmp_path, *arguments)
         assert (done.returncode, done.stdout) == (6, ""), arguments
-        assert "moved into the log's database" in done.stderr
+        assert "moved to the log's database" in done.stderr
     assert (tmp_path / "data" / HISTORY).read_bytes() == before
     done = keys(tmp_path, "revoke", kid_of(path), "--from", "0", "--reason", "x")
     assert (done.returncode, (tmp_path / "keys" / "revoked" / Path(path).name).exists()) == (6, True), (
@@ -214,7 +214,7 @@ def test_the_public_halves_are_a_key_set_for_a_trust_file(tmp_path: Path) -> Non
 def test_a_rotation_says_what_it_did_and_what_it_waits_for(tmp_path: Path) -> None:
     old, new = kid_of(said(tmp_path, "generate")), kid_of(said(tmp_path, "rotate"))
     waits = said(tmp_path, "rotate")
-    assert waits.startswith("Nothing is due.\n")
+    assert waits.startswith("No step is due.\n")
     assert f"{new} waits until every host has published it" in waits
     pass_time(tmp_path, PUBLISHED_S - 100)
     assert re.search(rf"{new} may sign from \d{{4}}-\S+Z: run `issuer keys rotate` then", said(tmp_path, "rotate"))
@@ -235,7 +235,7 @@ def test_an_early_step_is_refused_with_its_time_and_done_where_the_other_key_is_
     assert (early.returncode, early.stdout) == (6, "")
     assert f"key.step: {new} signs {show_span(PUBLISHED_S)} after" in early.stderr
     done = said(tmp_path, "rotate", f"key-{new}.pem", "--to", "active", "--compromised", "--reason", "theft")
-    assert f"For at most {show_span(PUBLISHED_S)} relying parties hold key sets without this key" in done
+    assert f"For up to {show_span(PUBLISHED_S)}, relying parties may have key sets without this key" in done
     assert [(event.what, event.why) for event in events(tmp_path)[-2:]] == [("retiring", "theft"), ("active", "theft")]
 
 

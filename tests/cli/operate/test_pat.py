@@ -107,7 +107,7 @@ def test_networks_scopes_and_life_are_what_was_asked_for(folder: Path) -> None:
 
 def test_what_is_doubtful_about_a_token_is_said(folder: Path) -> None:
     first = issuer(*CREATE, "--dir", folder, "--scope", "results:read").stderr
-    assert [word in first for word in ("was not there", "no verify token", "anywhere")] == [True] * 3
+    assert [word in first for word in ("made the folder", "no verify token", "from any network")] == [True] * 3
     second = issuer(*CREATE, "--dir", folder, "--network", "192.0.2.0/24").stderr
     assert "warning" not in second
 
@@ -237,7 +237,7 @@ def test_a_record_that_cannot_be_read_is_named_with_its_place_and_hides_no_other
         assert done.returncode == 3
         assert good in done.stdout
         assert bad not in done.stdout
-        assert f"{path}: file.rule: a token expires after it was created, at most 90 days" in done.stderr
+        assert f"{path}: file.rule: a token must expire after its creation, at most 90 days later" in done.stderr
         assert "at /expires" in done.stderr
         assert record["sha256"] not in done.stderr
         assert "README: file.rule" in done.stderr
@@ -247,7 +247,7 @@ def test_a_record_that_cannot_be_read_is_named_with_its_place_and_hides_no_other
 def test_no_tokens_are_no_error(folder: Path) -> None:
     done = issuer("pat", "list", "--dir", folder)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "holds no token" in done.stderr
+    assert "contains no tokens" in done.stderr
     assert json.loads(issuer("pat", "list", "--dir", folder, "--json").stdout) == {"version": 1, "tokens": []}
     assert not folder.exists()
 

@@ -78,11 +78,11 @@ def test_where_the_record_has_moved_away_nothing_is_written_to_what_is_left(desk
     (desk.data / MOVED).touch()
     done = desk.revoke("--jti", JTIS[0])
     assert (done.returncode, done.stdout) == (6, "")
-    assert "moved into the log's database" in done.stderr
+    assert "moved to the log's database" in done.stderr
     assert not (desk.data / RECORD).exists()
     shown = desk.run("revocations", "show")
     assert shown.returncode == 3
-    assert "moved into the log's database" in shown.stderr
+    assert "moved to the log's database" in shown.stderr
 
 
 def test_an_integration_that_had_tokens_is_known_though_its_policy_is_gone(desk: Desk) -> None:
@@ -125,7 +125,7 @@ def test_a_folder_that_is_not_there_is_not_made(desk: Desk) -> None:
     desk.data.rmdir()
     for command in (("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "renew"), ("revocations", "show")):
         done = desk.run(*command)
-        assert (done.returncode, f"{desk.data} is no folder" in done.stderr) == (6, True), done.stderr
+        assert (done.returncode, f"{desk.data} is not a folder" in done.stderr) == (6, True), done.stderr
     assert not desk.data.exists()
 
 
@@ -137,10 +137,10 @@ def test_without_the_key_it_is_recorded_and_says_what_is_left_to_do(desk: Desk) 
     away = desk.key.rename(desk.keys / "away.pem")
     done = desk.revoke("--jti", JTIS[0])
     assert done.returncode == 4
-    assert "The service goes by the record" in done.stderr
+    assert "The service reads the record" in done.stderr
     assert Ledger(FolderHome(desk.data), ISSUER).read().items.jtis == {JTIS[0]}
     shown = desk.run("revocations", "show")
-    assert (shown.returncode, "there is no list" in shown.stderr) == (1, True)
+    assert (shown.returncode, "the revocation list does not exist" in shown.stderr) == (1, True)
     assert desk.run("revocations", "renew").returncode == 6
     away.rename(desk.key)
     assert desk.run("revocations", "renew").returncode == 0
@@ -163,7 +163,7 @@ def test_a_key_that_is_not_fit_keeps_nothing_from_being_recorded(desk: Desk, obs
             signs.unlink()
     done = desk.revoke("--jti", JTIS[0])
     assert done.returncode == 6
-    assert "The list does not have it yet" in done.stderr
+    assert "The list lacks this revocation" in done.stderr
     assert Ledger(FolderHome(desk.data), ISSUER).read().items.jtis == {JTIS[0]}
     if obstacle == "a token key":
         assert "signs tokens" in done.stderr
@@ -204,7 +204,7 @@ def test_a_list_that_has_ended_or_is_dated_ahead_is_told(desk: Desk) -> None:
 
 def test_there_is_one_key_and_another_issuer_s_list_is_left_alone(desk: Desk) -> None:
     again = desk.run("revocations", "init")
-    assert (again.returncode, "is there already" in again.stderr) == (6, True)
+    assert (again.returncode, "exists already" in again.stderr) == (6, True)
     assert desk.run("revocations", "renew", url="").returncode == 6
     desk.run("revocations", "renew")
     assert desk.run("revocations", "renew", url="https://other.example").returncode == 3

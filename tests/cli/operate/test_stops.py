@@ -55,7 +55,7 @@ def test_who_does_not_have_it_is_named(live: Running, tmp_path: Path) -> None:
     """A host that reads another folder never will have it."""
     done = issuer("stop", "everything", "--reason", "x", "--dir", str(tmp_path), "--url", live.url, "--patience", "1")
     assert done.returncode == 4
-    assert f"{live.url}: a worker has other stops in force" in done.stderr
+    assert f"{live.url}: a worker applies other stops" in done.stderr
     assert "kill -USR1" in done.stderr
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_stopped_is_a_usage_error_and_a_stranger_is_warned_of(tmp
     assert not list(tmp_path.iterdir())
     warned = issuer("stop", "integration:inspct-ai", *here)
     assert warned.returncode == 0
-    assert "there is no inspct-ai.yaml" in warned.stderr
+    assert "has no inspct-ai.yaml" in warned.stderr
 
 
 def test_what_is_not_stopped_is_not_resumed(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_where_it_cannot_write_it_says_so_and_names_the_way_that_needs_no_file(t
         os.symlink(tmp_path / "elsewhere", file)
     done = issuer("stop", "everything", "--reason", "x", "--dir", str(folder))
     assert done.returncode in {3, 6}
-    assert "Nothing has changed" in done.stderr
+    assert "The stops are unchanged" in done.stderr
     assert "kill -USR1" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -126,7 +126,7 @@ def test_where_it_cannot_write_it_says_so_and_names_the_way_that_needs_no_file(t
 def test_a_typo_in_what_is_stopped_is_warned_of(live: Running, tmp_path: Path, what: str, missing: str) -> None:
     folder = shutil.copytree(live.folder / "policies", tmp_path / "policies")
     warned = issuer("stop", what, "--reason", "x", "--dir", str(folder))
-    assert (warned.returncode, f"warning: there is {missing} in {folder}" in warned.stderr) == (0, True)
+    assert (warned.returncode, f"warning: {folder} has {missing}" in warned.stderr) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_file_that_the_service_refuses_is_said_to_be_refused_and_not_to_stop_n
     broken = issuer("stops", "--dir", str(tmp_path))
     assert broken.returncode == 3
     assert "stops nothing" not in broken.stderr
-    assert "lifts none of the stops" in broken.stderr
+    assert "lifts no stop" in broken.stderr
     file.write_text("version: 1\nstops: []\n")
     file.chmod(0o666)
     unsafe = issuer("stops", "--dir", str(tmp_path))
@@ -179,7 +179,7 @@ def test_a_host_that_refuses_the_file_is_said_to(live: Running) -> None:
     try:
         eventually(lambda: live.http.get("/health/stops").json()["stale"])
         done = issuer("resume", "provider:gitlab-ci", *places, "--url", live.url, "--patience", "1")
-        assert (done.returncode, "it refuses its stops.yaml" in done.stderr) == (4, True)
+        assert (done.returncode, "it refuses its current stops.yaml" in done.stderr) == (4, True)
     finally:
         file.chmod(0o644)
     eventually(lambda: live.http.get("/health/stops").json()["count"] == 0)

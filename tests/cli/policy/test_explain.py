@@ -67,7 +67,7 @@ def test_a_grant_shows_every_check_in_the_order_of_the_service(folder: Path, pro
     assert f"ok {len(rows)} checks: {', '.join(rows)} granted" in told, "the same in one line"
     assert "granted, as inspect-ai/evaluate-main" in done.stdout
     assert "signature not checked" in done.stdout
-    assert "not known offline: rate limits, quarantine" in done.stdout
+    assert "unknown offline: rate limits, quarantine" in done.stdout
 
 
 def test_a_signature_is_not_checked_and_the_answer_says_so(folder: Path, provider: LocalProvider) -> None:
@@ -259,9 +259,9 @@ def test_claims_of_a_provider_that_is_named_need_no_iss(
     assert verdict in done.stdout, done.stdout + done.stderr
     unsaid = issuer(*arguments)
     assert unsaid.returncode == 2
-    assert "the claims have no `iss`: say whose they are with --provider, one of apps, opaque" in unsaid.stderr
+    assert "the claims have no `iss`: give --provider, one of apps, opaque" in unsaid.stderr
     unknown = issuer(*arguments, "--provider", "nobody")
-    assert (unknown.returncode, "there are apps, opaque, robots, hub" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "which has apps, opaque, robots, hub" in unknown.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

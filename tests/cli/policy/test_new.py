@@ -40,7 +40,7 @@ def test_a_token_on_standard_input_becomes_a_policy_and_its_table(tmp_path: Path
 def test_gitlab_s_ids_are_looked_up_by_its_path(tmp_path: Path) -> None:
     done = issuer("policy", "new", "mine", "--from-token", "-", "--dir", tmp_path, stdin=json.dumps(GITLAB))
     assert "glab api projects/example-group%2Fevals " in done.stdout
-    assert "yours to say: grants.benchmarks, which is OWNER/BENCHMARK now" in done.stdout
+    assert "replace grants.benchmarks, which is OWNER/BENCHMARK now" in done.stdout
 
 
 def test_one_for_every_benchmark_has_no_test_that_another_one_is_refused(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_policy_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("mine")
     done = issuer("policy", "new", "mine", "--from-token", "-", "--dir", tmp_path, stdin=json.dumps(GITHUB))
     assert (done.returncode, (tmp_path / "mine.yaml").read_text()) == (3, "mine")
-    assert "there is such a policy already" in done.stderr
+    assert "this policy exists already" in done.stderr
 
 
 @pytest.mark.parametrize(

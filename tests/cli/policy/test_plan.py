@@ -64,7 +64,7 @@ def test_nothing_changes_where_nothing_that_decides_does(service: Running, new: 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "5 decisions: 4 unchanged, 0 would be refused, 0 would be granted, 0 cannot tell\n"
-        "1 more were refused by no policy (limits, replays, bodies): not judged\n"
+        "1 more were refused before a policy decided (limits, replays, bodies): left out\n"
     )
 
 
@@ -84,7 +84,7 @@ def test_what_would_change_is_told_by_integration_and_code_with_examples(service
 def test_what_the_audit_does_not_hold_cannot_be_told(service: Running, new: Path) -> None:
     edit(new, 'ref: "refs/heads/main"', 'ref: "refs/heads/main"\n      environment: "production"')
     done = plan(service, new)
-    assert "cannot tell: 1 of inspect-ai: the audit does not hold the claim environment" in done.stdout
+    assert "cannot tell: 1 of inspect-ai: the audit file lacks the claim environment" in done.stdout
 
 
 def test_torn_and_endless_lines_are_skipped_with_a_warning(service: Running, new: Path, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_torn_and_endless_lines_are_skipped_with_a_warning(service: Running, new
     )
     done = plan(service, new, audit=tmp_path / "audit")
     assert done.returncode == 0
-    assert "warning: 3 of its lines are no events" in done.stderr
+    assert "warning: skipped 3 lines" in done.stderr
 
 
 def test_an_audit_file_that_is_not_there_or_policies_that_do_not_load_exit_3(service: Running, new: Path) -> None:

@@ -290,4 +290,4 @@ def test_no_command_loads_the_server(policies: Path) -> None:
 )
 def test_a_url_that_no_service_has_is_a_usage_error(command: list[str]) -> None:
     done = issuer("policy", *command, "--url", "https://issuer.example/")
-    assert (done.returncode, "must be as in the settings" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "give the URL of the settings" in done.stderr) == (2, True), done.stderr

@@ -71,7 +71,7 @@ runs:
         "--task", "choice_mini", "--allow-mock", "mockllm/model", "--allow-mock", "dummy",
     )  # fmt: skip
     assert done.count("\n") == 2
-    assert done.endswith("\n  note: 'dummy' is a mock model: scores that rest on it say nothing of any real model.\n")
+    assert done.endswith("\n  note: 'dummy' is a mock model: its scores do not describe any real model.\n")
     files = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert files == ["acme/open-model/.eval_results/choice.yaml", "claims/0001-choice_mini.json"]
     built(INSPECT, DATA / "inspect_two_scorers.eval", LM_EVAL, "--map", mapping, "-o", tmp_path / "two", "--task",
@@ -146,7 +146,7 @@ def test_nothing_that_is_there_is_changed_and_one_bad_run_stops_all(tmp_path: Pa
     out = tmp_path / "o.yaml"
     built(INSPECT, "-o", out, *MODEL, *MATCH)
     before = out.read_bytes()
-    assert "is there already: --update adds" in refused(INSPECT, "-o", out, *MODEL, *MATCH)
+    assert "exists already: --update adds" in refused(INSPECT, "-o", out, *MODEL, *MATCH)
     assert out.read_bytes() == before
     (tmp_path / "bad.json").write_bytes(edited(INSPECT.read_bytes(), "/status", "error"))
     assert "bad.json#/status" in refused(INSPECT, tmp_path / "bad.json", "-o", tmp_path / "two", *MODEL, *MATCH)
@@ -166,7 +166,7 @@ def test_everything_that_is_wrong_with_every_run_is_told_at_once_by_run(tmp_path
         "failed.json",
         "lacking.json",
     ]
-    assert "issuer: nothing is written: 3 of 4 runs failed; --skip-failed builds the other 1" in said
+    assert "issuer: no file was written: 3 of 4 runs failed; --skip-failed builds the other 1" in said
     assert not (tmp_path / "out").exists()
     done = build(tmp_path, "-o", tmp_path / "out", *MODEL, *MATCH, "--skip-failed")
     assert (done.returncode, done.stderr.count("no result can be built")) == (0, 3)
@@ -184,7 +184,7 @@ def test_an_update_adds_what_is_new_and_changes_nothing_that_is_there(tmp_path: 
     put_entry(file, write_entry(entry.form, "a.b.c"))
     signed_file, claims = file.read_text(), (out / "claims/0001-gsm8k_mini.json").read_bytes()
     same = built(INSPECT, "-o", out, *MODEL, *MATCH, "--update")
-    assert ("it has this entry, unchanged" in same, file.read_text()) == (True, signed_file)
+    assert ("unchanged, it already has this entry" in same, file.read_text()) == (True, signed_file)
     other = built(
         INSPECT,
         "-o",
@@ -325,7 +325,7 @@ def test_what_the_benchmark_does_not_define_is_not_built(tmp_path: Path, profile
 def test_help_says_what_each_flag_is_and_names_its_variable_once() -> None:
     for command in (("results", "build"), ("token", "request")):
         said = " ".join(issuer(*command, "--help", env={"COLUMNS": "200"}).stdout.split())
-        assert said.count("What the run does not say") == 1
+        assert said.count("Values that the run lacks") == 1
         for name in Supplied.__struct_fields__:
             if name not in {"metrics", "scale"}:
                 assert f"ISSUER_RUN_{name.upper()}" in said
@@ -333,7 +333,7 @@ def test_help_says_what_each_flag_is_and_names_its_variable_once() -> None:
 
 
 def test_one_result_twice_and_two_benchmarks_in_one_file_are_refused(tmp_path: Path) -> None:
-    assert "given twice" in refused(INSPECT, INSPECT, "-o", tmp_path / "o.yaml", *MODEL, *MATCH)
+    assert "two runs give this result" in refused(INSPECT, INSPECT, "-o", tmp_path / "o.yaml", *MODEL, *MATCH)
     (tmp_path / "log.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/dataset/location", "acme/other"))
     assert "give a folder" in refused(INSPECT, tmp_path / "log.json", "-o", tmp_path / "o.yaml", *MODEL, *MATCH)
     built(INSPECT, tmp_path / "log.json", "-o", tmp_path / "tree", *MODEL, *MATCH)

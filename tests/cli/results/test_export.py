@@ -97,7 +97,7 @@ def test_an_entry_for_both_is_verified_by_the_benchmark_that_is_vouched_for(file
 
 def test_nothing_is_written_where_one_entry_cannot_be(file: Path) -> None:
     file.write_text(file.read_text() + "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 1\n")
-    assert f"{file}:15:3: result.unbound: this entry names no run: object missing" in export(file, code=3)
+    assert f"{file}:15:3: result.unbound: this entry has no valid run claims: object missing" in export(file, code=3)
     assert not (file.parents[2] / "records").exists()
 
 

@@ -88,7 +88,7 @@ def test_who_lints_a_file_of_today_s_hub_is_told_which_profile_that_is(tmp_path:
     file.write_text("- dataset: {id: openai/gsm8k, task_id: t}\n  value: 1\n")
     definition.write_text("name: a\ndescription: b\nevaluation_framework: c\ntasks: [{id: t}]\n")
     said = issuer("results", "lint", file, definition)
-    assert (said.returncode, said.stdout.count("(today's Hub takes it: --profile hub)")) == (3, 2)
+    assert (said.returncode, said.stdout.count("(today's Hub accepts this: --profile hub)")) == (3, 2)
     assert issuer("results", "lint", file, definition, "--profile", "hub").returncode == 0
 
 

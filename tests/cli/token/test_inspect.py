@@ -64,10 +64,10 @@ def test_an_identity_token_is_called_a_credential_and_its_claims_are_shown(how: 
     (tmp_path / "id.txt").write_text(IDENTITY + "\n")
     done = inspect(tmp_path, {"file": "id.txt", "typed": IDENTITY}.get(how, "-"), stdin=IDENTITY)
     assert done.code == 0
-    assert done.out.startswith("identity or access token: NOT VERIFIED\n  warning: It is a credential")
+    assert done.out.startswith("identity or access token: NOT VERIFIED\n  warning: This is a credential")
     for said in ("repository_id  700000001", "run_attempt    the number 1", "2026-10-14T", r"\x1b[2J"):
         assert said in done.out, said
-    assert ("typed on a command line" in done.err) == (how == "typed")
+    assert ("was on the command line" in done.err) == (how == "typed")
     assert not any(part in done.out + done.err for part in IDENTITY.split("."))
 
 

@@ -179,7 +179,7 @@ def test_a_run_of_inspect_ai_becomes_an_open_pull_request_that_verifies(job: Job
 def test_a_run_of_lm_eval_becomes_an_open_pull_request_that_verifies(job: Job) -> None:
     fill(job.hub)
     said = job.good(write_run(job.folder, "lm_eval_dummy.json"), *LM_EVAL)
-    assert "profile target (no eval.yaml of acme/choice at that commit is at hand" in said
+    assert "profile target (eval.yaml of acme/choice at that commit is unavailable" in said
     arrived(job, job.folder, ".eval_results/choice.yaml")
     assert "\n  verified\n" in checked_as_it_says(job, job.folder)
 
@@ -254,7 +254,7 @@ def test_a_dry_run_shows_the_change_and_leaves_nothing_anywhere(job: Job) -> Non
     count = len(job.issued())
     said = job.good(run, *INSPECT, "--dry-run", HF_TOKEN="")
     assert '+  verify_token: "(its token)"' in said
-    assert "the issuer would sign 1 of 1: nothing is asked for, nothing is changed" in said
+    assert "the issuer would sign 1 of 1; no token was requested, no file was changed" in said
     assert (len(job.issued()), repo.talks, [path.name for path in job.folder.iterdir()]) == (count, [], [run.name])
 
 
@@ -275,7 +275,7 @@ def test_one_refused_run_among_good_ones_keeps_all_of_them_back_unless_the_other
     done = job.submit(runs)
     assert (done.returncode, repo.talks) == (5, [])
     assert "secret-1: refused, policy.task" in done.stderr
-    assert "nothing is proposed: 1 of 3 refused; --keep-going leaves out what is refused" in done.stderr
+    assert "no result was proposed: 1 of 3 refused; --keep-going leaves refused results out" in done.stderr
     done = job.submit(runs, "--keep-going")
     assert (done.returncode, "opened, 2 results" in done.stdout) == (5, True)
     verified(job, arrived(job, job.folder, ".eval_results/math.yaml"))
@@ -287,7 +287,7 @@ def test_an_unreadable_run_among_good_ones_keeps_all_of_them_back_unless_the_oth
     count = len(job.issued())
     done = job.submit(runs, job.folder / "bad.json")
     assert (done.returncode, repo.talks, len(job.issued())) == (3, [], count)
-    assert "nothing is sent: 1 of 2 runs failed; --keep-going takes the other 1" in done.stderr
+    assert "no request was sent: 1 of 2 runs failed; --keep-going submits the other 1" in done.stderr
     done = job.submit(runs, job.folder / "bad.json", "--keep-going")
     assert (done.returncode, len(repo.open)) == (3, 1)
 

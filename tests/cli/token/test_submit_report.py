@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from issuer.adapters import Supplied, read_each
-from issuer.cli.token.submit import MAX_BYTES, Summed, Telling, render_summary
+from issuer.cli.token.submit import MAX_BYTES, Output, Summed, render_summary
 from issuer.client.build import BuildOptions, build_each
 from issuer.client.proposal import InFolder, items_of
 from issuer.client.submit import SubmissionPlan
@@ -99,10 +99,10 @@ def unheard() -> Iterator[None]:
 
 
 def test_where_nobody_hears_the_lines_the_files_are_written_all_the_same(tmp_path: Path) -> None:
-    telling = Telling(ISSUER, as_json=False, verbose=True)
+    output = Output(ISSUER, as_json=False, verbose=True)
     with unheard(), pytest.raises(BrokenPipeError):
-        telling.plan(SubmissionPlan(summed(tmp_path, "task-1", "task-2").items, ()))  # type: ignore[arg-type]
-    telling.end(tmp_path / "report.json", tmp_path / "summary.md")
+        output.plan(SubmissionPlan(summed(tmp_path, "task-1", "task-2").items, ()))  # type: ignore[arg-type]
+    output.end(tmp_path / "report.json", tmp_path / "summary.md")
     assert (tmp_path / "report.json").read_text().count('"not sent"') == 2
     assert (tmp_path / "summary.md").read_text().count("not sent") == 2
 
@@ -118,4 +118,4 @@ def test_a_thousand_results_fit_into_a_step_s_summary(tmp_path: Path) -> None:
     one = summed(tmp_path, *(f"task-{number}-{'|' * 100}" for number in range(1000)))
     written = render_summary(one)
     assert len(written.encode()) < MAX_BYTES + 1024
-    assert "the log of the job has more" in written
+    assert "see the job's log" in written

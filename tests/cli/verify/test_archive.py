@@ -92,7 +92,7 @@ def test_a_receipt_outlives_its_key_and_waits_for_the_archive(
         if archive == GOOD:
             assert (answer, "from the archive" in evidence) == ([0, "verified", "pass"], True)
         else:
-            assert (answer, "is not to be had" in evidence) == ([4, "undecided", "unknown"], True)
+            assert (answer, "is unavailable" in evidence) == ([4, "undecided", "unknown"], True)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["FILE", "DIR"])
@@ -101,7 +101,7 @@ def test_a_trust_file_that_names_no_archive_says_so_and_accuses_nobody(
 ) -> None:
     path = hub if whole else hub / make.REPO / make.PATH
     *answer, evidence = judged(path, *by_file(hub.parent, site.issuer, ""))
-    assert (answer, "there is no archive" in evidence) == ([4, "undecided", "unknown"], True)
+    assert (answer, "names no archive" in evidence) == ([4, "undecided", "unknown"], True)
 
 
 @ANSWERS

@@ -78,7 +78,7 @@ def test_a_folder_without_any_token_is_no_answer_to_build_on(tmp_path: Path) -> 
     (tmp_path / "tree").mkdir()
     done = issuer(*arguments(tmp_path / "tree"))
     assert done.returncode == 1
-    assert f"{tmp_path}/tree holds no OWNER/NAME/.eval_results/*.yaml, which is what is looked for" in done.stderr
+    assert f"{tmp_path}/tree contains no OWNER/NAME/.eval_results/*.yaml" in done.stderr
 
 
 def test_a_folder_one_level_off_is_told_what_it_is(tree: Path) -> None:

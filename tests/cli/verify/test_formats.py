@@ -81,7 +81,7 @@ def test_the_first_three_lines_say_what_by_whom_and_who_vouches(place: Place) ->
 
 COUNTED = make.file_for(SAID, caller=CALLER, attempt={"number": 3, "since": make.NOW - 25 * 86_400})
 RUN_KEY = "this model commit, benchmark commit, task and framework"
-NOT_COUNTED = "Equal results do not count, nor do those of others; another commit, even an empty one, starts anew."
+NOT_COUNTED = "Results of other identities do not count. Another commit, even an empty one, starts a new count."
 
 
 def test_which_attempt_it_was_is_the_fourth_line_and_what_that_counts_the_last(place: Place) -> None:
@@ -91,7 +91,9 @@ def test_which_attempt_it_was_is_the_fourth_line_and_what_that_counts_the_last(p
     assert said[3] == (
         f"  attempt 3: with this one, 3 different results were signed for {RUN_KEY} since 2026-10-24T11:06:40Z (25 d ago)"
     )
-    assert said[-1] == f"  The attempt counts what one registered identity had signed. {NOT_COUNTED}"
+    assert (
+        said[-1] == f"  The attempt counts the different results that one registered identity had signed. {NOT_COUNTED}"
+    )
     place.write(COUNTED.replace("20.9", "21.9"))
     assert place.one() == 1
     assert (
@@ -112,7 +114,7 @@ def test_which_attempt_it_was_is_the_fourth_line_and_what_that_counts_the_last(p
 def test_an_attempt_above_the_highest_that_is_trusted_is_a_no_in_every_form(place: Place, ask_for: Ask) -> None:
     place.write(COUNTED)
     place.trust.write_text(place.trust.read_text() + "max_attempt: 2\n")
-    reason = "4 issuer and audience: more different results were signed for this run than are trusted"
+    reason = "4 issuer and audience: more different results were signed for this run than the trust file allows"
     for form in ("github", "junit", "sarif", "csv"):
         assert ask_for(place, "--format", form) == 1
         assert f"{reason} (token: attempt 3, here: at most 2)" in place.said, form
@@ -143,7 +145,7 @@ def test_what_is_not_verified_begins_by_whose_word_it_is(place: Place) -> None:
     assert words == ["verified", "not verified", "good when issued", "unverified"]
     assert "accuracy 21.9" in heads[1]
     assert f"  its token: run with inspect-ai 0.3.285 by {RUN}\n" in place.said
-    assert "  run with inspect-ai 0.3.285, as the file alone says\n  nobody here vouches for it\n" in place.said
+    assert "  run with inspect-ai 0.3.285, according to the file\n  no trusted issuer vouches for it\n" in place.said
 
 
 def test_a_partial_run_and_a_value_of_no_named_metric_are_said(place: Place) -> None:
@@ -152,7 +154,7 @@ def test_a_partial_run_and_a_value_of_no_named_metric_are_said(place: Place) -> 
     assert place.said.splitlines()[0].endswith(": accuracy 20.9, of a partial run")
     place.write(f'- dataset: {{id: "{make.BENCHMARK}"}}\n  value: 20.9\n')
     assert place.one() == 1
-    assert place.said.startswith("unverified: acme/open-model on openai/gsm8k: 20.9, of a metric without a name\n")
+    assert place.said.startswith("unverified: acme/open-model on openai/gsm8k: 20.9, of an unnamed metric\n")
     place.write(f'- dataset: {{id: "{make.BENCHMARK}"}}\n')
     assert place.one() == 1
     assert place.said.startswith("unverified: acme/open-model on openai/gsm8k: no metric\n")
@@ -170,7 +172,7 @@ def test_a_token_that_had_ended_is_good_when_issued_and_nobody_s_no(place: Place
     place.write(OLD)
     assert place.one() == 4
     assert place.said.startswith("good when issued: acme/open-model@")
-    assert "This proves: the file says what the token says, and the token was good when it was issued." in place.said
+    assert "This proves: the file and the token say the same, and the token was good when it was issued." in place.said
     assert place.hub() == 4
     assert "1 good when issued" in place.said
     assert place.one("--received-now") == 1
@@ -508,7 +510,7 @@ def test_a_no_for_want_of_any_token_is_said_whatever_the_form(place: Place, ask_
     place.write(text)
     for form in ("junit", "sarif"):
         assert ask_for(place, "--allow-unsigned", "--format", form) == 1
-        assert "no entry has a token that could be checked: that is a no" in place.complained
+        assert "no entry has a token that could be checked, so the answer is no" in place.complained
     assert ask_for(place, "--allow-unsigned", "--quiet") == 1
     assert place.complained == ""
 
@@ -527,6 +529,6 @@ def test_of_a_copy_it_is_said_how_to_say_where_it_lies(place: Place) -> None:
     copy = place.folder / "gsm8k.yaml"
     copy.write_text(GOOD)
     assert place._ask(copy, "--repo", make.REPO) == 1
-    assert "Of a copy, say where it lies: --path .eval_results/NAME.yaml" in place.complained
+    assert "For a copy, give its path in the repository: --path .eval_results/NAME.yaml" in place.complained
     assert place._ask(copy, "--repo", make.REPO, "--path", make.PATH) == 0
     assert place.complained == ""

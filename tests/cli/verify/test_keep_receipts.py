@@ -142,7 +142,7 @@ def test_a_key_that_is_gone_gets_no_successor_and_an_open_folder_is_refused(loop
     before = (loop.kept / KEY).read_bytes()
     (loop.kept / KEY).unlink()
     assert loop.verify() == 6
-    assert f"{loop.kept / KEY} is gone" in loop.complained
+    assert f"{loop.kept / KEY}, which signs receipts, is missing" in loop.complained
     (loop.kept / KEY).write_bytes(before)
     (loop.kept / KEY).chmod(0o600)
     assert loop.verify() == 0
@@ -175,7 +175,7 @@ def test_a_receipt_that_does_not_serve_is_told_and_left_as_it_is(loop: Loop) -> 
     for other in (b"garbage", good[:-20], write_statement(RECEIPT_TYPE, payload, key)):
         receipt.write_bytes(other)
         assert loop.verify() == 6, "a year later it would be no answer"
-        assert f"{receipt} is no receipt that this trust believes of this entry" in loop.complained
+        assert f"{receipt} is not a receipt that this trust accepts for this entry" in loop.complained
         assert receipt.read_bytes() == other
     receipt.write_bytes(good)
     assert loop.verify() == 0
@@ -210,5 +210,5 @@ def test_a_folder_of_another_user_is_refused(loop: Loop) -> None:
     os.chown(loop.kept, 65534, 65534)
     loop.merge()
     assert loop.verify() == 6
-    assert "belongs to another user, who can write to it. Give another --keep-receipts" in loop.complained
+    assert "belongs to another user. Give another --keep-receipts" in loop.complained
     assert list(loop.kept.iterdir()) == []

@@ -42,12 +42,12 @@ def test_a_folder_becomes_four_files_that_say_their_trust_file(hub: Path) -> Non
     assert made["tables"][0]["rows"][0]["rank"] == 1
     for name in FILES:
         assert made["basis"]["trust"] in (hub.parent / "site" / name).read_text("utf-8")
-    assert "rows with a rank, which takes the tier verified: 1" in done.out
+    assert "rows with a rank (tier verified or better): 1" in done.out
 
 
 def test_without_a_definition_nothing_is_ranked_and_that_is_said(hub: Path) -> None:
     done = build(hub)
-    assert "tables that are not ranked: 1; no definition at hand says which way their metric is better" in done.out
+    assert "tables without ranks: 1; give the direction of their metrics" in done.out
     assert document(hub)["tables"][0]["rows"][0]["rank"] is None
 
 

@@ -15,7 +15,7 @@ from tests.support.tree import write_result, write_tree
 from tests.support.witnessed import ORIGIN, TestLog, leaf_of, read_token, write_logged_trust, write_sidecars
 
 END = make.NOW + 3600
-NOT_KNOWN = "when this file was received is not known here"
+NOT_KNOWN = "it is not known when this file was received"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_who_receives_it_now_is_bound_by_the_end_of_the_token(file: Path) -> Non
 
 def test_without_a_proof_it_cannot_be_decided(file: Path) -> None:
     code, report = judge(file, "--at", str(make.NOW))
-    assert (code, report["verdict"], of(report, 11)) == (4, "undecided", ("unknown", "no proof is at hand"))
+    assert (code, report["verdict"], of(report, 11)) == (4, "undecided", ("unknown", "no proof was found"))
 
 
 def test_people_are_told_too(file: Path) -> None:

@@ -50,15 +50,15 @@ def test_values_that_differ_stand_side_by_side(capsys: pytest.CaptureFixture[str
 def test_each_answer_says_in_two_lines_what_it_proves_and_what_not(capsys: pytest.CaptureFixture[str]) -> None:
     cases = {
         "verified": judge(),
-        "not verified: check 8, 9 failed": judge(FILE.replace("20.9", "21")),
+        "not verified: checks 8 and 9 failed": judge(FILE.replace("20.9", "21")),
         "undecided": judge(trust=make.trust(keys=None)),
         "unverified: no token": judge(write_entry(SAID.form)),
     }
     for headline, reports in cases.items():
         lines = shown(capsys, reports).splitlines()
         assert lines[-3] == f"  {headline}"
-        assert lines[-2].startswith("  This proves: ")
-        assert lines[-1].startswith("  It does not: ")
+        assert lines[-2].startswith("  This proves")
+        assert lines[-1].startswith("  It does not prove that ")
 
 
 def test_it_says_when_the_file_counts_as_received_and_by_whose_word(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +82,7 @@ def test_nothing_of_a_file_moves_the_cursor_or_colours_the_screen(capsys: pytest
 def test_a_token_that_is_only_too_old_is_not_said_to_contradict_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, judge(at=make.NOW + make.YEAR)).splitlines()
     assert lines[-3] == "  not verified: check 5 failed"
-    assert lines[-2].startswith("  This proves: the file says what the token says, but")
+    assert lines[-2].startswith("  This proves: the file and the token say the same, but")
     assert "--receipts" in lines[-1]
     undecided_value = FILE.replace("  metrics:", "  value: 20.9\n  metrics:", 1)
     assert "the file says" not in shown(capsys, judge(undecided_value, at=make.NOW + make.YEAR))

@@ -43,7 +43,7 @@ def test_two_runs_that_agree_are_told_how_to_have_the_second_signed_as_a_reprodu
     assert "plain_run.json, acme-harness 2.1.0\nsecond: " in answer.out
     assert "  acc (algebra) 0.75\n" in answer.out
     assert "issuer submit --reproduces sha256:" in answer.out
-    assert "no proof that there were two runs" in answer.out
+    assert "do not prove that there were two runs" in answer.out
 
 
 def test_runs_that_part_say_where_and_what_each_of_them_says(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_runs_that_part_say_where_and_what_each_of_them_says(tmp_path: Path) -> 
     )
     answer = compare(PLAIN, other)
     assert answer.code == 1
-    assert "they part at 3 places:" in answer.out
+    assert "they differ at 3 places:" in answer.out
     assert "  /metrics/0/value\n    first:  acc (algebra) 0.75\n    second: acc (algebra) 0.76\n" in answer.out
     assert "  benchmark_subset\n    first:  all\n    second: hard\n" in answer.out
 

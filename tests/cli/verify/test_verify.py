@@ -205,15 +205,15 @@ def test_a_receipt_is_written_for_a_fresh_file_and_serves_it_ever_after(
     assert "by a receipt" in again.stdout
     receipt.write_bytes(receipt.read_bytes()[:-4] + b"AAAA")
     spoilt = verify(file, trust, "--receipts", receipts, at=late)
-    assert (spoilt.returncode, "receipt at hand does not serve" in spoilt.stdout) == (1, True)
+    assert (spoilt.returncode, "receipt at hand is not usable" in spoilt.stdout) == (1, True)
 
 
 def test_who_does_not_say_when_it_was_received_is_a_reader(file: Path, trust: Path) -> None:
-    said = "good when it was issued; when this file was received is not known here"
+    said = "good when it was issued; it is not known when this file was received"
     reader = verify(file, trust, at=None)
     assert (reader.returncode, f"  undecided: {said}\n" in reader.stdout) == (4, True), reader.stdout
-    assert "for a reader: when it was received is not known" in reader.stdout
-    assert "This proves: the file says what the token says, and the token was good when" in reader.stdout
+    assert "for a reader; the time of receipt is unknown" in reader.stdout
+    assert "This proves: the file and the token say the same, and the token was good when" in reader.stdout
     (report,) = json.loads(verify(file, trust, "--json", at=None).stdout)["reports"]
     assert (report["verdict"], report["reason"], report["at_from"]) == ("undecided", said, "unknown")
     for more, at in ((("--received-now",), None), ((), NOW + 3601)):
@@ -320,11 +320,11 @@ def test_of_several_issuers_one_that_may_speak_for_every_framework_is_a_warning(
         return verify(file, trust).stderr
 
     limited = ', frameworks: ["inspect-ai"]'
-    assert "may speak for every framework" not in trusting("")
-    assert "may speak for every framework" not in trusting(limited, limited)
+    assert "may sign for every framework" not in trusting("")
+    assert "may sign for every framework" not in trusting(limited, limited)
     said = trusting(limited, "")
-    assert said.count("may speak for every framework") == 1
-    assert "warning: https://other.example may speak for every framework" in said
+    assert said.count("may sign for every framework") == 1
+    assert "warning: https://other.example may sign for every framework" in said
 
 
 def test_one_issuer_is_asked_for_its_list_and_the_newest_is_remembered(

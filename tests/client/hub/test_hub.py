@@ -292,7 +292,7 @@ def test_what_is_not_the_hub_is_not_believed(server: HubServer, body: bytes) -> 
     """A proxy's page, with status 200."""
     server.repo(NAME)
     server.fail("/revision/main", 200, body=body, times=9)
-    with pytest.raises(Undecided, match="is not the Hub, or not well") as undecided:
+    with pytest.raises(Undecided, match="is not the Hub, or answers with errors") as undecided:
         Hub(server.url, patience_s=1).main(NAME)
     assert undecided.value.code is Code.HUB_UNAVAILABLE
 

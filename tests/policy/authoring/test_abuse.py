@@ -71,15 +71,15 @@ SPEED = changed(POLICY, 'metrics: ["*"]', 'metrics: ["tokens_per_second", "first
 @pytest.mark.parametrize(
     ("block", "text", "place", "said"),
     [
-        ("abuse: {spread: {tokens_a_day: 245}}", SLOW, "1:32", "at most 245 tokens through in a day"),
-        ("abuse: {spread: {owners_a_day: 2}}", ONE_OWNER, "1:32", "no more than 2 model owners"),
-        ("abuse: {spread: {owners_a_run: 8, owners_a_day: 7}}", POLICY, "1:32", "`owners_a_day` is 7, and is always crossed before"),
+        ("abuse: {spread: {tokens_a_day: 245}}", SLOW, "1:32", "at most 245 tokens in a day"),
+        ("abuse: {spread: {owners_a_day: 2}}", ONE_OWNER, "1:32", "only 2 model owners"),
+        ("abuse: {spread: {owners_a_run: 8, owners_a_day: 7}}", POLICY, "1:32", "`owners_a_day` is 7, and is always crossed first"),
         ("abuse: {spread: {tokens_a_day: 244}}", SLOW, "", ""),
         ("abuse: {spread: {owners_a_day: 10, owners_a_run: 10, tokens_a_run: 9}}", POLICY, "1:50", "`tokens_a_run` is 9"),
         ("abuse: {artifact: {distinct: 5}, attempts: {distinct: 5}}", POLICY, "1:30", "`attempts.distinct` is 5"),
         ("abuse: {artifact: {distinct: 5, then: throttle}, attempts: {distinct: 5}}", POLICY, "", ""),
         ("abuse: {throttle: {count: 5}}", POLICY, "1:19", "no rule says `then: throttle`"),
-        ("abuse: {throttle: {count: 700, burst: 200}, spread: {then: throttle}}", POLICY, "1:19", "it slows nobody"),
+        ("abuse: {throttle: {count: 700, burst: 200}, spread: {then: throttle}}", POLICY, "1:19", "so it has no effect"),
         ("abuse: {attempts: {then: throttle}}", changed(SLOW, "burst: 5", "burst: 1"), "1:26", "is no slower than `limits.identity`"),
         ("abuse: {attempts: {then: throttle}, throttle: {count: 10, per_s: 3600, burst: 4}}", SLOW, "", ""),
         ("abuse: {quarantine_s: 60}", POLICY, "1:23", "no rule says `then: quarantine`"),
@@ -179,7 +179,7 @@ def test_a_quarantine_is_no_grant_and_a_grant_no_quarantine(tmp_path: Path) -> N
         (False, "abuse.quarantined"), (False, "granted"),
     ]  # fmt: skip
     assert findings[0].detail == (
-        'the test "counted" expects granted, and the policy says abuse.quarantined: counted 2, and 1 is the limit; '
+        'the test "counted" expects granted, and the policy says abuse.quarantined: counted 2, the limit is 1; '
         "rule: abuse.artifact.distinct"
     )
 
@@ -207,7 +207,7 @@ def test_other_signals_are_an_error_at_their_place_in_the_file(tmp_path: Path) -
     [
         ("{name: x, claims_from: main, signals: {attempts: warn}, expect: granted}", "signals follow from `counts`"),
         ("{name: x, claims_from: main, expect: abuse.quarantined}", "a quarantine follows from `counts`"),
-        ("{name: x, claims_from: main, counts: {}, expect: policy.task}", "only what is granted is counted"),
+        ("{name: x, claims_from: main, counts: {}, expect: policy.task}", "only granted results are counted"),
         ("{name: x, claims_from: main, counts: {attempt: 4}, expect: granted}", "did you mean `attempts`?"),
         ("{name: x, claims_from: main, counts: {attempts: 65}, expect: granted}", "64"),
         ("{name: x, claims_from: main, counts: {}, signals: {probing: warn}, expect: granted}", "not known"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from issuer.codes import Code
-from issuer.policy.authoring.explain import NEAREST, Presented, explain, present_claims
+from issuer.policy.authoring.explain import NEAREST, ReadCredential, explain, present_claims
 from issuer.policy.authoring.load import load_policies
 from issuer.policy.check import make_check
 from issuer.policy.match import PolicySet
@@ -33,7 +33,7 @@ def test_claims_are_explained_as_those_of_a_good_credential(policies: PolicySet)
 def test_a_caller_whose_token_is_not_good_learns_nothing_of_its_registration(policies: PolicySet) -> None:
     provider = present_claims(policies, GITHUB).provider
     stale = make_check(Code.IDENTITY_EXPIRED, "providers.github-actions.max_age_s", False, "expired")
-    explanation = explain(policies, Presented(provider, {**GITHUB, "repository": "x"}, (stale,)), (), NOW)
+    explanation = explain(policies, ReadCredential(provider, {**GITHUB, "repository": "x"}, (stale,)), (), NOW)
     assert explanation.registration is not None, "the operator sees it"
     assert explanation.warnings
     assert explanation.checks_for_caller() == ()

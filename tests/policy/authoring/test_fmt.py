@@ -78,7 +78,7 @@ def test_a_layout_that_is_seldom_is_kept_or_refused_but_never_garbled(text: str)
 @pytest.mark.parametrize("text", ["a: |+\n  x\n\n\n\nb: 1\n", "a: >+\n  x\n\n\n"])
 def test_a_file_whose_layout_is_part_of_what_it_says_is_refused(text: str) -> None:
     """`+` makes the blank lines behind a block part of its text."""
-    with pytest.raises(InputError, match="left as it is") as caught:
+    with pytest.raises(InputError, match="left unchanged") as caught:
         fmt(text)
     assert (caught.value.code, caught.value.place.file) == (Code.FILE_RULE, "x.yaml")
 

@@ -177,8 +177,8 @@ def test_every_error_of_every_file_is_found_in_order(tmp_path: Path) -> None:
         ("a.yaml", "/limits/identity/brust", "this member is not known here (did you mean `burst`?)"),
         ("c.yaml", "", "this [ is never closed: write ] where it ends"),
         ("d.yaml", "/integration", "this integration's file is inspect-ai.yaml"),
-        ("other.yaml", "/grants/frameworks/0/versions", "must be a PEP 440 range, as `>=0.3,<0.4`"),
-        ("other.yaml", "/grants/benchmarks/1", "must be `owner/name`; each side may hold `*`, which never crosses `/`"),
+        ("other.yaml", "/grants/frameworks/0/versions", "must be a PEP 440 range such as `>=0.3,<0.4`"),
+        ("other.yaml", "/grants/benchmarks/1", "must be `owner/name`; each side may have `*`, which never matches `/`"),
         ("providers.yaml", "/providers/gitlab-ci/uses", "invalid enum value 'none'"),
     ]
 
@@ -225,8 +225,8 @@ def test_a_directory_with_an_error_gives_no_policies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metrics", "warned"),
     [
-        ('["*", {id: "acc", min: 0}]', ["* already grants these metrics every value"]),
-        ('[{id: "acc", min: 0}, {id: "a*"}]', ["a* already grants these metrics every value"]),
+        ('["*", {id: "acc", min: 0}]', ["* already grants every value of these metrics"]),
+        ('[{id: "acc", min: 0}, {id: "a*"}]', ["a* already grants every value of these metrics"]),
         ('["a*c", {id: "a*", min: 0}]', []),
         ('["f1", {id: "acc", min: 0}]', []),
         ('["*", {id: "pass@*", max: 1}]', []),
@@ -353,7 +353,7 @@ RULES = [
     ("id: main", "id: Main", "Main", "an identity's id is lowercase words joined by `-`"),
     ("id: main", 'id: ""', '""', "an identity's id is lowercase words joined by `-`"),
     ("grants:\n", TWICE, "main\n    provider: gitlab", "another identity of this file has this id"),
-    ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml; there are acme, github-actions"),
+    ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml, which has acme, github-actions"),
     ('repository_id: "7", ', "", '{repository_owner_id: "6"}', "github-actions identities must pin repository_id"),
     (', repository_owner_id: "6"', "", '{repository_id: "7"}', "must pin repository_owner_id"),
     ('owner_id: "6"', 'owner_id: "6", sub: "s"', '"s"', "sub is never matched for github-actions"),
@@ -362,14 +362,14 @@ RULES = [
     ("      ref: ", '      sub: "s"\n      ref: ', '"s"', "sub is never matched for github-actions"),
     ("      ref: ", '      repository: "r"\n      ref: ', '"r"', "can be taken over: put it under `names`"),
     ("      ref: ", '      repository_owner: {glob: "*"}\n      ref: ', '{glob: "*"}', "put it under `names`"),
-    ("      ref: ", "      actor_id: \"1\"\n      ref: ", '"1"', "tokens have no claim of this name to match"),
+    ("      ref: ", "      actor_id: \"1\"\n      ref: ", '"1"', "tokens have no claim of this name that a policy can match"),
     ("      ref: ", '      repository_id: "7"\n      ref: ', '"7", repo', "both pinned and required"),
     ("names: {repository:", "names: {ref:", '"org/evals"', "not a name claim of github-actions"),
     ("names: {repository:", "names: {sub:", '"org/evals"', "not a name claim of github-actions"),
     ('{any_of: ["github-hosted"]}', "{}", "{}", "give exactly one of"),
     ('any_of: ["github-hosted"]', 'any_of: ["a"], glob: "b"', '{any_of: ["a"]', "give exactly one of"),
-    ("      ref: ", '      event_name: {glob: "*"}\n      ref: ', '{glob: "*"}', "name each event_name"),
-    ("    require:", "    expires: 2027-02-29\n    require:", "2027-02-29", "must be a date, as 2027-06-30"),
+    ("      ref: ", '      event_name: {glob: "*"}\n      ref: ', '{glob: "*"}', "list each event_name"),
+    ("    require:", "    expires: 2027-02-29\n    require:", "2027-02-29", "must be a date such as 2027-06-30"),
     ("    require:", '    expires: "2027-06-30T00:00:00Z"\n    require:', '"2027', "must be a date"),
     ("    require:", '    expires: "2027-W01-1"\n    require:', '"2027', "must be a date"),
     ("    require:", '    expires: "2027-06-30\\n"\n    require:', '"2027', "must be a date"),
@@ -389,9 +389,9 @@ RULES = [
     ('"*/*"', '"*/*@main"', '"*/*@main"', "must be `owner/name`"),
     ("  tasks:", '  deny: {benchmarks: ["cais"]}\n  tasks:', '"cais"', "must be `owner/name`"),
     ("  tasks:", '  deny: {models: ["*"]}\n  tasks:', '"*"]}', "must be `owner/name`"),
-    ('metrics: ["*"]', "metrics: [{id: x, min: 1, max: 0.5}]", "{id: x", "no value lies between them"),
+    ('metrics: ["*"]', "metrics: [{id: x, min: 1, max: 0.5}]", "{id: x", "no value is in the range"),
     ('"https://hub.example"]', '"https://hub.example", "https://hub.example"]', '"https://hub.example"], ',
-     "this audience stands here twice"),
+     "this audience is listed twice"),
 ]  # fmt: skip
 
 
@@ -573,7 +573,7 @@ PROVIDER_FAULTS = [
     ("{profile: github-actions}", "{}", "{}", Code.FILE_SCHEMA, "missing required field `profile`"),
     ("acme:", "Acme:", "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
     ("acme:", '"acme/x":', "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
-    ("profile: oidc", "profile: oidcc", "oidcc", Code.FILE_RULE, "not a profile; there are "),
+    ("profile: oidc", "profile: oidcc", "oidcc", Code.FILE_RULE, "not a profile; the profiles are "),
     ('    issuer: "https://id.acme.example"\n', "", "profile: oidc", Code.FILE_RULE, "needs an `issuer`"),
     ("profile: oidc", "profile: oidc\n    events: [push]", "[push]", Code.FILE_RULE, "do not say what started a job"),
     ("profile: oidc", "profile: oidc\n    uses: many", "many", Code.FILE_SCHEMA, "invalid enum value 'many'"),
@@ -698,7 +698,7 @@ def test_two_static_keys_with_one_kid_are_refused(tmp_path: Path) -> None:
     twin = {**other, "kid": jwk()["kid"]}
     text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), twin)}")
     error = refused(tmp_path, text)
-    check(error, tmp_path / "providers.yaml", text, json.dumps(twin) + "]", Code.FILE_RULE, "another key has this kid")
+    check(error, tmp_path / "providers.yaml", text, json.dumps(twin) + "]", Code.FILE_RULE, "another key also has")
 
 
 def test_the_uses_of_a_token_are_one_unless_the_table_says_more(tmp_path: Path) -> None:
@@ -749,7 +749,7 @@ def test_what_readers_disagree_about_is_refused_at_its_place(
 def test_a_file_that_would_be_overlooked_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("")
     error = refused(tmp_path, inspect_ai=POLICY)
-    assert str(error) == f"{tmp_path / name}: file.rule: policies end in .yaml; this file would be overlooked"
+    assert str(error) == f"{tmp_path / name}: file.rule: the name of a policy file ends in .yaml: rename this file"
 
 
 def test_other_files_and_folders_are_not_policies(tmp_path: Path) -> None:
@@ -880,7 +880,7 @@ def test_only_so_many_identities_may_share_their_first_pin_because_each_request_
         return head + identities + rest[rest.index("grants:") :]
 
     assert len(load(tmp_path, inspect_ai=text(MAX_SHARING)).registrations["acme", "s"]) == MAX_SHARING
-    with pytest.raises(InputError, match="identities have the first pin of this one") as refused:
+    with pytest.raises(InputError, match="identities share the first pin of this one") as refused:
         load(tmp_path, inspect_ai=text(MAX_SHARING + 1))
     assert refused.value.pointer == f"/identities/{MAX_SHARING}"
 
@@ -959,11 +959,11 @@ SAID = {
     "max_lifetime_s": "600", "max_age_s": "600", "uses": "single", "keys": "discovery",
     "introspection": '{client_id: "x", client_secret_file: "/x"}',
 }  # fmt: skip
-PREFIX = "with which no other's begin"
+PREFIX = "another provider's credentials begin like this one's"
 REUSABLE_FAULTS = [
     *[
         (f"profile: {name}\n", f"profile: {name}\n    {member}: {SAID[member]}\n", f"{NAMES[name]}/{member}",
-         f"{name} tokens are not judged by this")
+         f"{name} providers do not use this member")
         for name, members in NOT_JUDGED.items()
         for member in members.split()
     ],
@@ -981,13 +981,13 @@ REUSABLE_FAULTS = [
     ("https://opaque.acme.example", "https://id.acme.example", "opaque/issuer", "another provider already has this"),
     ("profile: huggingface", 'profile: huggingface\n    issuer: "https://h.example"', "hub/issuer", "not an issuer of"),
     ("https://id.acme.example", "https://huggingface.co", "acme/issuer", "use the profile huggingface"),
-    ("profile: huggingface", "profile: pat", "hub", "another provider has the profile pat, too"),
-    ("profile: pat", "profile: huggingface", "hub", "another provider has the profile huggingface, too"),
+    ("profile: huggingface", "profile: pat", "hub", "another provider also has the profile pat"),
+    ("profile: pat", "profile: huggingface", "hub", "another provider also has the profile huggingface"),
     # how it is asked
     ("https://ask.acme", "http://ask.acme", "opaque/introspection/endpoint", "must be https"),
     ("https://ask.acme", "https://u@ask.acme", "opaque/introspection/endpoint", "must be a plain URL"),
-    ('"acme_"', '"a me"', "opaque/introspection/token_prefix", "no bearer token begins like this"),
-    ('"acme_"', '"acme_\\n"', "opaque/introspection/token_prefix", "no bearer token begins like this"),
+    ('"acme_"', '"a me"', "opaque/introspection/token_prefix", "a bearer token cannot begin like this"),
+    ('"acme_"', '"acme_\\n"', "opaque/introspection/token_prefix", "a bearer token cannot begin like this"),
     *[
         ('"acme_"', f'"{prefix}"', "opaque/introspection/token_prefix", PREFIX)
         for prefix in ("evi_pat_", "evi_", "e", "evi_pat_x", "hf_", "h", "hf_x")

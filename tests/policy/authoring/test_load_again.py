@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from issuer.errors import InputError
-from issuer.policy.authoring.load import Folder, Looks, Source, Step, load_folder, read_each
+from issuer.policy.authoring.load import Folder, FolderStep, Looks, PolicySource, load_folder, read_each
 from issuer.policy.match import PolicySet
 from tests.support.policies import GITHUB, ISSUER_URL, POLICY, PROVIDERS, changed, registration, write
 
@@ -32,8 +32,8 @@ def looks_of(folder: Path) -> Looks:
 
 def again(
     folder: Path, before: Folder, looks: Looks | None = None, note: Callable[[], object] = lambda: None
-) -> tuple[Folder, Step]:
-    return load_folder(Source(folder, ISSUER_URL), before, looks_of(folder) if looks is None else looks, note)
+) -> tuple[Folder, FolderStep]:
+    return load_folder(PolicySource(folder, ISSUER_URL), before, looks_of(folder) if looks is None else looks, note)
 
 
 def named(name: str, pin: str) -> str:
@@ -96,9 +96,9 @@ def test_a_step_leads_where_a_load_of_everything_leads(tmp_path: Path, seed: int
             edit(dice, tmp_path)
         looks = looks_of(tmp_path)
         whole, whole_error = outcome_of(lambda: again(tmp_path, Folder())[0])
-        steps: list[Step] = []
+        steps: list[FolderStep] = []
 
-        def step(before: Folder = state, looks: Looks = looks, steps: list[Step] = steps) -> Folder:
+        def step(before: Folder = state, looks: Looks = looks, steps: list[FolderStep] = steps) -> Folder:
             after, taken = again(tmp_path, before, looks)
             steps.append(taken)
             return after
@@ -187,15 +187,3 @@ def test_tests_are_dropped_after_they_ran_and_the_digest_is_over_them(tmp_path: 
     found = registration(state.policies, GITHUB)
     assert found.policy.tests == ()
     assert b"another branch" in state.policies.digests[found.digest]
-
-
-def test_what_policies_have_in_common_is_one_object(tmp_path: Path) -> None:
-    """In ten thousand integrations it would be as many, and the next caller's would be in no cache."""
-    policies = again(write(tmp_path, one=named("one", "1"), two=named("two", "2")), Folder())[0].policies
-    one, two = (registration(policies, repository_id=pin) for pin in ("1", "2"))
-    assert one.identity_rules is two.identity_rules
-    assert one.identity.require is two.identity.require
-    assert one.claim_names is two.claim_names
-    assert one.grants.frameworks is two.grants.frameworks
-    assert one.grants.metrics is two.grants.metrics
-    assert one.policy.token is two.policy.token

@@ -15,12 +15,12 @@ from issuer.identity.profiles import PROFILES
 from issuer.identity.table import ProvidersFile
 from issuer.policy.authoring.fmt import format_file
 from issuer.policy.authoring.load import check_policies, load_policies
-from issuer.policy.authoring.new import Wish, make_policy, whose
-from issuer.policy.authoring.suite import Outcome
+from issuer.policy.authoring.new import Choices, find_provider, make_policy
+from issuer.policy.authoring.suite import PolicyTestOutcome
 from tests.support.policies import ISSUER_URL, NOW
 from tests.support.samples import BY_NAME, SAMPLES, Sample, text_of
 
-WISH = Wish("my-framework", "evals@example.org", "my-framework", ("openai/gsm8k",))
+CHOICES = Choices("my-framework", "evals@example.org", "my-framework", ("openai/gsm8k",))
 GITHUB = BY_NAME["github-actions"]
 HOSTILE = [
     "x\n    any_ref: true", 'x"\nmode: suspended', "\x1b[2Jx", "x\u2028y", "\u202ex", "x" * 513, "", 7, None, ["x"], {"a": "b"},
@@ -36,9 +36,9 @@ def claims_of(sample: Sample, **changes: Any) -> dict[str, Any]:
     return {"iss": sample.issuer, **sample.claims, **changes}
 
 
-def made(sample: Sample, wish: Wish = WISH, **changes: Any) -> str:
+def made(sample: Sample, choices: Choices = CHOICES, **changes: Any) -> str:
     claims = claims_of(sample, **changes)
-    return make_policy(wish, whose(claims, table(sample)), claims).text
+    return make_policy(choices, find_provider(claims, table(sample)), claims).text
 
 
 def refusal(sample: Sample, **changes: Any) -> FormatError:
@@ -52,7 +52,7 @@ def refusal(sample: Sample, **changes: Any) -> FormatError:
 def test_a_policy_of_any_provider_s_token_is_good_and_its_tests_pass(sample: Sample, tmp_path: Path) -> None:
     (tmp_path / "providers.yaml").write_text(text_of(sample.providers()))
     (tmp_path / "my-framework.yaml").write_text(made(sample))
-    outcomes: list[Outcome] = []
+    outcomes: list[PolicyTestOutcome] = []
     policies, findings = check_policies(tmp_path, ISSUER_URL, NOW, tell=outcomes.extend)
     assert policies is not None, findings
     assert {str(finding.code) for finding in findings} <= {"lint.pin_unnamed"}
@@ -67,17 +67,17 @@ def test_a_policy_is_laid_out_as_fmt_does() -> None:
 
 
 def test_without_a_table_the_provider_is_known_by_its_issuer_alone() -> None:
-    assert whose(claims_of(GITHUB), None).id == "github-actions"
-    assert whose({"iss": "http://127.0.0.1:8080/gitlab-ci"}, None).profile == "gitlab-ci"
-    assert whose({"iss": "http://127.0.0.1:8080/gitlab-ci"}, table(BY_NAME["gitlab-ci"])).id == "gitlab-ci"
+    assert find_provider(claims_of(GITHUB), None).id == "github-actions"
+    assert find_provider({"iss": "http://127.0.0.1:8080/gitlab-ci"}, None).profile == "gitlab-ci"
+    assert find_provider({"iss": "http://127.0.0.1:8080/gitlab-ci"}, table(BY_NAME["gitlab-ci"])).id == "gitlab-ci"
     for issuer in (
         "https://evil.example", "http://127.0.0.1.evil.example/gitlab-ci", "http://evil.example/gitlab-ci", "http://127.0.0.1:1/",
         "https://127.0.0.1/gitlab-ci",
     ):  # fmt: skip
-        with pytest.raises(FormatError, match="is not among"):
-            whose({"iss": issuer}, None)
+        with pytest.raises(FormatError, match="is not the issuer of a known provider"):
+            find_provider({"iss": issuer}, None)
     with pytest.raises(FormatError, match="is not in providers"):
-        whose(claims_of(GITHUB), table(BY_NAME["gitlab-ci"]))
+        find_provider(claims_of(GITHUB), table(BY_NAME["gitlab-ci"]))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_without_a_table_the_provider_is_known_by_its_issuer_alone() -> None:
         (BY_NAME["gitlab-ci"], {"ref_protected": "false"}, "not protected"),
         (BY_NAME["circleci"], {"oidc.circleci.com/ssh-rerun": True}, "must be"),
         (BY_NAME["azure"], {"scp": "user"}, "must be absent"),
-        (GITHUB, {"repository_id": None}, "it has no repository_id"),
-        (BY_NAME["circleci"], {"oidc.circleci.com/vcs-origin": None}, "it has no"),
-        (BY_NAME["oauth"], {"sub": None}, "it has no sub"),
-        (BY_NAME["oauth"], {"scope": None}, "it has no scope"),
+        (GITHUB, {"repository_id": None}, "the token has no repository_id"),
+        (BY_NAME["circleci"], {"oidc.circleci.com/vcs-origin": None}, "the token has no"),
+        (BY_NAME["oauth"], {"sub": None}, "the token has no sub"),
+        (BY_NAME["oauth"], {"scope": None}, "the token has no scope"),
     ],
 )
 def test_no_policy_is_made_of_a_job_that_nobody_should_trust(

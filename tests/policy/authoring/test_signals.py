@@ -74,7 +74,7 @@ def test_a_new_quarantine_would_refuse_the_decision(tmp_path: Path) -> None:
     plan = planned(tmp_path, OLD.replace("distinct: 5", "distinct: 5, then: quarantine"), tally(5), tally(6))
     (group,) = plan.groups
     assert (plan.unchanged, plan.refused, group.why, group.examples[0].rule, group.examples[0].detail) == (
-        1, 1, "abuse.quarantined", "abuse.attempts.distinct", "counted 6, and 5 is the limit",
+        1, 1, "abuse.quarantined", "abuse.attempts.distinct", "counted 6, the limit is 5",
     )  # fmt: skip
     assert told(plan) == [("attempts", "warn", "quarantine", 1)]
 
@@ -111,7 +111,11 @@ def test_what_counts_otherwise_cannot_be_told(tmp_path: Path, new: str, signals:
 def test_a_quarantine_by_what_counts_otherwise_cannot_be_told(tmp_path: Path) -> None:
     new = OLD.replace("distinct: 5", "distinct: 5, per_days: 3, then: quarantine")
     plan = planned(tmp_path, new, tally(6), tally(2))
-    assert (plan.untold, plan.unchanged, plan.groups[0].why) == (1, 1, "what another abuse.attempts.per_days counts")
+    assert (plan.untold, plan.unchanged, plan.groups[0].why) == (
+        1,
+        1,
+        "the count under another abuse.attempts.per_days",
+    )
 
 
 def test_what_is_a_repeat_or_would_be_refused_anyway_signals_nothing(tmp_path: Path) -> None:
@@ -144,8 +148,8 @@ def test_the_plan_says_what_would_signal_and_why(tmp_path: Path) -> None:
         "  2026-11-21T09:00:00Z r1: counted 4; rule: abuse.attempts.distinct",
         "would signal no longer: 1 of inspect-ai: spread (observe)",
         "  2026-11-21T09:00:00Z r1: counted 21; rule: abuse.spread.owners_a_day",
-        "would have another consequence: 1 of inspect-ai: spread (warn, and not observe)",
+        "would have another consequence: 1 of inspect-ai: spread (warn instead of observe)",
         "  2026-11-21T09:00:00Z r1: counted 31; rule: abuse.spread.owners_a_day",
-        "cannot tell what signals: 3 of inspect-ai: twins, by another abuse.twins.values than was counted by",
+        "cannot tell whether it would signal: 3 of inspect-ai: twins, because the recorded count used another abuse.twins.values",
         *["  2026-11-21T09:00:00Z r1"] * 3,
     ]

@@ -54,7 +54,7 @@ def removed(raw: bytes, what: str) -> bytes:
     ("old", "new", "expected", "left"),
     [
         ('"provider:hub"', '"providers:hub"', "stops.yaml:9:11: file.rule: give everything, provider:ID", 1),
-        ('"2026-11-21T08:30:00Z"', '"yesterday"', "stops.yaml:11:12: file.rule: must be a moment of UTC", 1),
+        ('"2026-11-21T08:30:00Z"', '"yesterday"', "stops.yaml:11:12: file.rule: must be a UTC time", 1),
         ('until: "2026-11-22', 'until: "2026-11-20', "stops.yaml:12:12: file.rule: must be after `since`", 1),
         ("until:", "untill:", "stops.yaml:12:13: file.unknown_member", 1),
         ('    reason: "its key is in a log"\n', "", "stops.yaml:5:5: file.schema", 1),

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 import pytest
 
 from issuer.relying.leaderboard.page import as_html
-from issuer.relying.leaderboard.ranking import Board
+from issuer.relying.leaderboard.ranking import Leaderboard
 from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown
 from tests.support import make
 from tests.support.boards import MODEL_REVISION, PAYLOADS, board, entry, hostile, only
@@ -43,11 +43,11 @@ class Markup(HTMLParser):
             self.texts.append(data)
 
 
-def example() -> Board:
+def example() -> Leaderboard:
     return board(
         entry("a/a", 2, run_url=RUN, issuer=make.ISSUER, integration="inspect-ai", issued_at=make.NOW, attempt=3,
               attempts_since=make.NOW - 86_400),
-        entry("b/b", 3, tier="self-reported", tier_reason="nobody vouches for it: it has no token", token_digest="",
+        entry("b/b", 3, tier="self-reported", tier_reason="no issuer vouches for it: it has no token", token_digest="",
               when=make.NOW - 86_400, issued_at=None),
         entry("c/c", 9, tier="refuted", tier_reason="check 8, metrics: accuracy differs"),
     )  # fmt: skip
@@ -106,22 +106,20 @@ def test_a_table_of_one_time_has_no_plot() -> None:
 def test_rows_of_several_settings_and_what_was_chosen_are_said_in_the_page_and_in_markdown() -> None:
     made = board(entry("a/a", 2), entry("b/b", 1, framework="lm-eval"), best=True)
     for written in (as_html(made, HUB), as_markdown(made, HUB)):
-        assert "Rows of 2 settings are in this table, which compare with care" in written
+        assert "Rows of 2 settings are in this table: compare them with care" in written
         assert "the best result was chosen" in written
 
 
 def test_whether_what_nobody_vouches_for_has_a_rank_is_said_as_it_is() -> None:
     rows = entry("a/a", 2), entry("b/b", 1, tier="self-reported")
     for tier, said in (
-        ("verified", "have no rank"),
-        ("signed", "have no rank"),
-        ("self-reported", "ranked all the same"),
+        ("verified", "and have no rank"),
+        ("signed", "and have no rank"),
+        ("self-reported", "but ranked as well"),
     ):
         made = board(*rows, rank_from=tier)
         assert [row.rank for row in only(made).rows] == [1, 2 if tier == "self-reported" else None]
-        assert all(
-            f"such rows are marked, and {said}." in text for text in (as_html(made, HUB), as_markdown(made, HUB))
-        )
+        assert all(f"such rows are marked, {said}." in text for text in (as_html(made, HUB), as_markdown(made, HUB)))
 
 
 def test_the_page_lets_its_own_style_and_script_run_and_nothing_else() -> None:

@@ -15,10 +15,10 @@ from issuer.errors import FormatError
 from issuer.relying.bulk import Listener, processes
 from issuer.relying.folders import BenchmarkFolder
 from issuer.relying.leaderboard.page import as_html
-from issuer.relying.leaderboard.ranking import Board, RankOptions
+from issuer.relying.leaderboard.ranking import Leaderboard, RankOptions
 from issuer.relying.leaderboard.sources import build_board
 from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown
-from issuer.relying.verifier import Basis, TableHead, Verifier, Writer, read_head
+from issuer.relying.verifier import Basis, FileVerifier, TableHead, Writer, read_head
 from issuer.verify import Context
 from issuer.verify.reproduction import Tolerance
 from issuer.verify.trust import Trust
@@ -40,15 +40,15 @@ def test_a_table_s_head_comes_back_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"table_version": None}, "is no table of results"),
-        ({"table_version": "1"}, "another version than 2"),
-        ({"table_version": "3"}, "another version than 2"),
-        ({"judged_at": "yesterday"}, "metadata that no table has"),
-        ({"judged_at": "2026-11-18"}, "metadata that no table has"),
-        ({"trust_digest": None}, "metadata that no table has"),
-        ({"issuers": "["}, "metadata that no table has"),
-        ({"issuers": '[{"issuer": 5}]'}, "metadata that no table has"),
-        ({"tolerance": '{"accuracy": "much"}'}, "metadata that no table has"),
+        ({"table_version": None}, "is not a table of results"),
+        ({"table_version": "1"}, "that this release cannot read"),
+        ({"table_version": "3"}, "that this release cannot read"),
+        ({"judged_at": "yesterday"}, "has invalid metadata"),
+        ({"judged_at": "2026-11-18"}, "has invalid metadata"),
+        ({"trust_digest": None}, "has invalid metadata"),
+        ({"issuers": "["}, "has invalid metadata"),
+        ({"issuers": '[{"issuer": 5}]'}, "has invalid metadata"),
+        ({"tolerance": '{"accuracy": "much"}'}, "has invalid metadata"),
     ],
 )
 def test_the_head_of_another_version_or_of_no_table_is_refused(change: dict[str, Any], rule: str) -> None:
@@ -65,7 +65,7 @@ def test_what_is_for_a_folder_is_a_usage_error_for_a_table(tmp_path: Path) -> No
         done = run(["leaderboard", "build", "r.parquet", "-o", "site", *map(str, more)], tmp_path)
         assert (done.code, f"{more[0]} is for a DIR" in done.err) == (2, True), done
     done = run(["leaderboard", "build", "r.csv", "-o", "site"], tmp_path)
-    assert (done.code, "or the FILE.parquet" in done.err) == (2, True), done
+    assert (done.code, "or a FILE.parquet" in done.err) == (2, True), done
     assert run(["leaderboard", "build", "absent.parquet", "-o", "site"], tmp_path).code == 3
     assert not (tmp_path / "site").exists()
 
@@ -101,17 +101,17 @@ def hub(tmp_path: Path) -> Path:
     return root
 
 
-def judge(folder: Path, **trust: Any) -> Verifier:
+def judge(folder: Path, **trust: Any) -> FileVerifier:
     benchmarks = BenchmarkFolder(folder / "benchmarks")
     by = replace(make.trust(**{"require": frozenset(), **trust}), tolerance=Tolerance({"accuracy": 0.001}))
-    return Verifier(by, make.NOW, Context(make.NOW, witnessed=True, benchmarks=benchmarks))
+    return FileVerifier(by, make.NOW, Context(make.NOW, witnessed=True, benchmarks=benchmarks))
 
 
-def written(board: Board) -> tuple[bytes | str, ...]:
+def written(board: Leaderboard) -> tuple[bytes | str, ...]:
     return as_json(board), as_csv(board, HUB), as_markdown(board, HUB), as_html(board, HUB)
 
 
-def table_of(root: Path, to: Path, verifier: Verifier) -> Path:
+def table_of(root: Path, to: Path, verifier: FileVerifier) -> Path:
     from issuer.relying.table import judge_into
 
     judge_into(to, root, verifier, Writer(lambda *_: "", lambda _: ""), Listener(lambda _: None), engine=processes(1))
@@ -209,7 +209,7 @@ def test_what_is_no_whole_table_is_refused_in_our_words(small: Path, change: Cal
     path = small / "r.parquet"
     path.write_bytes(change(path.read_bytes()))
     done = build(small)
-    assert (done.code, "file.rule: is no Parquet file, or not a whole one" in done.err) == (3, True), done
+    assert (done.code, "file.rule: is not a complete Parquet file" in done.err) == (3, True), done
     assert not (small / "site").exists()
 
 
@@ -240,7 +240,7 @@ def test_a_table_that_somebody_changed_is_read_strictly(small: Path, name: str, 
     table, head = pq.read_table(path), pq.read_metadata(path).metadata
     column = table.schema.get_field_index(name)
     changed = table.remove_column(column) if value is None else table.set_column(column, name, [value])
-    for metadata, expected in ((head, rule), ({}, "is no table of results")):
+    for metadata, expected in ((head, rule), ({}, "is not a table of results")):
         pq.write_table(changed.replace_schema_metadata(metadata), path)
         done = build(small)
         assert (done.code, expected in done.err) == (3, True), done

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from issuer.relying.logs.proof import MAX_QUESTIONS, AskedLogs
-from issuer.relying.verifier import Verifier
+from issuer.relying.verifier import FileVerifier
 from issuer.verify import Context
 from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.report import Report, Status
@@ -38,7 +38,7 @@ def judge(file: Path, *answers: Action, require: bool = True, now: int = make.NO
         required = frozenset({"log"}) if require else frozenset()
         trust = make.trust(log=trusted_log(url=f"{server.url}/log"), require=required)
         context = Context(now, asked=AskedLogs(trust, now, patience_s=0.5))
-        (report,) = Verifier(trust, None, context).verify(file.read_bytes(), str(file), make.REPO)
+        (report,) = FileVerifier(trust, None, context).verify(file.read_bytes(), str(file), make.REPO)
         return report, [seen.line for seen in server.seen]
 
 
@@ -50,7 +50,7 @@ def test_a_proof_that_the_log_gives_serves_as_one_beside_the_file(file: Path) ->
 
 def test_the_log_s_own_no_is_a_no(file: Path) -> None:
     report, _ = judge(file, NO)
-    assert (report.failed, report.checks[10].evidence) == ((11,), "the log was asked, and has no such leaf")
+    assert (report.failed, report.checks[10].evidence) == ((11,), "the log answered that it has no such leaf")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_log_without_a_url_is_not_asked_nor_is_one_that_does_not_answer_asked_
         asked = AskedLogs(
             make.trust(log=trusted_log(url=server.url), require=frozenset({"log"})), make.NOW, patience_s=0.3
         )
-        assert asked[LEAF].fault.startswith("the log does not say")
+        assert asked[LEAF].fault.startswith("the log does not answer")
         count = len(server.seen)
         assert asked.get(LEAF) is None
         assert len(server.seen) == count

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from issuer.errors import VerificationError
-from issuer.relying.logs.reader import FolderFiles, Head, LogFiles, export, parse_head, read_unverified_head
+from issuer.relying.logs.reader import FolderFiles, LogFiles, TimedCheckpoint, export, parse_head, read_unverified_head
 from issuer.relying.logs.reader import Tree as Read
 from tests.support.log_readers import Seen as Other
 from tests.support.log_readers import check_with_go, check_with_scales
@@ -157,8 +157,8 @@ def forked() -> Tree:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        (forked().files(), "first 300 leaves are not those"),
-        (forked().files(300), "first 300 leaves are not those"),
+        (forked().files(), "first 300 leaves differ from those"),
+        (forked().files(300), "first 300 leaves differ from those"),
         (TREE.files(299), "only 299"),
         (Tree(TREE.leaves, origin="log.example/other").files(), "log.example/other"),
         ({**TREE.files(), "tile/entries/001": b"\0\1x"}, "tile/entries/001"),
@@ -177,7 +177,7 @@ def test_an_export_never_becomes_another_tree(tmp_path: Path, files: dict[str, b
 def test_a_damaged_file_of_the_folder_is_not_passed_on_as_checked(tmp_path: Path) -> None:
     bring(Served(TREE.files(300)), tmp_path)
     (tmp_path / "tile/0/001").write_bytes(b"x" * 8192)
-    with pytest.raises(VerificationError, match="tile/0/001 is not the one"):
+    with pytest.raises(VerificationError, match="tile/0/001 does not match its hash"):
         bring(Served(TREE.files()), tmp_path)
     (tmp_path / "tile/0/001").write_bytes(b"x" * 8193)
     with pytest.raises(VerificationError, match=f"tile/0/001 of memory, or {tmp_path}: larger than 8192"):
@@ -201,4 +201,4 @@ def test_a_checkpoint_that_is_none_is_refused() -> None:
     for raw in (b"", b"x", TREE.files()["checkpoint"].replace(b"\n600\n", b"\n0600\n"), b"\xff\n\n"):
         with pytest.raises(VerificationError, match="checkpoint"):
             read_unverified_head(Served({"checkpoint": raw}))
-    assert isinstance(read_unverified_head(Served(TREE.files())), Head)
+    assert isinstance(read_unverified_head(Served(TREE.files())), TimedCheckpoint)

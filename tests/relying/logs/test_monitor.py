@@ -130,7 +130,7 @@ def test_another_log_in_its_place_is_an_alarm(tmp_path: Path) -> None:
     watching.policy = parse_policy(policy_text(logs=[Tree().signer, other.signer]).encode(), "policy")
     (alarm,) = watching.look(other)
     assert isinstance(alarm, Alarm)
-    assert "it is the log log.example/other" in alarm.detail, "trusted, and still not the one that is followed"
+    assert "this is the log log.example/other" in alarm.detail, "trusted, and still not the one that is followed"
 
 
 @pytest.mark.parametrize("path", ["tile/entries/000", "tile/0/000", "tile/0/001.p/46", "tile/1/000.p/1"])
@@ -215,7 +215,7 @@ def test_leaves_whose_tokens_the_integration_does_not_have_are_counted(tmp_path:
     (tmp_path / "tokens" / "b.jwt").write_text(other + "\n")
     assert watching.alarms() == [], "it has turned up"
     watching.wanted = MonitorOptions("helm", OwnTokens(tmp_path / "tokens"))
-    with pytest.raises(InputError, match=r"of inspect-ai since .* another --state"):
+    with pytest.raises(InputError, match=r"of inspect-ai from .* another --state"):
         watching.look()
 
 

@@ -11,7 +11,7 @@ from issuer.codes import Code
 from issuer.errors import InputError, VerificationError
 from issuer.relying.logs.reader import FolderFiles, open_log, parse_head
 from issuer.relying.logs.reader import Tree as Read
-from issuer.tlog.tiles import WIDTH, entries_path, tile_path, write_entries
+from issuer.tlog.tiles import WIDTH, tile_path, write_entries
 from tests.support.tlog import ANNOUNCED, InMemory, Tree, token_leaf
 
 SIZES = (1, 2, 254, 255, 256, 257, 258, 511, 512, 513)
@@ -88,19 +88,19 @@ def test_a_leaf_that_is_not_the_one_in_the_tree_is_named_by_its_index() -> None:
     leaves = [*BIG.leaves[:WIDTH]]
     leaves[77] = token_leaf(10_000)
     with pytest.raises(VerificationError, match="leaf 77 "):
-        read_all({**FILES, entries_path(0): write_entries(leaves)})
+        read_all({**FILES, tile_path("entries", 0): write_entries(leaves)})
 
 
 def test_a_bundle_whose_entries_have_changed_places_is_found() -> None:
     leaves = [BIG.leaves[1], BIG.leaves[0], *BIG.leaves[2:WIDTH]]
     with pytest.raises(VerificationError, match="leaf 0 "):
-        read_all({**FILES, entries_path(0): write_entries(leaves)})
+        read_all({**FILES, tile_path("entries", 0): write_entries(leaves)})
 
 
 def test_entries_with_the_tile_that_fits_them_are_still_not_those_of_the_root() -> None:
     other = Tree([token_leaf(10_000), *BIG.leaves[1:]]).files()
-    both = {path: other[path] for path in (entries_path(0), tile_path(0, 0))}
-    with pytest.raises(VerificationError, match="tile/0/000 is not the one"):
+    both = {path: other[path] for path in (tile_path("entries", 0), tile_path(0, 0))}
+    with pytest.raises(VerificationError, match="tile/0/000 does not match its hash"):
         read_all({**FILES, **both})
 
 
@@ -114,13 +114,13 @@ def test_a_partial_file_that_has_become_full_is_taken_out_of_the_full_one() -> N
     files = {**BIG.files(300)}
     for path in [path for path in files if "001.p" in path]:
         del files[path]
-    files |= {path: raw for path, raw in BIG.files(512).items() if path in {entries_path(1), tile_path(0, 1)}}
+    files |= {path: raw for path, raw in BIG.files(512).items() if path in {tile_path("entries", 1), tile_path(0, 1)}}
     assert read_all(files) == BIG.leaves[:300]
 
 
 def test_a_partial_bundle_has_no_more_entries_than_its_path_says() -> None:
     with pytest.raises(VerificationError, match="has 4 entries"):
-        read_all({**FILES, entries_path(2, 3): write_entries([*BIG.leaves[2 * WIDTH :], token_leaf(9)])})
+        read_all({**FILES, tile_path("entries", 2, 3): write_entries([*BIG.leaves[2 * WIDTH :], token_leaf(9)])})
 
 
 def test_a_prefix_is_known_by_its_root() -> None:
@@ -155,5 +155,5 @@ def test_links_and_large_files_in_a_folder_are_not_read(tmp_path: Path) -> None:
 
 def test_what_is_neither_a_folder_nor_a_url_is_said(tmp_path: Path) -> None:
     for source in (str(tmp_path / "none"), "file:///none", "ftp://x"):
-        with pytest.raises(InputError, match="no folder"):
+        with pytest.raises(InputError, match="neither a folder"):
             open_log(source)

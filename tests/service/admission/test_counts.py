@@ -423,7 +423,7 @@ async def test_a_batch_that_a_throttle_never_takes_is_told_so_and_waits_for_its_
     with pytest.raises(Refused) as refused:
         await state.admit(asked)
     assert refused.value.retry_after_s == 500
-    assert "no batch has more than 2 results" in refused.value.detail
+    assert "send batches of at most 2 results" in refused.value.detail
     clock.us += 500 * 10**6
     await state.admit(asked)
 

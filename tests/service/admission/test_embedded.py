@@ -130,6 +130,6 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing_behind(tmp_pat
     too_long_for_a_socket.mkdir()
     said = attempt(TMPDIR=str(too_long_for_a_socket))
     assert said.startswith("state.unreachable: ")
-    assert "too long a path for a socket: set TMPDIR to a shorter one" in said
+    assert "too long for a socket: set TMPDIR to a shorter one" in said
     assert "give the URL" in said
     assert not list(too_long_for_a_socket.iterdir())

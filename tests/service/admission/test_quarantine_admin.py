@@ -151,7 +151,7 @@ async def test_many_identities_are_read_in_their_order(
     await standings.order(payers[700], "quarantine", 60)
     found = [one async for one in standings.read(payers)]
     assert [one.identity for one in found] == [one.identity for one in payers]
-    assert [one.identity for one in found if one.is_told] == ["ci-700"]
+    assert [one.identity for one in found if one.is_notable] == ["ci-700"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_a_broken_standing_hides_no_other_and_an_order_writes_it_anew(
             await client.rpush(names.payer, *held)
     await standings.order(other, "quarantine", 60)
     told = [each async for each in standings.read((PAYER, other))]
-    assert [(each.is_told, each.is_broken, each.quarantined_by) for each in told] == [
+    assert [(each.is_notable, each.is_broken, each.quarantined_by) for each in told] == [
         (True, True, ""), (True, False, "operator"),
     ]  # fmt: skip
     with pytest.raises(Undecided):

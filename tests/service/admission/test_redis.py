@@ -458,7 +458,7 @@ async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: R
     assert await codes(state, call(use(), limits, cost=8), call(use("two"), limits, cost=3)) == ["new", "rate.identity"]
     refused = await outcome(state, call(use("other"), limits, cost=11))
     assert isinstance(refused, Refused)
-    assert "larger than the burst of 10" in refused.detail
+    assert "larger than the burst of this rate, 10" in refused.detail
     assert refused.retry_after_s is None
 
 
@@ -512,7 +512,7 @@ async def test_repeats_and_replays_are_charged_to_their_record_alone_each_for_it
         assert await arrivals(redis) == before
         over = await outcome(state, replay)
         assert isinstance(over, Refused)
-        assert (over.retry_after_s, "60 times an hour" in over.detail) == (60, True)
+        assert (over.retry_after_s, "60 times in an hour" in over.detail) == (60, True)
         clock.us += 60_000_000
         assert await codes(state, replay, repeat, call(use("other"), limits)) == ["identity.replayed", "repeat", "new"]
         assert await codes(state, replay, repeat) == ["rate.identity"] * 2
@@ -539,8 +539,8 @@ async def test_refusals_warn_from_half_of_their_rate_on_and_the_last_one_of_the_
     warned = [(await state.count(refusal(limits))).warnings for _ in range(6)]
     assert warned[:2] == [(), ()]
     assert [text.partition(" ")[0] for (text,) in warned[2:5]] == ["3", "4", "5"]
-    assert warned[4] == ("5 of 5 refusals are used up: beyond them this identity is quarantined for 90 s",)
-    assert warned[5] == ("this was one refusal too many: this identity is quarantined for 90 s",)
+    assert warned[4] == ("5 of 5 refusals are used up: after them this identity is quarantined for 90 s",)
+    assert warned[5] == ("this refusal was over the limit: this identity is quarantined for 90 s",)
     assert (await state.count(refusal(limits, identity="other"))).warnings == ()
 
 
@@ -550,7 +550,7 @@ def test_a_warning_begins_at_half_of_a_rate_and_a_quarantine_above_all_of_it() -
     assert [" ".join(text.split()[:3]) for texts in said[1:] for text in texts] == [
         "5 of 10",
         "10 of 10",
-        "this was one",
+        "this refusal was",
     ]
     assert said[0] == ()
     half = [refusals_counted(asked, us).probing for us in (4_000_000, 4_000_001, 5_000_000, 5_000_001, 10_000_001)]
@@ -565,7 +565,7 @@ async def test_a_bucket_is_quarantined_alone_and_costs_its_identity_nothing(
     branch = refusal(limits, bucket=7)
     assert await codes(state, *[branch] * 4) == ["counted"] * 3 + ["abuse.quarantined"]
     held = await outcome(state, branch)
-    assert "fails the requirements in the same way is quarantined" in str(held)
+    assert "fail the requirements in the same way are quarantined" in str(held)
     assert set(await arrivals(redis)) == {None}
     assert await codes(state, refusal(limits, bucket=8), refusal(limits), call(use(), limits)) == [
         "counted",
@@ -1006,19 +1006,21 @@ async def test_a_store_with_another_time_is_refused_and_gets_no_epoch(tmp_path: 
         assert not store.client.exists(EPOCH_KEY)
     assert refused.code is Code.STATE_UNSAFE
     way = "ahead of" if seconds > 0 else "behind"
-    assert all(f"s {way} this machine's: set both, by NTP" in error.detail for error in (refused, red.value))
+    assert all(
+        f"s {way} this machine's: synchronize both clocks with NTP" in error.detail for error in (refused, red.value)
+    )
 
 
 async def test_a_store_that_is_a_replica_is_refused_with_what_to_do(own_url: str) -> None:
     async with Redis.from_url(own_url) as client:
         await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # type: ignore[no-untyped-call]
     refused = await refuses_to_start(own_url)
-    assert (refused.code, "name its master" in refused.detail) == (Code.STATE_UNSAFE, True)
+    assert (refused.code, "to its master" in refused.detail) == (Code.STATE_UNSAFE, True)
     state = RedisAdmission(own_url)
     with pytest.raises(Undecided) as red:
         await state.ready()
     await state.aclose()
-    assert "name its master" in red.value.detail
+    assert "to its master" in red.value.detail
 
 
 @pytest.mark.parametrize(

@@ -103,5 +103,5 @@ def test_a_store_that_does_not_tell_its_memory_is_said_to() -> None:
         return watch.status["warnings"]
 
     with EmbeddedValkey() as url, structlog.testing.capture_logs() as told:
-        assert "does not tell its memory" in str(asyncio.run(look(url)))
+        assert "does not report its memory" in str(asyncio.run(look(url)))
     assert told == []

@@ -22,7 +22,7 @@ from issuer.identity.table import Introspection, Provider
 from issuer.identity.token import Caller
 from issuer.limits.rate import Rate
 from issuer.limits.sources import Allowance, Sources
-from issuer.policy.authoring.explain import Presented, present_token
+from issuer.policy.authoring.explain import ReadCredential, present_token
 from issuer.policy.match import PolicySet
 from issuer.service.authn.authenticator import ProviderAuthenticator, SignedTokens
 from issuer.service.authn.keysets import KeySets, ProviderFetcher
@@ -206,7 +206,7 @@ def test_offline_the_first_check_that_fails_is_the_one_that_the_service_refuses_
 ) -> None:
     policies = PolicySet({local.issuer: registered("oauth", local.issuer)}, {}, {}, {}, "")
     presented = present_token(policies, access_token(local, **changes), NOW)
-    assert isinstance(presented, Presented)
+    assert isinstance(presented, ReadCredential)
     assert next(check.code for check in presented.checks if not check.passed) == code
 
 

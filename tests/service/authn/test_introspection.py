@@ -19,7 +19,7 @@ from issuer.errors import Charged, IssuerError, Refused
 from issuer.identity.table import Introspection, Provider
 from issuer.io.bounds import CALL_S
 from issuer.limits.sources import Allowance
-from issuer.policy.requirement import Matcher, is_met
+from issuer.policy.model import Matcher, is_met
 from issuer.service.authn.bounds import (
     ANSWER_KEPT_S,
     ASK_S,
@@ -386,7 +386,7 @@ async def test_a_token_that_its_server_calls_its_jti_is_not_kept(server: OAuthSe
 BROKEN = {
     "huge": f"the answer is larger than {MAX_ANSWER_BYTES} bytes",
     "garbage": "file.syntax",
-    "array": "the answer is no object",
+    "array": "the answer is not an object",
     "twice": "file.duplicate_key",
     "gzip": "the answer is compressed",
     "redirect": "the provider answered 307",
@@ -400,7 +400,7 @@ BROKEN = {
     "500": "the provider answered 500",
     "503": "the provider answered 503",
     json.dumps({"deep": json.loads("[" * 16 + "]" * 16)}): "file.too_large",
-    json.dumps({f"member-{number}": 1 for number in range(200)}): "the answer is no object, or has too many",
+    json.dumps({f"member-{number}": 1 for number in range(200)}): "the answer is not an object, or has too many",
 }
 
 

@@ -58,11 +58,11 @@ class Opened:
             ProviderFetcher(**settings),
             monotonic=self.clock,
             report=lambda _provider, reason: self.reasons.append(reason),
-            tell_stale=self._tell_stale,
+            record_stale=self._record_stale,
             uniform=lambda low, high: low + late * (high - low),
         )
 
-    async def _tell_stale(self, stale: Stale) -> None:
+    async def _record_stale(self, stale: Stale) -> None:
         if self.audit_is_full:
             raise Undecided(Code.DEPENDENCY_AUDIT)
         self.told.append((stale.age_s, stale.over))
@@ -674,7 +674,7 @@ async def test_discovery_and_key_set_share_one_deadline(local: LocalProvider) ->
 
 
 ELSEWHERE = "the jwks_uri is on another host"
-NOT_PLAIN = "a URL is not a plain one"
+NOT_PLAIN = "a URL has more than a host, path and query"
 
 
 @pytest.mark.parametrize(

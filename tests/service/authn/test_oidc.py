@@ -29,7 +29,7 @@ from issuer.identity.table import Provider
 from issuer.identity.token import Caller
 from issuer.limits.rate import Rate
 from issuer.limits.sources import Sources
-from issuer.policy.authoring.explain import Presented, present_token
+from issuer.policy.authoring.explain import ReadCredential, present_token
 from issuer.policy.match import PolicySet
 from issuer.service.authn.authenticator import ProviderAuthenticator, SignedTokens
 from issuer.service.authn.keysets import KeySets, ProviderFetcher
@@ -433,7 +433,7 @@ def test_offline_the_first_check_that_fails_is_the_one_that_the_service_refuses_
     forge, code = {**{name: (forge, None) for name, forge in GOOD.items()}, **BEFORE_KEYS, **UNDER_KEYS}[name]
     policies = PolicySet({local.issuer: registered(local.issuer)}, {}, {}, {}, "")
     presented = present_token(policies, forge(local), NOW)
-    assert isinstance(presented, Presented)
+    assert isinstance(presented, ReadCredential)
     failed = [check.code for check in presented.checks if not check.passed]
     assert failed[:1] == ([] if code is None else [code])
 

@@ -35,7 +35,7 @@ from issuer.service.authn.pat_records import (
     MAX_BYTES,
     MAX_LIFE_S,
     Order,
-    Record,
+    PatRecord,
     canonical_network,
     create,
     last_used,
@@ -809,7 +809,7 @@ def test_records_are_listed_oldest_first(folder: Path) -> None:
     ids = [made(folder, number, now=NOW - number)[1] for number in range(3)]
     good, bad = read_records(folder)
     assert ([record.id for record in good], bad) == (ids[::-1], [])
-    assert all(isinstance(record, Record) for record in good)
+    assert all(isinstance(record, PatRecord) for record in good)
 
 
 def test_structlog_is_what_is_captured_above() -> None:

@@ -17,7 +17,7 @@ from issuer.service.http.openapi import openapi
 from issuer.service.http.request_limits import Tarpit
 from issuer.service.log.database.engines import reading_at
 from issuer.service.log.database.public import PublicLog
-from issuer.service.metrics.counts import Board, Counts
+from issuer.service.metrics.counts import Board, Counters
 from issuer.tlog.tiles import read_entries
 from tests.support.http_load import drive
 from tests.support.log_store import ORIGIN, Place, sqlite_place
@@ -151,7 +151,7 @@ def test_nothing_is_taken_here(served: Served, method: str, path: str) -> None:
 
 async def test_the_pages_are_described_once_and_what_is_asked_for_has_its_parameters(place: Place) -> None:
     log = PublicLog(ORIGIN, partial(reading_at, place.setting))
-    handlers = log_routes(log, INFO, Sequencer().check, Tarpit(URL), Counts(Board().rows[0]))
+    handlers = log_routes(log, INFO, Sequencer().check, Tarpit(URL), Counters(Board().rows[0]))
     paths = msgspec.json.decode(openapi(handlers))["paths"]
     await log.aclose()
     assert set(paths) == {"/log/checkpoint", "/log/tile/{path}", "/log/proof", "/log/log.json"}

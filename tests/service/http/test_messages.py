@@ -370,7 +370,7 @@ def test_what_a_message_has_beside_its_body_is_bounded(edge: Running, begins: by
     for before in (b"", FIRST):
         got = exchange(edge, before + head + begins, *[goes_on] * pieces, pause_s=0)
         assert [status for status, _ in got] == [200] * bool(before) + [400]
-        assert "beside its body" in json.loads(got[-1][1])["detail"]
+        assert "trailers and chunk framing" in json.loads(got[-1][1])["detail"]
 
 
 def test_what_a_message_has_beside_its_body_may_be_long(edge: Running) -> None:

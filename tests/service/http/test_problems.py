@@ -106,5 +106,7 @@ def test_every_code_has_a_page_that_says_what_happened_and_what_to_do() -> None:
         assert code.meaning.title in text
         assert code.meaning.remedy in text
         assert (f"HTTP status {code.meaning.status}" in text) is bool(code.meaning.status), code
-        assert ("Decided no." in text) is (bool(code.meaning.status) and not code.retryable), code
+        assert ("would refuse the same request again." in text) is (bool(code.meaning.status) and not code.retryable), (
+            code
+        )
         assert f'<a href="errors/{code}">' in written[""].whole.body.decode()

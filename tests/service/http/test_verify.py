@@ -22,7 +22,7 @@ from issuer.formats.strict_yaml import load
 from issuer.service.http.bounds import QUESTION_MS, REREAD_S
 from issuer.service.http.request_limits import Tarpit
 from issuer.service.http.verify import OwnTrust, answer_question, verify_routes
-from issuer.service.metrics.counts import Board, Counts
+from issuer.service.metrics.counts import Board, Counters
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH
 from issuer.verify.report import json_schema
 from issuer.verify.revocations import Revocations
@@ -257,7 +257,7 @@ def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
 
 
 def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> None:
-    assert verify_routes("", service.url, {}, Tarpit(service.url), Counts(Board().rows[0])) == []
+    assert verify_routes("", service.url, {}, Tarpit(service.url), Counters(Board().rows[0])) == []
     assert service.post(service.token()).status_code == 201
     assert_problem(ask(service, yaml="[]"), 404, "request.not_found")
     assert "/verify" not in service.http.get("/openapi.json").json()["paths"]
@@ -265,7 +265,7 @@ def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> Non
 
 def test_a_trust_file_that_would_need_the_network_stops_the_start(tmp_path: Path) -> None:
     path = write_trust(tmp_path, "https://other.example")
-    with pytest.raises(SetupError, match="nothing is fetched here") as caught:
+    with pytest.raises(SetupError, match="the service fetches none") as caught:
         OwnTrust(path, OWN, make.NOW)
     assert caught.value.code is Code.SETTINGS_INVALID
 

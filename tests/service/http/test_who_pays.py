@@ -132,7 +132,7 @@ def test_refusals_warn_from_half_of_their_rate_on(site: Site) -> None:
     sent = [b"{", body(benchmark_repo="x/y")] * 15
     told = [live.post(identity, each).json() for each in sent]
     assert [number for number, problem in enumerate(told, 1) if "warnings" in problem] == [30]
-    assert told[-1]["warnings"] == ["30 of 60 refusals are used up: beyond them this identity is quarantined for 600 s"]
+    assert told[-1]["warnings"] == ["30 of 60 refusals are used up: after them this identity is quarantined for 600 s"]
     explained = live.post(identity, body(benchmark_repo="x/y"), "/tokens/explain")
     assert (explained.status_code, explained.json()["warnings"][0].partition(" ")[0]) == (200, "31")
     assert live.post(identity).status_code == 201

@@ -25,13 +25,13 @@ from issuer.service.log.client import (
     Append,
     Failed,
     Frames,
+    LeafPlaces,
+    LogCondition,
     Look,
     Newest,
     NotAMessage,
-    Places,
     Question,
     SequencerLog,
-    Standing,
     framed,
     key_leaves,
     policy_leaves,
@@ -238,9 +238,9 @@ async def test_what_the_log_does_not_take_now_is_announced_at_a_later_turn(house
 
 QUESTIONS: list[Question] = [Append(1, (b"a leaf\n", b"")), Look(2), Append(3, ())]
 ANSWERS: list[Answer] = [
-    Places(1, (Placed(7, b"a proof", True), Placed(8, b"", False))),
+    LeafPlaces(1, (Placed(7, b"a proof", True), Placed(8, b"", False))),
     Newest(2, b"a note"),
-    Newest(2, b"a note", Standing((5, 1), ("w1",), ("a failover",), must_wait=True)),
+    Newest(2, b"a note", LogCondition((5, 1), ("w1",), ("a failover",), must_wait=True)),
     Failed(3),
     Failed(4, latched=True),
 ]

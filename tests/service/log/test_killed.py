@@ -24,10 +24,11 @@ from issuer.service.log.database.store import Reader
 from issuer.service.log.sequencer.process import SequencerProcess
 from issuer.service.log.sequencer.setup import LogSettings
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
-from issuer.tlog.merkle import leaf_hash, roots, verify_inclusion
+from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
 from issuer.tlog.proof import parse_proof
 from issuer.token.wire import LogEntry
+from tests.support.received import roots
 from tests.support.sequencing import listener_of, new_log, token_leaf
 
 SECONDS = 15.0

@@ -17,7 +17,7 @@ from issuer.service.metrics.counts import (
     TOKEN_ENDPOINTS,
     Board,
     Counter,
-    Counts,
+    Counters,
     Row,
 )
 
@@ -38,36 +38,36 @@ def test_a_worker_that_dies_loses_nothing_and_the_next_one_in_its_place_goes_on(
             row = Row(board.rows[1].memory)
             Counter(row, "issuer_x", str(count)).add(count)
             Counter(row, "issuer_x", "both").add(count)
-            row.tell(b"well")
+            row.write_state(b"well")
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(pid, 0)
-        assert board.told() == []  # it had said so, and is gone
+        assert board.states() == []  # it had said so, and is gone
     assert board.counted() == {("issuer_x", "3"): [3], ("issuer_x", "4"): [4], ("issuer_x", "both"): [7]}
 
 
 def test_a_worker_that_lives_says_how_it_is_and_one_that_died_while_it_did_says_nothing() -> None:
     board = Board(1)
     (row,) = board.rows
-    row.tell(b"one")
-    row.tell(b"two and more")
-    assert board.told() == [b"two and more"]
+    row.write_state(b"one")
+    row.write_state(b"two and more")
+    assert board.states() == [b"two and more"]
     row.head[1] += 1  # as SIGKILL leaves it in the middle
-    assert board.told() == []
-    row.tell(b"three")
-    assert board.told() == [b"three"]
+    assert board.states() == []
+    row.write_state(b"three")
+    assert board.states() == [b"three"]
 
 
 def test_what_is_too_long_for_its_place_is_not_told() -> None:
     board = Board(1)
-    board.rows[0].tell(b"short")
-    board.rows[0].tell(bytes(1_000_000))
-    assert board.told() == [b"short"]
+    board.rows[0].write_state(b"short")
+    board.rows[0].write_state(bytes(1_000_000))
+    assert board.states() == [b"short"]
 
 
 @pytest.mark.parametrize("length", [8, pytest.param(64, marks=pytest.mark.long)])
 def test_however_many_integrations_there_are_a_row_is_bounded_and_no_request_is_lost(length: int) -> None:
     board = Board(1)
-    counts = Counts(board.rows[0])
+    counts = Counters(board.rows[0])
     for number in range(20_000):
         counts.answered("/tokens", "issued", integration=f"{number:0{length}}")
     found = {key: numbers for key, (*numbers,) in board.counted().items() if key[0] == REQUESTS}

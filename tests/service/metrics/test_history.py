@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from issuer.service.metrics.counts import REQUESTS, Board, Counts
-from issuer.service.metrics.history import HOURS, MINUTES, Answer, Answers, History, answers_of
+from issuer.service.metrics.counts import REQUESTS, Board, Counters
+from issuer.service.metrics.history import HOURS, MINUTES, Answers, CountedAnswer, History, answers_of
 from issuer.service.metrics.state import BoardReader
 
 BEGIN = 1_790_000_000 // 3600 * 3600
@@ -16,7 +16,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.board = Board(2)
-        self.counts = [Counts(row) for row in self.board.rows]
+        self.counts = [Counters(row) for row in self.board.rows]
         self.now = float(BEGIN)
         self.counts[0].answered("/tokens", "issued", integration="before", count=1000)
         self.history = History(BoardReader(self.board), lambda: self.now)
@@ -51,8 +51,8 @@ def test_an_answer_is_in_the_minute_in_which_it_was_given_by_whichever_worker() 
     assert kept.minutes == [*[none] * (MINUTES - 4), {"issued": 1}, {"issued": 2, "no": 1}, none, {"undecided": 1}]
     *before, hour = kept.hours
     assert before == [Answers()] * (HOURS - 1)
-    assert hour == {Answer("issued", "ok", "a"): 3, Answer("no", "policy.model", "b"): 1,
-                    Answer("undecided", "internal", "-"): 1}  # fmt: skip
+    assert hour == {CountedAnswer("issued", "ok", "a"): 3, CountedAnswer("no", "policy.model", "b"): 1,
+                    CountedAnswer("undecided", "internal", "-"): 1}  # fmt: skip
 
 
 def test_what_is_only_asked_and_what_was_before_is_left_out() -> None:

@@ -128,10 +128,10 @@ def test_while_workers_are_killed_every_scrape_answers_and_nothing_is_forgotten(
 
 def test_a_metrics_process_that_dies_is_back_and_has_everything(live: Running) -> None:
     before = total(scraped(live), REQUESTS)
-    (own,) = others(live, "metrics")
+    (own,) = others(live, "helper")
     os.kill(own, signal.SIGKILL)
     assert total(scraped(live), REQUESTS) == before, "the scrape waited for the next one"
-    assert others(live, "metrics") != [own]
+    assert others(live, "helper") != [own]
 
 
 def test_while_policies_are_reloaded_every_scrape_answers(live: Running) -> None:
@@ -184,7 +184,7 @@ def test_nothing_is_left_of_it_when_the_service_ends(tmp_path: Path, provider: L
     with running(tmp_path, provider, metrics_port=free_port()) as service:
         until_scraped(service, "issuer_workers", 1)
         assert total(scraped(service), "issuer_workers_expected") == 1
-        (own,) = others(service, "metrics")
+        (own,) = others(service, "helper")
         service.process.send_signal(number)
         service.process.wait(60)
         eventually(lambda: not Path(f"/proc/{own}").exists())

@@ -26,11 +26,11 @@ from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
 from issuer.io.followed import Look, look
 from issuer.issuance.ports import Authority, NoLog
-from issuer.policy.authoring.load import Source, Step, load_policies
+from issuer.policy.authoring.load import FolderStep, PolicySource, load_policies
 from issuer.policy.match import PolicySet
 from issuer.service.audit.sink import FileAudit
 from issuer.service.policies.active import Active, Live
-from issuer.service.policies.watcher import MAX_DEPTH, Follower, Setback, follow_folder, keep_policies
+from issuer.service.policies.watcher import MAX_DEPTH, FailedLoad, Follower, keep_policies
 from issuer.service.settings.background import Background
 from tests.support.command import issuer
 from tests.support.disk import disk_calls
@@ -167,7 +167,7 @@ def test_every_policy_that_signed_stays_retrievable_by_its_digest(live: Running)
 # With a disk that is full, or killed on the way: each policy is larger than the limit.
 KEEP = """
 import os, pathlib, resource, sys
-from issuer.policy.authoring.load import Source, Step, load_policies
+from issuer.policy.authoring.load import load_policies
 from issuer.policy.match import PolicySet
 from issuer.service.policies.watcher import keep_policies
 policies = load_policies(pathlib.Path(sys.argv[1]), "https://issuer.example", development=True)
@@ -326,12 +326,14 @@ class Restless(type(Path())):  # type: ignore[misc]
         return folder
 
 
-async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, provider: LocalProvider) -> None:
+async def test_a_folder_that_is_being_written_is_left_alone(
+    tmp_path: Path, provider: LocalProvider, background: Background
+) -> None:
     """Half of a deployment is not a policy: as long as every check finds something new, nothing is loaded."""
     write_folder(tmp_path, provider)
     audit, folder = FileAudit(tmp_path / "audit.jsonl"), Restless(tmp_path / "policies")
     folder.quiet = True
-    background, live = Background(), live_of(followed(tmp_path, folder), audit)
+    live = live_of(followed(tmp_path, folder), audit)
     first, folder.quiet = live.active, False
     policy = tmp_path / "policies" / "inspect-ai.yaml"
     policy.write_text(policy.read_text("utf-8").replace(GOOD, OTHER), "utf-8")
@@ -348,7 +350,7 @@ async def test_a_folder_that_is_being_written_is_left_alone(tmp_path: Path, prov
 def followed(tmp_path: Path, folder: Path | None = None) -> Follower:
     """Load the policies of a service in this folder."""
     kept = tmp_path / "data" / "policies"
-    return follow_folder(folder or tmp_path / "policies", kept, "https://issuer.example", development=True)
+    return Follower(PolicySource(folder or tmp_path / "policies", "https://issuer.example", True), kept)
 
 
 def live_of(follower: Follower, audit: FileAudit) -> Live[Active]:
@@ -472,7 +474,7 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
     """A folder that is written while it is loaded was never anybody's: neither a verdict nor policies come of it."""
     write_folder(tmp_path, provider)
     audit, folder = FileAudit(tmp_path / "audit.jsonl"), tmp_path / "policies"
-    more, kept, source = folder / "more.yaml", tmp_path / "kept", Source(folder, "https://issuer.example", True)
+    more, kept, source = folder / "more.yaml", tmp_path / "kept", PolicySource(folder, "https://issuer.example", True)
     turns: list[Callable[[], object]] = []
 
     def note() -> None:
@@ -481,7 +483,6 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
             turns.pop()()
 
     follower = Follower(source, kept, note)
-    follower.load()
     live = live_of(follower, audit)
     rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
     turns.append(lambda: more.write_text("nothing good"))
@@ -499,13 +500,11 @@ async def test_what_changed_while_it_was_read_is_not_taken(tmp_path: Path, provi
 def test_a_change_of_one_file_is_not_taken_where_what_is_read_changes_meanwhile(
     tmp_path: Path, provider: LocalProvider, what: str
 ) -> None:
-    """Of ten thousand files only those are looked at again that were read; what comes and goes is seen all the same."""
     write_folder(tmp_path, provider)
     folder = tmp_path / "policies"
     turns: list[Callable[[], object]] = []
-    source, gone = Source(folder, "https://issuer.example", True), folder / "lm-eval.yaml"
+    source, gone = PolicySource(folder, "https://issuer.example", True), folder / "lm-eval.yaml"
     follower = Follower(source, tmp_path / "kept", lambda: turns.pop()() if turns else None)
-    follower.load()
     meanwhile: dict[str, Callable[[], object]] = {
         "the file that is read": lambda: rewrite(tmp_path, f"^  {OTHER}$", f"  {OTHER}  # once more"),
         "a file that comes": lambda: (folder / "more.yaml").write_text("nothing good"),
@@ -515,7 +514,7 @@ def test_a_change_of_one_file_is_not_taken_where_what_is_read_changes_meanwhile(
     turns.append(meanwhile[what])
     assert (follower.turn(False), follower.turn(False), turns) == (None, None, [])
     (folder / "more.yaml").unlink(missing_ok=True)
-    assert any(isinstance(follower.turn(False), Step) for _ in range(2))
+    assert any(isinstance(follower.turn(False), FolderStep) for _ in range(2))
 
 
 def test_a_file_that_is_away_for_a_moment_takes_no_integration_away(tmp_path: Path, provider: LocalProvider) -> None:
@@ -525,18 +524,20 @@ def test_a_file_that_is_away_for_a_moment_takes_no_integration_away(tmp_path: Pa
     moves: list[Callable[[], object]] = []
 
     class Looking(Follower):
+        looked = 0
+
         def _look(self) -> Look:
             seen = super()._look()
-            if moves and self.state.folder.known and self._before == seen:
-                moves.pop()()  # between the look and the reading
+            self.looked += 1
+            if moves and self.looked == 3:
+                moves.pop()()  # between the second look at the change and the reading
             return seen
 
     def come_back() -> None:
         if away.exists():
             away.rename(blinking)
 
-    follower = Looking(Source(folder, "https://issuer.example", True), tmp_path / "kept", come_back)
-    follower.load()
+    follower = Looking(PolicySource(folder, "https://issuer.example", True), tmp_path / "kept", come_back)
     rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
     moves.append(lambda: blinking.rename(away))
     assert (follower.turn(False), follower.turn(False), moves) == (None, None, [])
@@ -544,27 +545,11 @@ def test_a_file_that_is_away_for_a_moment_takes_no_integration_away(tmp_path: Pa
     assert "lm-eval" in follower.state.policies.policies
 
 
-def test_a_file_that_was_not_read_may_change_meanwhile(tmp_path: Path, provider: LocalProvider) -> None:
-    """It counts as it was looked at, and as it is now a turn later."""
-    write_folder(tmp_path, provider)
-    folder = tmp_path / "policies"
-    turns: list[Callable[[], object]] = []
-    other = folder / "lm-eval.yaml"
-    source = Source(folder, "https://issuer.example", True)
-    follower = Follower(source, tmp_path / "kept", lambda: turns.pop()() if turns else None)
-    follower.load()
-    rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
-    turns.append(lambda: other.write_text(other.read_text().replace("mode: active", "mode: suspended")))
-    assert follower.turn(False) is None
-    first, _, second = follower.turn(False), follower.turn(False), follower.turn(False)
-    assert [isinstance(each, Step) and len(each.entries) for each in (first, second)] == [1, 1]
-
-
 def test_known_policies_that_others_may_write_from_now_on_are_refused(tmp_path: Path, provider: LocalProvider) -> None:
     """A file's bytes are those that were judged, but not for long; of a folder's others, the next that comes counts."""
     write_folder(tmp_path, provider)
     folder = tmp_path / "policies"
-    follower = follow_folder(folder, tmp_path / "kept", "https://issuer.example", development=True)
+    follower = Follower(PolicySource(folder, "https://issuer.example", True), tmp_path / "kept")
 
     def open_to_others(path: Path) -> None:
         path.chmod(path.stat().st_mode | stat.S_IWOTH)
@@ -575,14 +560,14 @@ def test_known_policies_that_others_may_write_from_now_on_are_refused(tmp_path: 
 
     open_to_others(folder / "inspect-ai.yaml")
     change = next_change()
-    assert isinstance(change, Setback)
+    assert isinstance(change, FailedLoad)
     assert change.code == "file.unsafe"
     (folder / "inspect-ai.yaml").chmod(0o600)
-    assert isinstance(next_change(), Step)
+    assert isinstance(next_change(), FolderStep)
     open_to_others(folder)
     (folder / "inspect-ai.yaml").touch()
     change = next_change()
-    assert isinstance(change, Setback)
+    assert isinstance(change, FailedLoad)
     assert change.code == "file.unsafe"
 
 

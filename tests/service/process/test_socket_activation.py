@@ -30,7 +30,7 @@ def test_a_descriptor_that_nobody_listens_on_is_refused() -> None:
     with socket.socket() as plain:
         os.dup2(plain.fileno(), 3)
     try:
-        with pytest.raises(SetupError, match="descriptor 3 is no listening TCP socket"):
+        with pytest.raises(SetupError, match="descriptor 3 is not a listening TCP socket"):
             handed_over({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"})
     finally:
         if kept is not None:

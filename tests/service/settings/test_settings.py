@@ -106,7 +106,7 @@ def test_variables_of_other_commands_and_of_others_are_left_alone() -> None:
 )  # fmt: skip
 def test_a_variable_that_nothing_reads_is_an_error_with_the_nearest_name(variable: str, meant: str) -> None:
     detail = refused_environment(**{variable: "hush"}).detail
-    assert detail.startswith(f"{variable} is no setting, and no command reads it")
+    assert detail.startswith(f"{variable} is not a setting, and no command reads it")
     assert f"did you mean `{meant}`?" in detail if meant else "did you mean" not in detail
     assert "hush" not in detail
 
@@ -146,15 +146,15 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     told = [(finding.place.line, finding.place.column, finding.detail) for finding in error.value.findings]
     assert [one[:2] for one in told] == [(3, 7), (4, 7), (5, 14), (5, 30), (2, 6), (0, 0), (0, 0), (0, 0)]
     for (_, _, detail), said in zip(told, (
-        "did you mean `listen.port`?", "a room of settings is a map of folder, passphrase_file",
-        "did you mean `log.origin`?", "it is one of async, sync", "url must be https", "ISSUER_PROT is no setting",
-        "ISSUER_LISTEN_PORT, which is `listen.port`", "not set: `policies`",
+        "did you mean `listen.port`?", "a group of settings is a map of folder, passphrase_file",
+        "did you mean `log.origin`?", "it is one of async, sync", "url must be https", "ISSUER_PROT is not a setting",
+        "ISSUER_LISTEN_PORT, which sets `listen.port`", "not set: `policies`",
     ), strict=True):  # fmt: skip
         assert said in detail
 
 
 def test_a_file_says_the_version_of_its_form(tmp_path: Path) -> None:
-    assert "it begins with `version: 1`" in refused(tmp_path, FILE.removeprefix("version: 1\n")).detail
+    assert "the file must begin with `version: 1`" in refused(tmp_path, FILE.removeprefix("version: 1\n")).detail
     for other in ("2", "1.0", '"1"'):
         assert str(refused(tmp_path, FILE.replace("version: 1", f"version: {other}")).place).endswith(":1:10")
 
@@ -202,14 +202,14 @@ def test_values_are_changed_by_the_names_of_variables() -> None:
         ("listen: {port: 8000.5}\n", 16, "expected a whole number, got a number"),
         ("listen: {port: 65536}\n", 16, "<= 65535"),
         ("listen: {port: null}\n", 16, "expected a whole number, got nothing"),
-        ("listen: null\n", 9, "a room of settings is a map of host, port"),
+        ("listen: null\n", 9, "a group of settings is a map of host, port"),
         ("development: 1\n", 14, "expected true or false, got a whole number"),
         ('development: "true"\n', 14, "expected true or false, got text"),
         ("listen: {host: 127}\n", 16, "expected text, got a whole number"),
         ('listen: {host: ""}\n', 16, "length >= 1"),
         ("passphrase: x\n", 13, "this setting is not known"),
         ('"a/b": x\n', 8, "this setting is not known"),
-        ("url: x\n", 1, "this key stands here twice"),
+        ("url: x\n", 1, "this key is here twice"),
     ],
 )
 def test_a_fault_of_the_file_is_refused_at_its_place(tmp_path: Path, line: str, column: int, reason: str) -> None:
@@ -321,4 +321,4 @@ def test_a_passphrase_that_others_may_read_is_refused(tmp_path: Path, mode: int)
 def test_a_wide_network_of_proxies_is_doubted_with_what_it_means(proxies: str, doubted: list[str]) -> None:
     doubts = read_settings(None, {**ENVIRONMENT, "ISSUER_LISTEN_TRUSTED_PROXIES": proxies}).doubts
     assert [doubt.split()[1] for doubt in doubts] == doubted
-    assert all("chooses, by X-Forwarded-For, as which source it is counted" in doubt for doubt in doubts)
+    assert all("can choose its source and the network of its access token" in doubt for doubt in doubts)

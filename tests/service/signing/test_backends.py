@@ -182,10 +182,10 @@ def answers(**members: Any) -> Callable[[LocalKms], None]:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (answers(random=True), "it signs one message in two ways"),
-        (answers(signs_with=OTHER), "its signature is not by the published key"),
-        (answers(key=OTHER, signs_with=KEY), "its signature is not by the published key"),
-        (answers(key_spec="ECC_NIST_P256"), "the key is not for signing with Ed25519: make one of the key spec"),
+        (answers(random=True), "it has two signatures for one message"),
+        (answers(signs_with=OTHER), "the published key does not verify its signature"),
+        (answers(key=OTHER, signs_with=KEY), "the published key does not verify its signature"),
+        (answers(key_spec="ECC_NIST_P256"), "the key cannot sign with Ed25519: make one with the key spec"),
         (answers(refuses="DisabledException"), "AWS KMS: DisabledException: enable the key"),
         (answers(refuses="ThrottlingException"), "AWS KMS: ThrottlingException: the account's quota"),
         (answers(refuses="Nobody <knows>"), "AWS KMS: an error without a name"),
@@ -206,15 +206,21 @@ def test_a_key_that_does_not_prove_itself_is_refused_at_the_start(
     ("members", "why"),
     [
         ({"kid": kid_of(OTHER)}, f": it says kid '{kid_of(OTHER)}', but the key has '{kid_of(KEY)}'"),
-        ({"key": "alias/signing"}, ":3:6: file.rule: key is the key's id or ARN, not an alias"),
-        ({"key": ARN.replace("1234", "4321")}, ": AWS KMS: NotFoundException: no such key"),
-        ({"endpoint": "http://kms.example"}, ":5:11: file.rule: endpoint is an https URL"),
-        ({"endpoint": "http://127.0.0.1:1"}, ": AWS KMS: EndpointConnectionError: look whether KMS can be reached"),
+        ({"key": "alias/signing"}, ":3:6: file.rule: key must be the key's id or ARN, not an alias"),
+        (
+            {"key": ARN.replace("1234", "4321")},
+            ": AWS KMS: NotFoundException: this region and account have no such key",
+        ),
+        ({"endpoint": "http://kms.example"}, ":5:11: file.rule: endpoint must be an https URL"),
+        (
+            {"endpoint": "http://127.0.0.1:1"},
+            ": AWS KMS: EndpointConnectionError: check that this machine can reach KMS",
+        ),
         ({"region": ""}, ": AWS KMS: NoRegionError: name the region in the file"),
         ({"region": "us-east-1"}, ": AWS KMS: UnrecognizedClientException: the credentials are not valid"),
         ({"regoin": "x"}, ":6:9: file.unknown_member"),
         ({"key": ""}, ":1:1: file.schema: object missing required field `key`"),
-        ({"backend": "gcp-kms"}, ":2:10: file.rule: backend is one of aws-kms, pkcs11"),
+        ({"backend": "gcp-kms"}, ":2:10: file.rule: backend must be one of aws-kms, pkcs11"),
         ({"kid": 'x"\nkid: "y'}, "file.duplicate_key"),
     ],
 )
@@ -282,7 +288,7 @@ def test_our_kms_takes_no_request_that_is_not_signed_by_its_secret(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (answers(signs_with=OTHER), "its signature is not by the published key"),
+        (answers(signs_with=OTHER), "the published key does not verify its signature"),
         (answers(refuses="ThrottlingException"), "AWS KMS: ThrottlingException"),
         (answers(refuses="DisabledException"), "AWS KMS: DisabledException"),
         (answers(refuses="AccessDeniedException"), "AWS KMS: AccessDeniedException: the service's role needs kms:Sign"),
@@ -436,7 +442,7 @@ class TestPkcs11:
         token.pin_file.write_text("0000")
         for tried in (True, False):
             token.forget_wrong_pins()
-            assert refused(tmp_path / "keys").startswith("active/key.yaml: the PIN is wrong, and will not be")
+            assert refused(tmp_path / "keys").startswith("active/key.yaml: the PIN is wrong, and the service will not")
             assert token.remembers_a_wrong_pin is tried
         token.pin_file.write_text(f"{PIN}\r\n")
         assert load_keyring(tmp_path / "keys").active_kid == kid_of(KEY)
@@ -445,10 +451,10 @@ class TestPkcs11:
         ("members", "why"),
         [
             ({"token": "nobody's"}, ": no token has this label"),
-            ({"key": "another"}, ": the token has no Ed25519 key with this label"),
+            ({"key": "another"}, ": the token lacks a private or a public Ed25519 key with this label"),
             ({"module": "/nowhere/libsofthsm2.so"}, ": `module` cannot be loaded"),
-            ({"module": "libsofthsm2.so"}, ":3:9: file.rule: module is a path that begins with /"),
-            ({"pin_file": "pin"}, ":6:11: file.rule: pin_file is a path that begins with /"),
+            ({"module": "libsofthsm2.so"}, ":3:9: file.rule: module must be a path that begins with /"),
+            ({"pin_file": "pin"}, ":6:11: file.rule: pin_file must be a path that begins with /"),
             ({"pin": PIN}, ":7:6: file.unknown_member"),
             ({"kid": kid_of(OTHER)}, f": it says kid '{kid_of(OTHER)}', but the key has '{kid_of(KEY)}'"),
         ],
@@ -485,7 +491,7 @@ class TestPkcs11:
         demand_a_try(TokenFlag.USER_PIN_COUNT_LOW | TokenFlag.TOKEN_INITIALIZED)
         with pytest.raises(KeyFault) as fault:
             demand_a_try(TokenFlag[flag] | TokenFlag.USER_PIN_COUNT_LOW)
-        assert "the service does not take it" in str(fault.value)
+        assert "the service does not use the last one" in str(fault.value)
 
     def test_two_keys_with_one_label_are_refused(self, tmp_path: Path, token: SoftToken) -> None:
         token.add("signing", OTHER)

@@ -25,7 +25,7 @@ from issuer.io.common_documents import FolderHome
 from issuer.service.signing.bounds import CLOCK_BACK_S, LAST_TOKEN_S, PUBLISHED_S
 from issuer.service.signing.commands import Custody, Target
 from issuer.service.signing.history import KeyHistory
-from issuer.service.signing.lifecycle import STATES, KeyEvent, Step, archive
+from issuer.service.signing.lifecycle import STATES, KeyEvent, KeyStep, archive
 from issuer.verify.trust import parse_archive
 from tests.support import make
 from tests.support.disk import fill, small_disk
@@ -115,7 +115,7 @@ def test_an_issuer_that_signed_before_there_was_a_history_does_not_make_a_first_
     new = kid_of(custody.generate())
     assert told(custody) == [(kid, "active"), (new, "next")]
     assert custody.history.read()[kid].active_from == 1000
-    assert custody.rotate().next == Step("activate", new, None)
+    assert custody.rotate().next == KeyStep("activate", new, None)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_clock_that_went_back_widens_nothing_and_takes_back_all_the_same(tmp_p
     assert later(custody, -CLOCK_BACK_S).generate().exists(), "hosts differ a little"
     back = later(custody, -CLOCK_BACK_S - 1)
     for act in (back.generate, back.rotate):
-        assert f"is of {show_time(NOW)}" in refused(act, Code.KEY_HISTORY)
+        assert f"is from {show_time(NOW)}" in refused(act, Code.KEY_HISTORY)
     assert back.revoke(kid, NOW - 500).failures == ()
     assert custody.history.read()[kid].revoked_from == NOW - 500
 
@@ -213,22 +213,22 @@ def test_a_rotation_step_by_step_each_when_it_is_due(tmp_path: Path) -> None:
     custody, old = issuer_of(tmp_path)
     made = later(custody, 10).rotate()
     new = kid_of(made.made)
-    assert made.next == Step("activate", new, None)
+    assert made.next == KeyStep("activate", new, None)
     waits = later(custody, 5000).rotate()
-    assert (waits.done, waits.next) == (None, Step("activate", new, None)), "no host has published it"
+    assert (waits.done, waits.next) == (None, KeyStep("activate", new, None)), "no host has published it"
     publish(later(custody, 5000), new)
     due = 5000 + PUBLISHED_S
     early = later(custody, due - 1).rotate()
-    assert (early.done, early.next) == (None, Step("activate", new, NOW + due))
+    assert (early.done, early.next) == (None, KeyStep("activate", new, NOW + due))
     assert states(custody) == {old: "active", new: "next"}
     taken = later(custody, due).rotate()
-    assert taken.done == Step("activate", new, NOW + due)
+    assert taken.done == KeyStep("activate", new, NOW + due)
     assert states(custody) == {old: "retiring", new: "active"}
     ends = due + LAST_TOKEN_S
-    assert taken.next == Step("archive", old, NOW + ends)
+    assert taken.next == KeyStep("archive", old, NOW + ends)
     assert later(custody, ends - 1).rotate().done is None
     assert states(custody) == {old: "retiring", new: "active"}
-    assert later(custody, ends).rotate().done == Step("archive", old, NOW + ends)
+    assert later(custody, ends).rotate().done == KeyStep("archive", old, NOW + ends)
     assert states(custody) == {old: "archived", new: "active"}
     assert later(custody, ends).rotate().made, "and the next one begins"
     window = parse_archive(archive(custody.history.read()))[old]
@@ -251,7 +251,7 @@ def test_a_rotation_that_was_killed_between_two_moves_goes_on(tmp_path: Path) ->
     name = f"key-{old}.pem"
     (custody.folder / "active" / name).rename(custody.folder / "retiring" / name)
     due = later(custody, PUBLISHED_S)
-    assert due.rotate().done == Step("activate", new, NOW + PUBLISHED_S)
+    assert due.rotate().done == KeyStep("activate", new, NOW + PUBLISHED_S)
     assert states(custody) == {old: "retiring", new: "active"}
     lives = custody.history.read()
     assert (lives[old].what, lives[new].what) == ("retiring", "active")
@@ -260,7 +260,7 @@ def test_a_rotation_that_was_killed_between_two_moves_goes_on(tmp_path: Path) ->
 def test_a_key_signs_earlier_only_when_it_is_said_that_the_other_is_compromised(tmp_path: Path) -> None:
     custody, old = issuer_of(tmp_path)
     new = kid_of(custody.generate())
-    assert "no service has said so" in refused(lambda: custody.bring(new, "active"))
+    assert "the history does not show that yet" in refused(lambda: custody.bring(new, "active"))
     publish(custody, new)
     assert f"may sign from {show_time(NOW + PUBLISHED_S)}" in refused(lambda: custody.bring(new, "active"))
     assert told(custody)[-1] == (new, "published")
@@ -273,7 +273,7 @@ def test_after_a_theft_the_next_key_signs_at_once_and_where_there_is_none_a_new_
     custody, stolen = issuer_of(tmp_path)
     spare = kid_of(custody.generate())
     assert custody.revoke(stolen, NOW - 50).has_active is False
-    assert custody.rotate(compromised=True).done == Step("activate", spare, None)
+    assert custody.rotate(compromised=True).done == KeyStep("activate", spare, None)
     assert states(custody) == {stolen: "revoked", spare: "active"}
     made = kid_of(custody.rotate(compromised=True).made)
     assert states(custody) == {stolen: "revoked", spare: "retiring", made: "active"}
@@ -285,9 +285,9 @@ def test_after_a_theft_the_next_key_signs_at_once_and_where_there_is_none_a_new_
     [
         ("active", "retiring", "signs now"),
         ("active", "archived", "signs now"),
-        ("active", "active", "is active already"),
-        ("next", "retiring", "is next, from where no key becomes retiring"),
-        ("retiring", "next", "is retiring, from where no key becomes next"),
+        ("active", "active", "is already active"),
+        ("next", "retiring", "is next, and such a key cannot become retiring"),
+        ("retiring", "next", "is retiring, and such a key cannot become next"),
         ("retiring", "archived", "its last token"),
         ("archived", "active", "--to next` publishes it anew"),
         ("revoked", "active", "is revoked, and never signs again"),
@@ -319,7 +319,7 @@ def test_an_archived_key_comes_back_only_by_being_published_anew(tmp_path: Path)
     custody = later(custody, LAST_TOKEN_S)
     custody.rotate()
     custody.bring(old, "next")
-    assert "no service has said so" in refused(lambda: custody.bring(old, "active"))
+    assert "the history does not show that yet" in refused(lambda: custody.bring(old, "active"))
     publish(custody, old)
     later(custody, PUBLISHED_S).bring(old, "active")
     assert states(custody)[old] == "active"
@@ -351,7 +351,7 @@ def test_who_retires_may_sign_again_at_once_and_of_two_active_keys_one_may_retir
 def test_a_rotation_knows_every_key_or_does_nothing(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path, b"secret")
     assert "give --passphrase-file" in refused(hands(tmp_path).rotate, Code.KEY_UNUSABLE)
-    assert "does not open it" in refused(hands(tmp_path, b"wrong").rotate, Code.KEY_UNUSABLE)
+    assert "the passphrase is wrong" in refused(hands(tmp_path, b"wrong").rotate, Code.KEY_UNUSABLE)
     assert states(custody) == {kid: "active"}
 
 
@@ -438,7 +438,7 @@ def test_where_the_history_cannot_be_written_the_file_is_taken_away_all_the_same
     assert states(custody) == {kid: "revoked"}
     (failure,) = done.failures
     assert f"{Path(custody.history.place)}:1: " in failure
-    assert "Run the command again" in failure
+    assert "run the command again" in failure
 
 
 def test_a_history_that_a_stopped_process_has_locked_is_not_waited_for_for_ever(tmp_path: Path) -> None:
@@ -502,7 +502,7 @@ def test_of_an_encrypted_key_without_a_history_the_file_is_taken_away_and_the_re
     custody, kid = issuer_of(tmp_path, b"secret")
     Path(custody.history.place).unlink()
     (failure,) = hands(tmp_path).revoke(kid, NOW).failures
-    assert "give its passphrase" in failure
+    assert "give the passphrase of its file" in failure
     assert states(custody) == {kid: "revoked"}
     assert custody.revoke(kid, NOW).failures == (), "told again, with the passphrase"
 
@@ -513,7 +513,7 @@ def test_a_copy_in_another_folder_is_taken_away_too_and_no_file_is_replaced(tmp_
     (custody.folder / "next").mkdir(0o700)
     (custody.folder / "next" / name).write_bytes((custody.folder / "active" / name).read_bytes())
     (custody.folder / "next" / name).chmod(0o600)
-    assert "lies in two folders" in refused(lambda: custody.bring(kid, "active"))
+    assert "is in two folders" in refused(lambda: custody.bring(kid, "active"))
     done = custody.revoke(kid, NOW)
     assert sorted(path.name for path in done.paths) == [f"key-{kid}-2.pem", name]
     assert not [path for state in STATES for path in custody.folder.glob(f"{state}/*.pem")]
@@ -566,7 +566,7 @@ def test_a_key_that_lies_elsewhere_is_rotated_like_any_other_and_not_asked_for_o
         path.touch(0o600)
         path.write_text(kms.file())
         rotated = custody.rotate(compromised=True)
-        assert rotated.done == Step("activate", make.KID, None)
+        assert rotated.done == KeyStep("activate", make.KID, None)
         assert told(custody)[-2:] == [(old, "retiring"), (make.KID, "active")]
         assert kms.asked["GetPublicKey"] == 1, "opened once"
         custody.rotate(compromised=True)

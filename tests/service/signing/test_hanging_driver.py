@@ -113,7 +113,7 @@ def test_a_driver_that_hangs_stops_tokens_alone_and_keeps_no_service_from_its_en
         assert ask(live, yaml=entry).json()["reports"][0]["verdict"] == "verified"
         assert threads(live) < before + CALLERS, "however many have asked"
         assert f"no signature within {SIGNER_S} s" in live.log_text()
-        assert "a signature that was asked for has not come back" in live.log_text()
+        assert "an earlier signature has not returned" in live.log_text()
 
         driver.go_on()
         eventually(lambda: timed(live, identities[0], numbered(0))[0].status_code in {200, 201})

@@ -104,7 +104,7 @@ def test_no_more_keys_sign_than_verifiers_read_in_an_archive(tmp_path: Path) -> 
     assert len(parse_archive(archive(lives))) == MAX_ARCHIVED
     before = Path(history.place).read_bytes()
     add(history, event(7, "next", "", *last))
-    with pytest.raises(SetupError, match="Go on with one of them") as full:
+    with pytest.raises(SetupError, match="Use one of these keys again") as full:
         add(history, event(8, "active", "", *last))
     assert full.value.code is Code.KEY_STEP
     lives = add(history, event(9, "next", "", *first), event(10, "active", "", *first))

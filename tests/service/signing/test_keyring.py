@@ -117,7 +117,7 @@ def test_the_same_key_in_two_folders_is_refused(tmp_path: Path) -> None:
     copy.parent.mkdir()
     copy.touch(mode=0o600)
     copy.write_bytes(path.read_bytes())
-    assert refused(tmp_path).detail == "the same key lies in two folders; keep one"
+    assert refused(tmp_path).detail == "the same key is in two folders; remove one of its files"
     assert len(find_keys(tmp_path, lambda: None).keys) == 2
 
 
@@ -245,7 +245,7 @@ def test_a_passphrase_for_a_key_that_is_not_encrypted_is_refused(tmp_path: Path)
 def test_an_empty_passphrase_does_not_make_a_plain_key(tmp_path: Path) -> None:
     with pytest.raises(SetupError) as error:
         generate(tmp_path, "active", b"")
-    assert "a passphrase has 1 to 1023 bytes" in error.value.detail
+    assert "a passphrase must have 1 to 1023 bytes" in error.value.detail
     assert list(tmp_path.rglob("*.pem")) == []
 
 

@@ -73,7 +73,7 @@ def test_what_kms_does_not_take_is_refused_before_a_use_is_spent(service: Runnin
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("refuses", "ThrottlingException"), ("signs_with", "its signature is not by the published key")],
+    [("refuses", "ThrottlingException"), ("signs_with", "the published key does not verify its signature")],
 )
 def test_while_kms_does_not_sign_nobody_gets_a_token_and_afterwards_the_retry_does(
     service: Running, kms: LocalKms, fault: str, reason: str

@@ -18,8 +18,8 @@ from issuer.service.signing.lifecycle import (
     STATES,
     KeyEvent,
     KeyLife,
-    Plan,
-    Step,
+    KeyPlan,
+    KeyStep,
     What,
     archive,
     fold,
@@ -215,27 +215,27 @@ def test_the_first_key_of_an_issuer_signs_at_once_and_its_second_does_not() -> N
 
 def test_a_rotation_publishes_waits_activates_waits_and_archives() -> None:
     lives = fold([event(NOW - DAY, "active")])
-    assert steps({A: "active"}, lives, NOW) == [Step("generate", "", NOW)]
+    assert steps({A: "active"}, lives, NOW) == [KeyStep("generate", "", NOW)]
     lives = fold([event(NOW - DAY, "active"), event(NOW, "next", B)])
     both = {A: "active", B: "next"}
-    assert steps(both, lives, NOW) == [Step("activate", B, None)], "no host has published it yet"
+    assert steps(both, lives, NOW) == [KeyStep("activate", B, None)], "no host has published it yet"
     history = [event(NOW - DAY, "active"), event(NOW, "next", B), event(NOW + 2, "published", B)]
-    assert steps(both, fold(history), NOW) == [Step("activate", B, NOW + 2 + PUBLISHED_S)]
+    assert steps(both, fold(history), NOW) == [KeyStep("activate", B, NOW + 2 + PUBLISHED_S)]
     at = NOW + 2 + PUBLISHED_S
     history += [event(at, "retiring"), event(at, "active", B)]
     assert steps({A: "retiring", B: "active"}, fold(history), at) == [
-        Step("archive", A, at + LAST_TOKEN_S),
-        Step("generate", "", at + LAST_TOKEN_S),
+        KeyStep("archive", A, at + LAST_TOKEN_S),
+        KeyStep("generate", "", at + LAST_TOKEN_S),
     ]
     assert steps({B: "active"}, fold([*history, event(at + LAST_TOKEN_S, "archived")]), at + DAY * 3) == [
-        Step("generate", "", at + DAY * 3)
+        KeyStep("generate", "", at + DAY * 3)
     ]
 
 
 def test_an_issuer_without_an_active_key_does_not_wait_for_the_end_of_a_rotation() -> None:
     told = [event(1, "active"), event(NOW, "retiring"), event(NOW, "active", B), event(NOW + 5, "revoked", B)]
     lives = fold(told)
-    assert steps({A: "retiring", B: "revoked"}, lives, NOW + 9)[0] == Step("generate", "", NOW + 9)
+    assert steps({A: "retiring", B: "revoked"}, lives, NOW + 9)[0] == KeyStep("generate", "", NOW + 9)
 
 
 def test_a_revoked_key_that_lies_in_next_is_no_successor() -> None:
@@ -245,7 +245,7 @@ def test_a_revoked_key_that_lies_in_next_is_no_successor() -> None:
 
 def test_who_retires_without_having_signed_may_leave_at_once() -> None:
     lives = fold([event(1, "active"), event(2, "retiring", B)])
-    assert steps({A: "active", B: "retiring"}, lives, NOW)[0] == Step("archive", B, NOW)
+    assert steps({A: "active", B: "retiring"}, lives, NOW)[0] == KeyStep("archive", B, NOW)
 
 
 def test_a_plan_has_every_time_of_a_rotation() -> None:
@@ -253,13 +253,13 @@ def test_a_plan_has_every_time_of_a_rotation() -> None:
     lives = fold([event(NOW - DAY, "active"), event(NOW, "next", B), event(NOW + 2, "published", B)])
     change = NOW + 2 + PUBLISHED_S
     assert plan(folders, lives, NOW + 10) == [
-        Plan(A, "active", None, NOW - DAY, change, change + LAST_TOKEN_S),
-        Plan(B, "next", NOW + 2, change, None, None),
+        KeyPlan(A, "active", None, NOW - DAY, change, change + LAST_TOKEN_S),
+        KeyPlan(B, "next", NOW + 2, change, None, None),
     ]
     begun = plan({A: "active"}, lives, NOW)
     assert begun == [
-        Plan(A, "active", None, NOW - DAY, NOW + PUBLISHED_S, NOW + PUBLISHED_S + LAST_TOKEN_S),
-        Plan("", "to come", NOW, NOW + PUBLISHED_S, None, None),
+        KeyPlan(A, "active", None, NOW - DAY, NOW + PUBLISHED_S, NOW + PUBLISHED_S + LAST_TOKEN_S),
+        KeyPlan("", "to come", NOW, NOW + PUBLISHED_S, None, None),
     ]
 
 
@@ -279,15 +279,15 @@ def test_a_key_comes_into_its_next_state_when_a_rotation_may_bring_it_there() ->
 def test_a_plan_of_a_key_that_is_not_published_counts_from_now() -> None:
     lives = fold([event(NOW - DAY, "active"), event(NOW, "next", B)])
     begins = NOW + 10 + PUBLISHED_S
-    assert plan({A: "active", B: "next"}, lives, NOW + 10)[1] == Plan(B, "next", None, begins, None, None)
+    assert plan({A: "active", B: "next"}, lives, NOW + 10)[1] == KeyPlan(B, "next", None, begins, None, None)
 
 
 def test_a_plan_says_when_a_key_retired_and_nothing_of_one_that_the_history_does_not_name() -> None:
     lives = fold([event(NOW - DAY, "active"), event(NOW, "active", B), event(NOW, "retiring")])
     folders = {A: "retiring", B: "active", C: "retiring"}
     old, _, unknown, _ = plan(folders, lives, NOW + 10)
-    assert old == Plan(A, "retiring", None, NOW - DAY, NOW, NOW + LAST_TOKEN_S)
-    assert unknown == Plan(C, "retiring", None, None, None, None)
+    assert old == KeyPlan(A, "retiring", None, NOW - DAY, NOW, NOW + LAST_TOKEN_S)
+    assert unknown == KeyPlan(C, "retiring", None, None, None, None)
 
 
 @given(histories(), st.dictionaries(st.sampled_from(KIDS), st.sampled_from(sorted(STATES))))

@@ -12,15 +12,15 @@ from issuer.service.signing.lifecycle import (
     KeyObservation,
     KeyState,
     Lives,
-    Untold,
+    MissingEvent,
     What,
     fold,
     may_sign,
+    missing_events,
+    missing_publications,
     revoked,
     signer_of,
     states_of,
-    unpublished,
-    untold,
     waiting,
 )
 
@@ -43,7 +43,7 @@ def seen_in(folders: dict[str, KeyState], made: int = 0) -> list[KeyObservation]
 def told(
     folders: dict[str, KeyState], lives: Lives, before: str | None, *, now: int = NOW, changed: bool = False
 ) -> list[tuple[What, str]]:
-    return [(event.what, event.kid) for event in untold(seen_in(folders), lives, before, now, changed=changed)]
+    return [(event.what, event.kid) for event in missing_events(seen_in(folders), lives, before, now, changed=changed)]
 
 
 # -- who signs --------------------------------------------------------------------------------------------------------
@@ -107,12 +107,12 @@ def test_a_key_may_sign_from_the_second_on_in_which_everybody_can_know_it() -> N
 
 
 def test_a_history_begins_with_who_retired_then_who_signs_then_who_is_to_come() -> None:
-    events = untold(seen_in({C: "next", B: "active", A: "retiring"}, made=7), {}, None, NOW, changed=True)
+    events = missing_events(seen_in({C: "next", B: "active", A: "retiring"}, made=7), {}, None, NOW, changed=True)
     assert [(event.what, event.kid, event.since) for event in events] == [
         ("active", A, 7), ("retiring", A, UNSET), ("active", B, 7), ("next", C, UNSET),
     ]  # fmt: skip
-    (event,) = untold(seen_in({A: "active"}), {}, None, NOW, changed=True)
-    assert event == Untold(A, XS[A], "active", "found in keys/active"), "when its file was made is not known"
+    (event,) = missing_events(seen_in({A: "active"}), {}, None, NOW, changed=True)
+    assert event == MissingEvent(A, XS[A], "active", "found in keys/active"), "when its file was made is not known"
 
 
 def test_what_was_told_is_not_told_again() -> None:
@@ -148,12 +148,12 @@ def test_a_host_that_did_not_change_says_of_its_own_signer_alone_that_it_signs_o
 
 def test_a_key_that_signs_now_and_by_the_history_not_yet_is_told_to_have_begun_once() -> None:
     lives = lives_of(("active", A))
-    (event,) = untold(seen_in({A: "active", B: "next"}), lives, A, NOW - 1, changed=False)
+    (event,) = missing_events(seen_in({A: "active", B: "next"}), lives, A, NOW - 1, changed=False)
     assert (event.what, event.kid, event.since) == ("active", A, NOW - 1 - CLOCK_BACK_S)
     assert told({A: "active", B: "next"}, lives, A) == []
     corrected = fold([KeyEvent(NOW, "active", A, XS[A], "somebody", since=NOW - 1 - CLOCK_BACK_S)], lives)
     assert told({A: "active", B: "next"}, corrected, A, now=NOW - 1) == []
-    assert [one.since for one in untold(seen_in({A: "active"}), lives, A, 5, changed=False)] == [0]
+    assert [one.since for one in missing_events(seen_in({A: "active"}), lives, A, 5, changed=False)] == [0]
     assert told({A: "retiring"}, lives_of(("active", A), ("retiring", A)), None, now=5) == [], (
         "what signs no more stays"
     )
@@ -181,12 +181,12 @@ def test_of_a_signer_alone_that_the_history_has_as_signing_later_it_is_told_that
     lives = lives_of(("active", A), ("active", B))
     folders = seen_in({A: "active", B: "retiring"})
     for now, since in ((NOW - 100, NOW - 100 - CLOCK_BACK_S), (CLOCK_BACK_S, 0), (5, 0)):
-        (event,) = untold(folders, lives, A, now, changed=False)
-        assert event == Untold(A, XS[A], "active", "a clock was ahead", since)
-    assert untold(folders, lives, A, NOW - 1, changed=False) == [], "it has begun in this very second"
+        (event,) = missing_events(folders, lives, A, now, changed=False)
+        assert event == MissingEvent(A, XS[A], "active", "a clock was ahead", since)
+    assert missing_events(folders, lives, A, NOW - 1, changed=False) == [], "it has begun in this very second"
 
 
 def test_a_key_to_come_is_told_as_published_once() -> None:
     folders = seen_in({A: "active", B: "next", C: "next"})
-    assert [event.kid for event in unpublished(folders, lives_of(("active", A), ("next", B)))] == [B]
-    assert unpublished(folders, lives_of(("active", A), ("next", B), ("published", B))) == []
+    assert [event.kid for event in missing_publications(folders, lives_of(("active", A), ("next", B)))] == [B]
+    assert missing_publications(folders, lives_of(("active", A), ("next", B), ("published", B))) == []

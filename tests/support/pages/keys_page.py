@@ -13,7 +13,7 @@ from tests.support.pages.story import Story, World
 from tests.support.settings import settings_text
 
 PAGE = "keys/README.md"
-WITH_TOOLS = ("Keys that nobody can copy", "A backup with a quorum")
+WITH_TOOLS = ("Keys that cannot be copied", "A backup with a quorum")
 TOOLS = ("softhsm2-util", "pkcs11-tool", "ssss-split")
 SETTINGS = settings_text(
     url="https://issuer.example", policies="policies", keys_folder="keys", data="data", store_url="embedded"

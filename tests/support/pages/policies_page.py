@@ -1,5 +1,5 @@
 """policies/REFERENCE.md: its transcripts, on a copy of the folder; its examples are one folder of their own. And the walk
-of policies/README.md, from nothing to a token, with `issuer dev` in a terminal of its own."""
+of policies/README.md, from nothing to a token, with `issuer dev` in another terminal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def nothing(folder: Path) -> Iterator[World]:
 
 
 def start(world: World, block: Block) -> None:
-    """Run the command of a block in a terminal of its own, until it says what the block shows and is ready."""
+    """Run the command of a block in another terminal, until it says what the block shows and is ready."""
     (command,) = transcript(block.text)
     said = world.closing.enter_context(running_dev(world.folder, *command.line.split()[2:], **world.env))
     assert matches(command.shown, said, Names()), said
@@ -68,5 +68,5 @@ def start(world: World, block: Block) -> None:
 
 STORIES = (
     Story("policies/REFERENCE.md", samples),
-    Story("policies/README.md", nothing, {"in a terminal of its own": start}, long=True),
+    Story("policies/README.md", nothing, {"in another terminal": start}, long=True),
 )

@@ -1,4 +1,4 @@
-/** Where the proof of a leaf may lie, and how its log is asked for it. Names and addresses alone: nothing is fetched. */
+/** The file name and the URL of a leaf's proof. This file fetches nothing. */
 
 import { decodeBase64, hex, utf8 } from "../bytes.js";
 import { readJson } from "../json.js";
@@ -9,8 +9,8 @@ import { leafText, readLines } from "./leaf.js";
 const named = object({ iss: text(), sub: text(), iat: integer(), exp: integer(), policy: text(), log: optional(text()) });
 
 /**
- * The leaf of a token, and what the token says for it: nothing of that is verified. Throws FormatError for what is no
- * token, or has no leaf.
+ * Return the leaf of a token, and the token's claims for it, all unverified. Throws FormatError if it is not a token or
+ * has no leaf.
  * @param {string} token
  */
 export async function unverifiedLeaf(token) {
@@ -25,14 +25,14 @@ export async function unverifiedLeaf(token) {
 const tokenHex = (leaf) => hex(decodeBase64(readLines(utf8(leaf)).get("token") ?? "") ?? new Uint8Array());
 
 /**
- * What the proof of a token is called beside its result file.
+ * Return the name of a token's proof beside its result file.
  * @param {string} file
  * @param {string} leaf
  */
 export const sidecarName = (file, leaf) => `${file}.${tokenHex(leaf).slice(0, 16)}.tlog-proof`;
 
 /**
- * The address of the proof of a leaf, of a log whose files are at `url`.
+ * Return the URL of the proof of a leaf, for a log whose files are at `url`.
  * @param {string} url
  * @param {string} leaf
  */

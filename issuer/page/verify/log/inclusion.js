@@ -1,9 +1,9 @@
 /**
  * Check 11 of contract section 6: is the token in its issuer's transparency log, and since when?
  *
- * The leaf is rebuilt from the token, so that no proof can be of another one. Whatever lies beside a file is believed in
- * nothing: anyone may put a proof there, so one that does not serve is as good as none, and only the token itself or the
- * log can make this check a no.
+ * The leaf is rebuilt from the token, so a proof for another leaf cannot pass. Proofs beside a file are not trusted,
+ * because anyone may put one there: an unusable proof counts like a missing one. Only the token itself or the log's
+ * answer can make this check fail.
  */
 
 import { hex, sha256, utf8 } from "../bytes.js";
@@ -19,41 +19,42 @@ const LEEWAY_S = 60; // how far the issuer's clock may run ahead of the witnesse
 const MAX_REMEMBERED = 1000;
 
 /**
- * What there is for one token: the bytes of a tlog-proof, or the reason (`fault`) why those there cannot be read.
- * `denied`: its log was asked, and answered that it has no such leaf.
+ * The evidence for one token: the bytes of a tlog-proof, or the reason (`fault`) why the proof cannot be read.
+ * `denied`: the log answered that it has no such leaf.
  * @typedef {{proof?: Uint8Array, fault?: string, denied?: boolean}} AtHand
  */
 
 /**
- * What is at hand, by the text of the leaf (`leafText`).
+ * The evidence by the text of the leaf (`leafText`).
  * @typedef {ReadonlyMap<string, AtHand>} Proofs
  */
 
 /**
- * An issuer's log. `digest` is that of the policy file: what was found good under one policy is not under another.
+ * An issuer's log. `digest` is the digest of the policy file: a checkpoint that passed under one policy may fail under
+ * another.
  * @typedef {{policy: import("./quorum.js").WitnessPolicy, digest: string, url: string}} TrustedLog
  */
 
 /**
- * What is known of a token in its log. `witnessed` (Unix seconds) is by when witnesses had seen the token; null where
- * that is not known, or serves nothing. `origin` is the token's log, where it is not a trusted one. `leaf` is the
- * token's, "" where none can be made of it.
+ * The result of looking for a token in its log. `witnessed` (Unix seconds) is a time by which witnesses had seen the
+ * token; null if unknown or not usable. `origin` is the log that the token names, if it is not a trusted one. `leaf` is
+ * the token's leaf, "" if it cannot have one.
  * @typedef {{status: "pass" | "fail" | "unknown", evidence: string, witnessed: number | null, origin: string, leaf: string}} Inclusion
  */
 
 /**
- * The signed checkpoints that were good: many tokens have one, and tokens are judged side by side. What was not good is
- * checked again: more witnesses' times may have passed since.
+ * A cache of signed checkpoints that passed: many tokens share one, and tokens are judged concurrently. A checkpoint
+ * that failed is checked again, because the times of more witnesses may have passed since.
  */
 export class CheckedNotes {
   /** @type {Map<string, Promise<import("./quorum.js").Witnessed>>} */
   #good = new Map();
 
   /**
-   * Check a checkpoint by the log's policy. Throws FormatError, which says if signature or quorum failed.
+   * Check a checkpoint by the log's policy. Throws FormatError that says whether signature or quorum failed.
    * @param {Uint8Array} raw
    * @param {TrustedLog} log
-   * @param {number} now  the verifier's clock, which witnesses may be ahead of by a minute
+   * @param {number} now  the verifier's clock; witnesses may be a minute ahead of it
    */
   async check(raw, log, now) {
     const key = `${log.digest} ${hex(await sha256(raw))}`;
@@ -76,26 +77,26 @@ export class CheckedNotes {
 const check = async (raw, log, now) => checkNote(log.policy, parseNote(raw), now);
 
 /**
- * Look for a token, whose signature the caller has found good: in the proofs at hand, then in the answers of logs that
- * were `asked`.
+ * Look for a token in the proofs at hand, then in the answers of logs (`asked`). The caller has verified the token's
+ * signature.
  * @param {{claims: import("./leaf.js").LeafClaims & {log?: string}, kid: string, signingInput: Uint8Array,
  *   log: TrustedLog | null, proofs: Proofs, asked: Proofs, notes: CheckedNotes, now: number}} search
  * @returns {Promise<Inclusion>}
  */
 export async function findInclusion({ claims, kid, signingInput, log, proofs, asked, notes, now }) {
-  if (!log) return outcome("unknown", "the trust names no log of this issuer");
+  if (!log) return outcome("unknown", "the trust file names no log of this issuer");
   const origin = claims.log;
-  if (origin === undefined) return outcome("fail", "the token names no log, so it is in none");
+  if (origin === undefined) return outcome("fail", "the token names no log");
   if (!log.policy.logs.some(({ verifier }) => verifier.name === origin))
-    return { ...outcome("fail", "the token is of another log than its issuer's"), origin };
+    return { ...outcome("fail", "the token names another log than its issuer's"), origin };
   let leaf;
   try {
     leaf = await leafText(claims, kid, signingInput);
   } catch (error) {
     if (!(error instanceof FormatError)) throw error;
-    return outcome("fail", `no leaf can say what this token says: ${error.message}`);
+    return outcome("fail", `the token does not fit into a leaf: ${error.message}`);
   }
-  let found = outcome("unknown", "no proof is at hand");
+  let found = outcome("unknown", "no proof was found");
   for (const atHand of [proofs.get(leaf), asked.get(leaf)])
     if (found.status === "unknown" && atHand) found = await judge(atHand, { claims, leaf, origin, log, notes, now });
   return { ...found, leaf };
@@ -108,22 +109,22 @@ export async function findInclusion({ claims, kid, signingInput, log, proofs, as
  * @returns {Promise<Inclusion>}
  */
 async function judge({ proof: raw, fault, denied }, { claims, leaf, origin, log, notes, now }) {
-  if (denied) return outcome("fail", "the log was asked, and has no such leaf");
-  if (fault) return asGoodAsNone(fault);
+  if (denied) return outcome("fail", "the log answered that it has no such leaf");
+  if (fault) return unusable(fault);
   try {
     const proof = splitProof(raw ?? new Uint8Array());
     const witnessed = await notes.check(proof.checkpoint, log, now);
     const reason = await objection(proof, witnessed.checkpoint, origin, utf8(leaf));
-    return reason ? asGoodAsNone(reason) : includedAt(proof.index, witnessed, claims);
+    return reason ? unusable(reason) : includedAt(proof.index, witnessed, claims);
   } catch (error) {
     if (!(error instanceof FormatError) || error instanceof Beyond) throw error;
-    return asGoodAsNone(error.message);
+    return unusable(error.message);
   }
 }
 
 /**
- * Return why a proof does not show a leaf in the log `origin` as of its checkpoint, or "". Whether the log has signed the
- * checkpoint, and who has cosigned it, is another question.
+ * Return why a proof does not show a leaf in the log `origin` at its checkpoint, or "". The signatures on the
+ * checkpoint are not checked here.
  * @param {import("./proof.js").Proof} proof
  * @param {import("./checkpoint.js").Checkpoint} checkpoint
  * @param {string} origin
@@ -143,17 +144,17 @@ export async function objection(proof, checkpoint, origin, leaf) {
  */
 function includedAt(index, { checkpoint, time }, { iat, exp }) {
   const evidence = `leaf ${index} of the ${checkpoint.size} of ${checkpoint.origin}`;
-  if (time === null) return outcome("pass", `${evidence}; no witness is asked for, so this proves no time`);
-  if (time > exp) return outcome("pass", `${evidence}; logged late: witnessed ${showSpan(time - exp)} after its end`);
+  if (time === null) return outcome("pass", `${evidence}; the policy requires no witness, so this proves no time`);
+  if (time > exp) return outcome("pass", `${evidence}; logged late: witnessed ${showSpan(time - exp)} after it expired`);
   if (time < iat - LEEWAY_S) {
-    const alarm = `an alarm: witnessed ${showSpan(iat - time)} before the time of issue that it states`;
+    const alarm = `alarm: witnessed ${showSpan(iat - time)} before the time of issue that the token states`;
     return outcome("pass", `${evidence}; ${alarm}`);
   }
   return { ...outcome("pass", `${evidence}, witnessed at ${showTime(time)}`), witnessed: time };
 }
 
 /** @param {string} reason */
-const asGoodAsNone = (reason) => outcome("unknown", `the proof at hand does not serve: ${reason}`);
+const unusable = (reason) => outcome("unknown", `the proof at hand is not usable: ${reason}`);
 
 /**
  * @param {Inclusion["status"]} status

@@ -2,7 +2,7 @@
  * Merkle trees of RFC 6962 section 2.1: hashing, and inclusion and consistency proofs.
  *
  * The algorithms are those of RFC 9162 (2.1.3.2 and 2.1.4.2), step by step. Hashes are 32 raw bytes, sizes and indexes
- * are bigint. Does not know what a leaf contains, or who signed a root.
+ * are bigint. The content of leaves and the signatures of roots are not checked here.
  */
 
 import { concat, equal, sha256 } from "../bytes.js";
@@ -12,20 +12,20 @@ const LEAF = Uint8Array.of(0);
 const NODE = Uint8Array.of(1);
 
 /**
- * Hash one leaf. The prefix keeps a leaf from being taken for a node: that would be a second preimage.
+ * Hash one leaf. The prefix distinguishes leaves from nodes, which prevents a second preimage.
  * @param {Uint8Array} data
  */
 export const leafHash = (data) => sha256(concat(LEAF, data));
 
 /**
- * Hash two subtrees into the one above them.
+ * Hash two subtrees into their parent.
  * @param {Uint8Array} left
  * @param {Uint8Array} right
  */
 export const nodeHash = (left, right) => sha256(concat(NODE, left, right));
 
 /**
- * Hash these leaf hashes, in their order, into the head of their tree. Each level once: O(n) hashes.
+ * Hash these leaf hashes, in order, into the root of their tree, level by level: O(n) hashes.
  * @param {Uint8Array[]} leaves
  */
 export async function root(leaves) {
@@ -35,22 +35,22 @@ export async function root(leaves) {
     /** @type {Promise<Uint8Array>[]} */
     const above = [];
     for (let at = 0; at + 1 < level.length; at += 2) above.push(nodeHash(level[at], level[at + 1]));
-    const odd = level.length & 1 ? [level[level.length - 1]] : []; // goes up as it is
+    const odd = level.length & 1 ? [level[level.length - 1]] : []; // moves up unchanged
     level = [...(await Promise.all(above)), ...odd];
   }
   return level[0];
 }
 
 /**
- * A step from a leaf to the head: the proof's `sibling` stands on this `side`, and both together hash to `hash`.
+ * A step from a leaf to the root: the proof's `sibling` is on this `side`, and both together hash to `hash`.
  * @typedef {{side: "left" | "right", sibling: Uint8Array, hash: Uint8Array}} Step
  */
 
 /**
- * Climb from the leaf hash at `index` (from 0) of a tree of `size` leaves, a step for each hash of the proof.
+ * Climb from the leaf hash at `index` (from 0) of a tree of `size` leaves, one step for each hash of the proof.
  *
- * The last step's hash, or the leaf's own where there is none, is the head that the proof leads to; whether that is the
- * head of the log, the caller compares. Null where a tree of this size has no such leaf, or another number of steps.
+ * The last step's hash (without steps, the leaf's own) is the root that the proof leads to; the caller compares it with
+ * the log's. Null if a tree of this size has no such leaf, or needs another number of steps.
  * @param {bigint} index
  * @param {bigint} size
  * @param {Uint8Array} leaf
@@ -89,9 +89,10 @@ export async function verifyInclusion(index, size, leaf, proof, head) {
 }
 
 /**
- * Say whether the proof shows that the tree of `size1` leaves is a prefix of that of `size2` leaves.
+ * Say whether the proof shows that the tree of `size1` leaves is a prefix of the tree of `size2` leaves.
  *
- * A tree is a prefix of itself by the empty proof. About the empty tree nothing can be shown: false (RFC 9162 2.1.4).
+ * A tree is a prefix of itself by the empty proof. For the empty tree the result is false, because a proof cannot show
+ * anything about it (RFC 9162 2.1.4).
  * @param {bigint} size1
  * @param {bigint} size2
  * @param {Uint8Array} head1
@@ -103,7 +104,7 @@ export async function verifyConsistency(size1, size2, head1, head2, proof) {
   if (size1 === size2) return !proof.length && equal(head1, head2);
   // (1) two different sizes need a proof
   if (!proof.length || !areHashes(head1, head2, ...proof)) return false;
-  // (2) a complete first tree is a subtree of the second, and left out of the proof
+  // (2) a complete first tree is a subtree of the second, so the proof omits it
   const path = (size1 & (size1 - 1n)) === 0n ? [head1, ...proof] : proof;
   // (3), (4)
   let [first, last] = [size1 - 1n, size2 - 1n];
@@ -123,7 +124,7 @@ export async function verifyConsistency(size1, size2, head1, head2, proof) {
 }
 
 /**
- * Go up a level; from a node on the right edge up to where it is a right child, for it has no sibling before.
+ * Go up a level; from a node on the right edge, up to the first right child, because the nodes before have no sibling.
  * @param {bigint} first
  * @param {bigint} last
  * @param {boolean} isRight

@@ -1,8 +1,8 @@
 /**
  * Signed notes (c2sp.org/signed-note): a text, and lines with signatures of it.
  *
- * Reads the bytes and verifies the lines of known keys. Which keys are known, and how many of them must have signed, is
- * not decided here (`quorum.js`); the text is opaque, but for a cosignature, which is one of a checkpoint.
+ * This file reads the bytes and verifies the lines of known keys. `quorum.js` decides which keys are known and how many
+ * of them must have signed. The text is opaque, except that a cosignature is always of a checkpoint.
  */
 
 import { decodeBase64, decodeUtf8, hex } from "../bytes.js";
@@ -16,7 +16,7 @@ const TEXT = /^[^\x00-\x09\x0b-\x1f\ud800-\udfff]*\n$/u;
 const LINE = new RegExp(`^— (${KEY_NAME}) ([A-Za-z0-9+/]+={0,2})$`, "u");
 
 /**
- * What one key says of the text: the key's name, its id (4 bytes), and at least one byte of signature.
+ * One signature line: the key's name, its id (4 bytes), and at least one byte of signature.
  * @typedef {{name: string, keyId: Uint8Array, signature: Uint8Array}} SignatureLine
  * @typedef {{text: string, signatures: SignatureLine[]}} Note
  * @typedef {import("./vkey.js").Verifier} Verifier
@@ -24,19 +24,19 @@ const LINE = new RegExp(`^— (${KEY_NAME}) ([A-Za-z0-9+/]+={0,2})$`, "u");
  */
 
 /**
- * Read a signed note. Nothing of it is verified. Throws FormatError(`log.malformed`).
+ * Read a signed note without verifying it. Throws FormatError(`log.malformed`).
  *
- * The text may have empty lines: the last one is what parts it from the signatures.
+ * The text may have empty lines: the last one separates it from the signatures.
  * @param {Uint8Array} raw
  * @returns {Note}
  */
 export function parseNote(raw) {
   const whole = decode(raw);
   const blank = whole.lastIndexOf("\n\n");
-  if (blank < 0) throw malformed("a signed note has a text, an empty line, and signature lines");
+  if (blank < 0) throw malformed("a signed note must have a text, an empty line, and signature lines");
   const lines = whole.slice(blank + 2).replace(/\n$/, "").split("\n");
   const signatures = lines.map(parseLine);
-  if (signatures.length > MAX_SIGNATURES) throw malformed(`a note has 1 to ${MAX_SIGNATURES} signature lines`);
+  if (signatures.length > MAX_SIGNATURES) throw malformed(`a note must have 1 to ${MAX_SIGNATURES} signature lines`);
   return { text: whole.slice(0, blank + 1), signatures };
 }
 
@@ -44,8 +44,8 @@ export function parseNote(raw) {
 function decode(raw) {
   if (raw.length > MAX_NOTE_BYTES) throw malformed(`the note has over ${MAX_NOTE_BYTES} bytes`);
   const text = decodeUtf8(raw);
-  if (text === null) throw malformed("a note is UTF-8");
-  if (!TEXT.test(text)) throw malformed("a note ends in LF and has no other control character");
+  if (text === null) throw malformed("a note must be UTF-8");
+  if (!TEXT.test(text)) throw malformed("a note must end in LF and have no other control character");
   return text;
 }
 
@@ -57,17 +57,17 @@ function parseLine(line) {
   const [, name, encoded] = LINE.exec(line) ?? [];
   const signed = encoded ? decodeBase64(encoded) : null;
   if (!signed?.length)
-    throw malformed("a signature line reads `— name base64(key id and signature)`, the base64 canonical");
+    throw malformed("a signature line must be `— name base64(key id and signature)`, the base64 canonical");
   if (signed.length <= KEY_ID_BYTES)
-    throw malformed("a signature line has a name without space and plus, a key id of 4 bytes, and a signature");
+    throw malformed("a signature line must have a name without space or plus, a 4-byte key id, and a signature");
   return { name, keyId: signed.subarray(0, KEY_ID_BYTES), signature: signed.subarray(KEY_ID_BYTES) };
 }
 
 /**
- * Verify the lines of known keys; lines of others are ignored, and so are repetitions of a line.
+ * Verify the lines of known keys; ignore lines of other keys and repeated lines.
  *
- * Returns what verified, in the note's order: a key that cosigned at two times is there twice. Throws FormatError
- * (`log.signature`) if one line of a known key does not verify, or if none is of a known key.
+ * Returns the verified signatures in the note's order; a key that cosigned at two times occurs twice. Throws
+ * FormatError (`log.signature`) if a line of a known key does not verify, or if no line is of a known key.
  * @param {Note} note
  * @param {Verifier[]} verifiers
  * @returns {Promise<Verified[]>}

@@ -1,8 +1,8 @@
 /**
- * Reads the file that names the trusted logs and witnesses and their quorum (c2sp.org/tlog-policy).
+ * The parser of witness policies, which name the trusted logs and witnesses and their quorum (c2sp.org/tlog-policy).
  *
- * Refuses what cannot be verified here: a key that is skipped would be a lower quorum than the author of the file asked
- * for. What a policy then says of a checkpoint is in `quorum.js`.
+ * It refuses keys that it cannot verify, because skipping one would lower the quorum that the author of the file asked
+ * for. `quorum.js` applies the policy to a checkpoint.
  */
 
 import { decodeUtf8, equal } from "../bytes.js";
@@ -16,7 +16,7 @@ import { KIND, parseVkey, shownKind } from "./vkey.js";
  */
 
 const MAX_POLICY_BYTES = 256 * 1024;
-const MAX_EACH = 32; // logs, witnesses and groups: what every reader of the format is asked to take
+const MAX_EACH = 32; // logs, witnesses or groups: the number that every reader of the format must support
 const CONTROL = /[\x00-\x08\x0b-\x1f\x7f]/;
 const THRESHOLD = /^[1-9][0-9]?$/;
 const UNPRINTABLE = /[\p{C}\p{Z}]/u;
@@ -26,8 +26,8 @@ const LOG_KINDS = new Set([KIND.ED25519, KIND.COSIGNATURE_ML_DSA_44]);
 const WITNESS_KINDS = new Set([KIND.COSIGNATURE, KIND.COSIGNATURE_ML_DSA_44]);
 
 /**
- * Read a policy file. Throws FormatError(`log.policy`) with the line, and Beyond for one that asks for what no
- * browser verifies.
+ * Read a policy file. Throws FormatError(`log.policy`) with the line, and Beyond if it needs a key type that no browser
+ * verifies.
  * @param {Uint8Array} raw
  * @returns {Promise<WitnessPolicy>}
  */
@@ -50,13 +50,13 @@ function linesOf(raw) {
   const text = decodeUtf8(raw);
   if (text === null) throw new Beyond("the policy is not UTF-8");
   const lines = text.split("\n");
-  // "quorum a" may be what is left of "quorum all-of-them"
+  // "quorum a" may be the start of "quorum all-of-them"
   if (lines.pop() !== "" || !lines.length)
     throw fault("the last line does not end in a newline; the file may have been cut short");
   return lines;
 }
 
-/** What the lines so far have defined. A line can refer only to lines before it, so no group contains itself. */
+/** The definitions of the lines so far. A line can refer only to lines before it, so a group cannot contain itself. */
 class Reader {
   /** @type {WitnessPolicy} */
   #policy = { logs: [], witnesses: [], groups: [], quorum: "" };
@@ -67,7 +67,7 @@ class Reader {
    */
   async read(line) {
     if (CONTROL.test(line))
-      throw fault("a control character other than tab and newline; line ends are LF, not CRLF");
+      throw fault("a control character other than tab and newline; line ends must be LF, not CRLF");
     const [word, ...rest] = line.split(/[ \t]+/).filter(Boolean);
     if (!word || word.startsWith("#")) return;
     if (word === "log" && (rest.length === 1 || rest.length === 2)) await this.#log(rest[0], rest[1] ?? "");
@@ -77,15 +77,15 @@ class Reader {
     else if (word === "quorum" && rest.length === 1) this.#decide(rest[0]);
     else
       throw fault(
-        "a line is `log VKEY [URL]`, `witness NAME VKEY [URL]`, `group NAME all|any|K NAME...`, " +
+        "a line must be `log VKEY [URL]`, `witness NAME VKEY [URL]`, `group NAME all|any|K NAME...`, " +
           "`quorum NAME`, or a comment with #",
       );
   }
 
-  /** Return the whole. Throws FormatError. */
+  /** Return the complete policy. Throws FormatError. */
   policy() {
     if (!this.#policy.quorum)
-      throw fault("the policy has no `quorum` line; one that asks for no witness says `quorum none`");
+      throw fault("the policy has no `quorum` line; write `quorum none` to require no witness");
     return this.#policy;
   }
 
@@ -123,13 +123,13 @@ class Reader {
     for (const member of members) this.#mustBeKnown(member);
     const taken = [...groups.flatMap((group) => group.members), ...members];
     if (new Set(taken).size < taken.length)
-      throw fault("a witness or group is a member once, in one group: else it would count twice");
+      throw fault("a witness or group may be a member only once, of one group: otherwise it would count twice");
     groups.push({ name, threshold: thresholdOf(word, members.length), members });
   }
 
   /** @param {string} name */
   #decide(name) {
-    if (this.#policy.quorum) throw fault("a policy has one `quorum` line");
+    if (this.#policy.quorum) throw fault("a policy may have only one `quorum` line");
     if (name !== NO_QUORUM) this.#mustBeKnown(name);
     this.#policy.quorum = name;
   }
@@ -137,13 +137,13 @@ class Reader {
   /** @param {string} name */
   #define(name) {
     if (name === NO_QUORUM)
-      throw fault(`\`${NO_QUORUM}\` is no name for a witness or a group: it means that none is asked for`);
+      throw fault(`\`${NO_QUORUM}\` cannot name a witness or a group: it means that no witness is required`);
     if (this.#isKnown(name)) throw fault(`\`${name}\` is defined twice`);
   }
 
   /** @param {string} name */
   #mustBeKnown(name) {
-    if (!this.#isKnown(name)) throw fault(`\`${name}\` is no witness or group of a line before this one`);
+    if (!this.#isKnown(name)) throw fault(`\`${name}\` is not a witness or group of an earlier line`);
   }
 
   /** @param {string} name */
@@ -154,18 +154,18 @@ class Reader {
   /**
    * @param {string} text
    * @param {ReadonlySet<number>} fit
-   * @param {Verifier[]} others  those of the same kind of line
+   * @param {Verifier[]} others  verifiers of earlier lines of this kind
    */
   async #key(text, fit, others) {
     const verifier = await parseVkey(text);
     if (!fit.has(verifier.kind)) throw fault(`a key of type ${shownKind(verifier.kind)} does not belong on this line`);
-    if (others.length === MAX_EACH) throw fault(`the policy has over ${MAX_EACH} logs, or as many witnesses`);
+    if (others.length === MAX_EACH) throw fault(`the policy has over ${MAX_EACH} logs, or over ${MAX_EACH} witnesses`);
     if (others.some((other) => equal(other.publicKey, verifier.publicKey)))
-      throw fault("this public key is on a line before: one key under two names would count twice");
+      throw fault("an earlier line has this public key: one key under two names would count twice");
     const all = [...this.#policy.logs, ...this.#policy.witnesses].map((each) => each.verifier);
     if (all.some((other) => other.name === verifier.name && equal(other.keyId, verifier.keyId)))
       throw fault(
-        "a key of a line before has this name and this key id: their signatures could not be told apart",
+        "a key of an earlier line has this name and key id: their signatures would look alike",
       );
     return verifier;
   }
@@ -178,13 +178,13 @@ class Reader {
 function thresholdOf(word, count) {
   if (word === "all" || word === "any") return word === "all" ? count : 1;
   if (!THRESHOLD.test(word) || Number(word) > count)
-    throw fault(`the threshold of a group is \`all\`, \`any\`, or a decimal number from 1 to its members: ${count}`);
+    throw fault(`the threshold of a group must be \`all\`, \`any\`, or a decimal number from 1 to ${count}`);
   return Number(word);
 }
 
 /** @param {string} text */
 function checkedUrl(text) {
-  if (UNPRINTABLE.test(text)) throw fault("the URL has characters that no URL has");
+  if (UNPRINTABLE.test(text)) throw fault("the URL has characters that a URL cannot have");
   return text;
 }
 

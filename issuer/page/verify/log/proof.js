@@ -1,8 +1,8 @@
 /**
- * Proofs that a leaf is in a log, for a file of their own (c2sp.org/tlog-proof).
+ * Proofs that a leaf is in a log, as separate files (c2sp.org/tlog-proof).
  *
- * Reads the text. Whether the hashes lead to the checkpoint's root is the matter of `merkle.js`, and who signed that
- * checkpoint is the matter of `quorum.js`.
+ * This file reads the text. `merkle.js` checks whether the hashes lead to the checkpoint's root, and `quorum.js`
+ * verifies the checkpoint's signatures.
  */
 
 import { decodeBase64, decodeUtf8 } from "../bytes.js";
@@ -19,14 +19,14 @@ const LF = 10;
 
 /**
  * The leaf's `index` (from 0), `hashes` (32 bytes each) from its sibling up to the root's child, and the bytes of the
- * signed checkpoint, for `parseNote`. `extra` is what a stranger may have written: nothing vouches for it.
+ * signed checkpoint, for `parseNote`. `extra` is unsigned: a stranger may have written it.
  * @typedef {{index: bigint, hashes: Uint8Array[], checkpoint: Uint8Array, extra: Uint8Array}} Proof
  */
 
 /**
- * Read a proof, and leave its checkpoint unread: the proofs of many leaves have one, which the caller may know.
+ * Read a proof without parsing its checkpoint: the proofs of many leaves share one, which the caller may have checked.
  *
- * Throws FormatError(`log.malformed`), where it can with the line.
+ * Throws FormatError(`log.malformed`), with the line if known.
  * @param {Uint8Array} raw
  * @returns {Proof}
  */
@@ -35,29 +35,29 @@ export function splitProof(raw) {
   const blank = raw.findIndex((byte, at) => byte === LF && raw[at + 1] === LF);
   const head = blank < 0 ? null : decodeUtf8(raw.subarray(0, blank));
   if (head === null || /[^\x00-\x7f]/.test(head))
-    throw malformed("a proof has ASCII lines, an empty line, and a signed checkpoint");
+    throw malformed("a proof must have ASCII lines, an empty line, and a signed checkpoint");
   const [header, ...lines] = head.split("\n");
-  if (header !== HEADER) throw malformed(`the first line of a proof is \`${HEADER}\``, { line: 1 });
+  if (header !== HEADER) throw malformed(`the first line of a proof must be \`${HEADER}\``, { line: 1 });
   const extra = lines[0]?.startsWith("extra ") ? parseExtra(/** @type {string} */ (lines.shift())) : new Uint8Array();
   const first = extra.length ? 3 : 2;
   const [, index] = INDEX.exec(lines[0] ?? "") ?? [];
   if (index === undefined)
-    throw malformed("the line after the header, or after `extra`, is `index` and a decimal number", { line: first });
+    throw malformed("the line after the header, or after `extra`, must be `index` and a decimal number", { line: first });
   const hashes = lines.slice(1).map((line, number) => parseHash(line, first + 1 + number));
   return checked({ index: BigInt(index), hashes, checkpoint: raw.subarray(blank + 2), extra });
 }
 
 /** @param {Proof} proof */
 function checked(proof) {
-  if (proof.index > MAX_INDEX) throw malformed("the index of a proof is a number from 0 to 2^63 - 2");
+  if (proof.index > MAX_INDEX) throw malformed("the index of a proof must be a number from 0 to 2^63 - 2");
   if (proof.hashes.length > MAX_HASHES)
-    throw malformed(`a proof has at most ${MAX_HASHES} hashes, of 32 bytes each`);
+    throw malformed(`a proof may have at most ${MAX_HASHES} hashes, of 32 bytes each`);
   if (proof.extra.length > MAX_EXTRA_BYTES)
     throw malformed(`the extra data of a proof has over ${MAX_EXTRA_BYTES} bytes`);
   const note = proof.checkpoint;
   const blank = note.findIndex((byte, at) => byte === LF && note[at + 1] === LF);
   if (blank < 0 || blank + 2 >= note.length || note.at(-1) !== LF || note.at(-2) === LF)
-    throw malformed("the checkpoint of a proof is signed: a text, an empty line, and lines that end in LF");
+    throw malformed("the checkpoint of a proof must have a text, an empty line, and lines that end in LF");
   return proof;
 }
 
@@ -65,7 +65,7 @@ function checked(proof) {
 function parseExtra(line) {
   const extra = decodeBase64(line.slice("extra ".length));
   if (!extra?.length)
-    throw malformed("the extra data of a proof is canonical base64 of at least one byte", { line: 2 });
+    throw malformed("the extra data of a proof must be canonical base64 of at least one byte", { line: 2 });
   return extra;
 }
 
@@ -76,6 +76,6 @@ function parseExtra(line) {
 function parseHash(line, number) {
   const hash = decodeBase64(line);
   if (hash?.length !== ROOT_BYTES)
-    throw malformed("a hash of a proof is the canonical base64 of 32 bytes", { line: number });
+    throw malformed("a hash of a proof must be the canonical base64 of 32 bytes", { line: number });
   return hash;
 }

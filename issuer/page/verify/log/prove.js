@@ -1,7 +1,7 @@
 /**
- * Inclusion and consistency proofs (RFC 6962 2.1.1 and 2.1.2), made out of the nodes of a tree in O(log n).
+ * Inclusion and consistency proofs (RFC 6962 2.1.1 and 2.1.2), built from the nodes of a tree in O(log n).
  *
- * Who makes a proof out of a stranger's tiles knows nothing yet: `merkle.js` checks it against the roots.
+ * A proof built from a stranger's tiles shows nothing until `merkle.js` has checked it against the roots.
  */
 
 import { nodeHash } from "./merkle.js";
@@ -9,7 +9,7 @@ import { nodeHash } from "./merkle.js";
 /** @typedef {import("./tiles.js").Node} Node */
 
 /**
- * Make the proof of the leaf at `index` in the tree of `size` leaves, 0 <= index < size.
+ * Build the proof of the leaf at `index` in the tree of `size` leaves, 0 <= index < size.
  * @param {bigint} index
  * @param {bigint} size
  * @param {Node} node
@@ -17,22 +17,22 @@ import { nodeHash } from "./merkle.js";
 export const inclusionProof = (index, size, node) => siblings(0, index, size, node);
 
 /**
- * Make the proof that the tree of `size1` leaves is a prefix of that of `size2`, 0 < size1 <= size2.
+ * Build the proof that the tree of `size1` leaves is a prefix of the tree of `size2` leaves, 0 < size1 <= size2.
  * @param {bigint} size1
  * @param {bigint} size2
  * @param {Node} node
  */
 export async function consistencyProof(size1, size2, node) {
   if (size1 === size2) return [];
-  // The smallest peak of the first tree, from which both heads can be climbed to. Where it is all of that tree, its head
-  // is known already, and left out.
+  // The path starts at the smallest peak of the first tree, which is below both roots. If that is the whole first tree,
+  // the verifier has its hash already, so the proof omits it.
   const level = trailingZeros(size1);
   const index = (size1 - 1n) >> BigInt(level);
   return [...(index ? [await node(level, index)] : []), ...(await siblings(level, index, size2, node))];
 }
 
 /**
- * What stands beside the way from a complete subtree up to the head, the lowest first.
+ * Return the siblings on the path from a complete subtree up to the root, lowest first.
  * @param {number} from
  * @param {bigint} start
  * @param {bigint} size
@@ -48,8 +48,8 @@ async function siblings(from, start, size, node) {
 }
 
 /**
- * What stands beside a subtree of 2^level leaves, or of what there is of them; null where nothing does, and its hash goes up
- * as it is.
+ * Return the hash beside a subtree of 2^level leaves, or of its existing part. null: it has no sibling, so the
+ * subtree's hash moves up unchanged.
  * @param {number} level
  * @param {bigint} index
  * @param {bigint} size
@@ -63,7 +63,7 @@ async function sibling(level, index, size, node) {
 }
 
 /**
- * Hash the largest complete subtrees of the leaves from `begin` to `end`, from right to left, into the head above them.
+ * Hash the largest complete subtrees of the leaves from `begin` to `end`, from right to left, into their common parent.
  * `begin` is a multiple of a power of two that is not smaller than their number.
  * @param {bigint} begin
  * @param {bigint} end

@@ -1,8 +1,8 @@
 /**
- * Which logs and witnesses are trusted, and how many witnesses must have cosigned (c2sp.org/tlog-policy).
+ * Witness policies: the trusted logs and witnesses, and how many witnesses must have cosigned (c2sp.org/tlog-policy).
  *
- * A policy as a value, and what it says of a signed checkpoint. Its file is read in `policy.js`; the clock is the
- * caller's.
+ * This file has the policy as a value, and applies it to a signed checkpoint. `policy.js` reads its file; the caller
+ * has the clock.
  */
 
 import { FormatError } from "../errors.js";
@@ -14,9 +14,9 @@ export const NO_QUORUM = "none";
 const MAX_AHEAD_S = 60; // how far a witness's clock may be ahead of ours
 
 /**
- * A key of a log whose origin is the key's name; a witness under the policy's own word for it; a group, which has
- * cosigned if at least `threshold` of its members have: witnesses, or groups before it in the file. `url` is "" where the
- * file has none. `quorum` is the name of a witness or a group, or `none`.
+ * A policy. A log's origin is its key's name. A witness is named by the policy. A group has cosigned if at least
+ * `threshold` of its members have: witnesses, or groups before it in the file. `url` is "" if the file has none.
+ * `quorum` is the name of a witness or a group, or `none`.
  * @typedef {import("./vkey.js").Verifier} Verifier
  * @typedef {{verifier: Verifier, url: string}} LogKey
  * @typedef {{name: string, verifier: Verifier, url: string}} WitnessKey
@@ -27,18 +27,18 @@ const MAX_AHEAD_S = 60; // how far a witness's clock may be ahead of ours
 /**
  * A checkpoint that a trusted log signed and the quorum cosigned, and its witnessed time in Unix seconds.
  *
- * `time` is null where the policy asks for no witness, so that nothing here proves a time.
+ * `time` is null if the policy requires no witness, because then no time is proved.
  * @typedef {{checkpoint: import("./checkpoint.js").Checkpoint, log: LogKey, time: number | null}} Witnessed
  */
 
 /**
- * Say whether a checkpoint needs cosignatures, and so has a witnessed time.
+ * Say whether the policy requires witnesses, so that a checkpoint has a witnessed time.
  * @param {WitnessPolicy} policy
  */
 export const asksForWitnesses = (policy) => policy.quorum !== NO_QUORUM;
 
 /**
- * Say whether these witnesses (by the policy's words for them), whose cosignatures the caller has verified, are a quorum.
+ * Say whether these witnesses, by their names in the policy, are a quorum. The caller has verified their cosignatures.
  * @param {WitnessPolicy} policy
  * @param {Iterable<string>} cosigners
  */
@@ -53,9 +53,9 @@ export function isMetBy(policy, cosigners) {
 /**
  * Check a signed checkpoint at `now` (Unix seconds).
  *
- * Throws FormatError: `log.malformed` if the text is no checkpoint, `log.signature` if no log of the policy whose origin
- * it names has signed it or any signature of a known key is bad, `log.quorum` if too few witnesses have cosigned it. A
- * time of zero, or over a minute ahead of `now`, is no witness's.
+ * Throws FormatError: `log.malformed` if the text is not a checkpoint; `log.signature` if no log of the policy with its
+ * origin has signed it, or if any signature of a known key is bad; `log.quorum` if too few witnesses have cosigned it.
+ * A cosignature with a time of zero, or over a minute ahead of `now`, does not count.
  * @param {WitnessPolicy} policy
  * @param {import("./note.js").Note} note
  * @param {number} now
@@ -74,7 +74,7 @@ export async function checkNote(policy, note, now) {
 }
 
 /**
- * Return the earliest time that counts of each witness that cosigned, by the policy's word for it.
+ * Return the earliest valid time of each witness that cosigned, by its name in the policy.
  * @param {WitnessPolicy} policy
  * @param {import("./vkey.js").Verified[]} verified
  * @param {number} now
@@ -96,7 +96,7 @@ function cosignedAt(policy, verified, now) {
  */
 function tooFew(policy, times) {
   const keys = policy.witnesses.filter(({ name }) => times.has(name)).map(({ verifier }) => verifier.name);
-  const names = keys.sort(byCodePoint).join(", ") || "nobody";
+  const names = keys.sort(byCodePoint).join(", ") || "none";
   return new FormatError("log.quorum", `too few witnesses of the policy have cosigned: ${names}`);
 }
 
@@ -111,7 +111,8 @@ function byCodePoint(one, other) {
 }
 
 /**
- * The smallest time up to which those that cosigned are a quorum, as all of them are; null where none is asked for.
+ * Return the smallest time by which the cosigners were a quorum; null if the policy requires no witness. All cosigners
+ * together are a quorum.
  * @param {WitnessPolicy} policy
  * @param {Map<string, number>} times
  */

@@ -1,9 +1,9 @@
 /**
- * The tree as static files (c2sp.org/tlog-tiles): the paths of tiles and entry bundles, what is in them, and the nodes of the
- * tree out of them.
+ * The tree as static files (c2sp.org/tlog-tiles): paths and contents of tiles and entry bundles, and the tree's nodes
+ * from them.
  *
- * A tile of level L has up to 256 hashes, of subtrees of 256^L leaves; an entry bundle has the leaves under a tile of level
- * 0. Does not fetch; what a tile says is believed, so a proof out of tiles must be checked against a root.
+ * A tile of level L has up to 256 hashes of subtrees of 256^L leaves; an entry bundle has the leaves under a tile of
+ * level 0. Tiles are not verified here, so a proof built from them must be checked against a root.
  */
 
 import { malformed } from "./checkpoint.js";
@@ -13,13 +13,13 @@ export const WIDTH = 256;
 const HEIGHT = 8;
 
 /**
- * (level, index) to the hash of the index-th complete subtree of 2^level leaves, from the left and from 0. It is asked only
- * for what the tree of the size at hand has.
+ * Maps (level, index) to the hash of the index-th complete subtree of 2^level leaves, from the left and from 0. It is
+ * called only for subtrees that the tree has.
  * @typedef {(level: number, index: bigint) => Promise<Uint8Array>} Node
  */
 
 /**
- * The path of a tile, or of an entry bundle, under the log's prefix, as `tile/0/x001/x234/067.p/8`.
+ * Return the path of a tile or an entry bundle under the log's prefix, such as `tile/0/x001/x234/067.p/8`.
  * @param {number | "entries"} level
  * @param {bigint} index
  * @param {number} [width]
@@ -32,7 +32,7 @@ export function tilePath(level, index, width = WIDTH) {
 }
 
 /**
- * How many of the tile's items a tree of `size` leaves has.
+ * Return how many items the tile has in a tree of `size` leaves.
  * @param {number | "entries"} level
  * @param {bigint} index
  * @param {bigint} size
@@ -52,19 +52,19 @@ export function readEntries(raw) {
   for (let at = 0; at < raw.length; ) {
     const begin = at + 2;
     at = begin + ((raw[at] ?? 0) << 8) + (raw[at + 1] ?? 0);
-    if (at > raw.length) throw malformed(`an entry bundle that ends within its entry ${entries.length}`);
+    if (at > raw.length) throw malformed(`an entry bundle ends within its entry ${entries.length}`);
     entries.push(raw.subarray(begin, at));
   }
   if (!entries.length || entries.length > WIDTH)
-    throw malformed(`an entry bundle of ${entries.length} entries, where it has 1 to ${WIDTH}`);
+    throw malformed(`an entry bundle of ${entries.length} entries: it must have 1 to ${WIDTH}`);
   return entries;
 }
 
 /**
- * Return the nodes of the tree of `size` leaves out of its tiles, each of which is read once.
+ * Return the nodes of the tree of `size` leaves, read from its tiles, each at most once.
  *
- * `read` is asked for the widest tile that the size has, by its path. A node throws what it throws, and FormatError
- * (`log.malformed`) where a tile has another width.
+ * `read` gets the path of the widest tile that this size has. A node throws the errors of `read`, and FormatError
+ * (`log.malformed`) if a tile has another width.
  * @param {(path: string) => Promise<Uint8Array>} read
  * @param {bigint} size
  * @returns {Node}
@@ -85,7 +85,7 @@ export function nodeOfTiles(read, size) {
 }
 
 /**
- * The hashes of a tile, then those above them, row by row: 8 rows, without the root of a full tile.
+ * Return the hashes of a tile, then those above them, row by row: 8 rows, without the root of a full tile.
  * @param {(path: string) => Promise<Uint8Array>} read
  * @param {string} path
  * @param {number} width
@@ -93,7 +93,7 @@ export function nodeOfTiles(read, size) {
 async function readRows(read, path, width) {
   const raw = await read(path);
   if (raw.length !== width * HASH_BYTES)
-    throw malformed(`${path} has ${raw.length} bytes, where ${width} hashes are`);
+    throw malformed(`${path} has ${raw.length} bytes: it must have ${width} hashes`);
   let row = Array.from({ length: width }, (_, at) => raw.subarray(at * HASH_BYTES, (at + 1) * HASH_BYTES));
   const rows = [];
   for (let height = 0; height < HEIGHT; height++) {

@@ -1,9 +1,9 @@
 /**
- * The public keys of signed notes: their text, their ids, and what a key of each type signs.
+ * The public keys of signed notes: their text, their ids, and the signatures of each key type.
  *
- * Verifier keys and plain Ed25519 signatures are those of c2sp.org/signed-note, timestamped ones those of
- * c2sp.org/tlog-cosignature. WebCrypto has no ML-DSA-44, whose keys are therefore beyond this reader: to skip one would
- * be a lower quorum than the author of the policy asked for.
+ * c2sp.org/signed-note defines verifier keys and plain Ed25519 signatures, c2sp.org/tlog-cosignature timestamped ones.
+ * WebCrypto has no ML-DSA-44, so a policy with such a key is beyond this reader: skipping the key would lower the
+ * quorum that the author of the policy asked for.
  */
 
 import { concat, decodeBase64, equal, hex, sha256, utf8 } from "../bytes.js";
@@ -12,14 +12,14 @@ import { Beyond } from "../errors.js";
 import { malformed, parseCheckpoint } from "./checkpoint.js";
 
 export const KEY_ID_BYTES = 4;
-// No space of Unicode, no plus, no control character, no half of a surrogate pair.
+// No Unicode space, plus, control character or half surrogate pair.
 export const KEY_NAME =
   "[^+\\x00-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ud800-\\udfff]+";
 const VKEY = new RegExp(`^(${KEY_NAME})\\+([0-9a-f]{8})\\+([A-Za-z0-9+/]+={0,2})$`, "u");
 const TIME_BYTES = 8;
 const MAX_TIMESTAMP = 2n ** 63n - 1n;
 
-/** The signature types, by their identifier byte. */
+/** The signature types by their identifier byte. */
 export const KIND = Object.freeze({ ED25519: 0x01, COSIGNATURE: 0x04, COSIGNATURE_ML_DSA_44: 0x06 });
 /** @type {Map<number, number>} */
 const KEY_BYTES = new Map([[KIND.ED25519, 32], [KIND.COSIGNATURE, 32], [KIND.COSIGNATURE_ML_DSA_44, 1312]]);
@@ -28,31 +28,31 @@ const KEY_BYTES = new Map([[KIND.ED25519, 32], [KIND.COSIGNATURE, 32], [KIND.COS
 export const shownKind = (kind) => `0x${kind.toString(16).padStart(2, "0")}`;
 
 /**
- * A key that signs notes as `name`; `keyId` (4 bytes) says, with the name, in a note which key signed.
+ * A key that signs notes as `name`. In a note, `keyId` (4 bytes) and the name say which key signed.
  * @typedef {{name: string, kind: number, publicKey: Uint8Array, keyId: Uint8Array}} Verifier
  */
 
 /**
- * One signature that verified. `timestamp` is a cosignature's, in Unix seconds (0: it names no time), else null.
+ * One verified signature. `timestamp` is a cosignature's, in Unix seconds (0: none stated), else null.
  * @typedef {{verifier: Verifier, timestamp: bigint | null}} Verified
  */
 
 /**
  * Read a verifier key, `name+key id in hex+base64(type || key)`. Throws FormatError(`log.malformed`), and Beyond for a
- * good key that nothing here can verify with.
+ * valid key of a type that this code cannot verify.
  * @param {string} text
  * @returns {Promise<Verifier>}
  */
 export async function parseVkey(text) {
   const [, name, id, encoded] = VKEY.exec(text) ?? [];
-  if (!encoded) throw malformed("a verifier key reads `name+8 lowercase hex digits+base64`");
+  if (!encoded) throw malformed("a verifier key must be `name+8 lowercase hex digits+base64`");
   const key = decodeBase64(encoded);
-  if (!key?.length) throw malformed("the last part of a verifier key is canonical base64 of its type and the key");
+  if (!key?.length) throw malformed("the last part of a verifier key must be canonical base64 of its type and the key");
   const [kind, publicKey] = [key[0], key.subarray(1)];
   checkKey(kind, publicKey);
   const keyId = await keyIdOf(name, kind, publicKey);
   if (hex(keyId) !== id)
-    throw malformed("the key id in the verifier key is not that of its name and key; one of them was changed");
+    throw malformed("the key id in the verifier key does not match its name and key; one of them was changed");
   if (kind === KIND.COSIGNATURE_ML_DSA_44) throw new Beyond("no browser verifies ML-DSA-44");
   return { name, kind, publicKey, keyId };
 }
@@ -67,13 +67,13 @@ function checkKey(kind, publicKey) {
     const known = [...KEY_BYTES.keys()].map(shownKind).join(", ");
     throw malformed(`the type of the verifier key is ${shownKind(kind)}; known here: ${known}`);
   }
-  if (publicKey.length !== length) throw malformed(`a key of type ${shownKind(kind)} has ${length} bytes`);
+  if (publicKey.length !== length) throw malformed(`a key of type ${shownKind(kind)} must have ${length} bytes`);
   if (kind !== KIND.COSIGNATURE_ML_DSA_44 && !isGoodPoint(publicKey))
-    throw malformed("the key is no point of Ed25519, or one of low order");
+    throw malformed("the key must be a point of Ed25519 that is not of low order");
 }
 
 /**
- * The id of a key. It names a key and proves nothing: two keys with one name and id are made in a second.
+ * Return the id of a key. It is only a name: two keys with one name and id can be made in a second.
  * @param {string} name
  * @param {number} kind
  * @param {Uint8Array} publicKey
@@ -83,9 +83,9 @@ async function keyIdOf(name, kind, publicKey) {
 }
 
 /**
- * Verify a signature line's bytes (after the key id) over a note's text; null where they do not fit.
+ * Verify a signature line's bytes (after the key id) over a note's text; null if it does not verify.
  *
- * Throws FormatError(`log.malformed`) where a cosignature is of a text that is no checkpoint.
+ * Throws FormatError(`log.malformed`) if a cosignature's text is not a checkpoint.
  * @param {Verifier} verifier
  * @param {string} text
  * @param {Uint8Array} signature
@@ -105,7 +105,7 @@ export async function verifySignature(verifier, text, signature) {
 const numberOf = (raw) => raw.reduce((value, byte) => (value << 8n) | BigInt(byte), 0n);
 
 /**
- * Say whether two verifiers are one key under one name.
+ * Say whether two verifiers are the same key with the same name.
  * @param {Verifier} one
  * @param {Verifier} other
  */

@@ -1,8 +1,8 @@
 /**
- * The nodes of a YAML text: maps, lists and scalars, in blocks and in brackets, with the place of each.
+ * The nodes of a YAML text: maps, lists and scalars, in block and flow style, with the place of each.
  *
- * Of YAML it knows what people and libraries write into result files. What it does not know for certain it refuses to
- * guess: it throws Beyond. Nothing is resolved here: what a plain scalar means is said in `resolve.js`.
+ * This parser knows the YAML that people and libraries write into result files. For anything else it throws Beyond
+ * instead of guessing. It resolves nothing: `resolve.js` gives plain scalars their meaning.
  */
 
 import { FormatError } from "../errors.js";
@@ -13,7 +13,8 @@ const MAX_NODES = 200_000;
 const MAX_KEY = 1000; // YAML's own limit is 1024 (YAML 1.2.2, 7.4)
 
 /**
- * `start` is the place of its first sign. `style` is the quote or the sign of block text, "" for plain text.
+ * `start` is the position of its first character. `style` is the quote or the indicator of a block scalar, "" for plain
+ * text.
  * @typedef {{kind: "scalar", start: number, text: string, style: string}} ScalarNode
  * @typedef {{kind: "map", start: number, members: [ScalarNode, Node][]}} MapNode
  * @typedef {{kind: "list", start: number, items: Node[]}} ListNode
@@ -22,7 +23,7 @@ const MAX_KEY = 1000; // YAML's own limit is 1024 (YAML 1.2.2, 7.4)
  */
 
 /**
- * Read the one document of a text. Throws FormatError for one that is empty or too large, and Beyond.
+ * Read the one document of a text. Throws FormatError if it is empty or too large, and Beyond.
  * @param {Source} source
  * @returns {Node}
  */
@@ -30,7 +31,7 @@ export function parseNodes(source) {
   return new Parser(source).document();
 }
 
-/** One walk over the text. `#at` is where the next sign is read; recurses no deeper than MAX_DEPTH. */
+/** One walk over the text. `#at` is the position of the next character; recursion is at most MAX_DEPTH deep. */
 class Parser {
   #at = 0;
   #depth = 0;
@@ -52,7 +53,7 @@ class Parser {
     this.#skipToContent();
     if (this.#isAtEnd) throw new FormatError("file.syntax", "the file is empty", this.source.place(this.text.length));
     const root = this.#blockNode(-1);
-    if (!this.#isAtEnd) throw this.#beyond("a line that is no part of what is above it");
+    if (!this.#isAtEnd) throw this.#beyond("a line that does not belong to the lines above it");
     return root;
   }
 
@@ -85,7 +86,7 @@ class Parser {
     this.#at = end < 0 ? this.text.length : end;
   }
 
-  /** Go on to the next sign that is not white space or in a comment, from where a comment may begin. */
+  /** Skip white space and comments; a comment may begin here. */
   #skipBlank() {
     for (;;) {
       this.#skipSpaces();
@@ -96,19 +97,19 @@ class Parser {
     }
   }
 
-  /** Do the same, in a document that ends with the text. */
+  /** Skip white space and comments outside of flow collections, where a document marker is Beyond. */
   #skipToContent() {
     this.#skipBlank();
     const line = this.text.slice(this.#at, this.#at + 4);
-    if (this.#column === 0 && /^(?:(?:---|\.\.\.)(?![^ \t\n])|%)/.test(line)) throw this.#beyond("the sign of a document");
+    if (this.#column === 0 && /^(?:(?:---|\.\.\.)(?![^ \t\n])|%)/.test(line)) throw this.#beyond("a document marker");
   }
 
-  /** Behind a value: nothing, or a comment after a space, up to the line's end. Goes on to what is next. */
+  /** After a value, require the line's end, or a space and a comment; then go to the next content. */
   #demandLineEnd() {
     const before = this.#at;
     this.#skipSpaces();
     const isComment = this.#sign === "#" && this.#at > before;
-    if (!this.#isAtEnd && this.#sign !== "\n" && !isComment) throw this.#beyond("something behind a value");
+    if (!this.#isAtEnd && this.#sign !== "\n" && !isComment) throw this.#beyond("text after a value");
     this.#skipToContent();
   }
 
@@ -126,7 +127,7 @@ class Parser {
   }
 
   /**
-   * Read what is in a map or a list, one level deeper.
+   * Read the content of a map or a list, one level deeper.
    * @param {number} start
    * @param {() => void} read
    */
@@ -142,7 +143,7 @@ class Parser {
   }
 
   /**
-   * Read the node here, which may be a block: at the beginning of a line, or behind the dash of an item.
+   * Read the node here, which may be a block: at the start of a line, or after the dash of an item.
    * @param {number} parent  the column of the collection around it
    * @returns {Node}
    */
@@ -184,8 +185,8 @@ class Parser {
   }
 
   /**
-   * Read what a dash or a colon has: on its line by `inLine`, or in deeper lines. A map's value may also be a list whose
-   * dashes stand below the key.
+   * Read the value of a dash or a colon: on its line by `inLine`, or in deeper lines. A map's value may also be a list
+   * whose dashes are in the column of the key.
    * @param {number} column
    * @param {() => Node} inLine
    * @param {boolean} [isMember]
@@ -203,7 +204,7 @@ class Parser {
   }
 
   /**
-   * Read a value that is no block collection, up to the end of its line.
+   * Read a value that is not a block collection, up to the end of its line.
    * @param {number} parent
    * @returns {Node}
    */
@@ -214,7 +215,7 @@ class Parser {
       this.#demandLineEnd();
       return node;
     }
-    if (this.#isDash) throw this.#beyond("a list item where none can stand");
+    if (this.#isDash) throw this.#beyond("a list item is not allowed here");
     const isBlock = sign === "|" || sign === ">";
     const node = this.#scalar(isBlock ? block : undefined, parent);
     if (isBlock) this.#skipToContent();
@@ -238,7 +239,7 @@ class Parser {
 
   // -- keys --
 
-  /** Where the key here ends, before its colon and the spaces there; -1 where no key is here. */
+  /** Return the end of the key here, before spaces and its colon; -1 if there is no key here. */
   #keyEnd() {
     const start = this.#at;
     const isQuoted = this.#sign === '"' || this.#sign === "'";
@@ -266,10 +267,10 @@ class Parser {
     return this.#counted({ kind: "scalar", start, text, style });
   }
 
-  // -- brackets --
+  // -- flow style --
 
   /**
-   * Read a map or a list in brackets.
+   * Read a map or a list in flow style.
    * @param {number} parent
    * @param {number} level  of brackets, from 1
    * @returns {Node}
@@ -321,14 +322,14 @@ class Parser {
   }
 
   /**
-   * Read a key in a map in brackets, with its colon.
+   * Read a key in a map in flow style, with its colon.
    * @param {number} parent
    * @param {number} level
    * @returns {ScalarNode}
    */
   #flowKey(parent, level) {
     this.#skipInFlow(parent, level);
-    if (/[[{]/.test(this.#sign)) throw this.#beyond("a key that is no text");
+    if (/[[{]/.test(this.#sign)) throw this.#beyond("a key that is not text");
     const start = this.#at;
     const key = this.#scalar(/["']/.test(this.#sign) ? quoted : plainInFlow, parent);
     if (this.#at - start > MAX_KEY || this.text.slice(start, this.#at).includes("\n"))
@@ -342,8 +343,8 @@ class Parser {
   }
 
   /**
-   * Skip white space and comments between brackets. Lines there are deeper than the block around them, but for one that
-   * begins with the bracket that ends it all.
+   * Skip white space and comments in a flow collection. Its lines must be deeper than the block around it, except for a
+   * line that begins with the last closing bracket.
    * @param {number} parent
    * @param {number} level
    */
@@ -369,7 +370,7 @@ class Parser {
   #demandDeeper(parent, level) {
     const isLast = level === 1 && /[\]}]/.test(this.#sign);
     if (this.#column <= parent && !isLast) throw this.#beyond("a line that is indented too little");
-    if (this.#column === 0 && /[-.%]/.test(this.#sign)) throw this.#beyond("a sign of a document");
+    if (this.#column === 0 && /[-.%]/.test(this.#sign)) throw this.#beyond("a document marker");
   }
 }
 

@@ -1,20 +1,20 @@
 /**
- * What a plain scalar means (contract section 3): a number, `true`, `false`, `null` or text only where PyYAML,
- * ruamel.yaml, js-yaml and yaml all read it so. Everything else is refused, with what to write.
+ * The meaning of a plain scalar (contract section 3). It is a number, `true`, `false`, `null` or text only if PyYAML,
+ * ruamel.yaml, js-yaml and yaml all read it so. Any other scalar is refused, with advice what to write.
  */
 
 import { exactNumber, Float } from "../numbers.js";
 
-// How the readers see a plain scalar, in the order in which it is tried; one that matches none is text to all of them.
+// The forms of a plain scalar in the order in which they are tried. A scalar without a form is text to all readers.
 /** @type {[string, RegExp][]} */
 const FORMS = [
-  // The same decimal number to all four; exponents need a point and a sign for PyYAML (YAML 1.1).
+  // The same decimal number to all four readers; for PyYAML, exponents need a point and a sign (YAML 1.1).
   ["number", /^(?:[-+]?(?:0|[1-9][0-9]*|[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?)|\.[0-9]+(?:[eE][-+][0-9]+)?)$/],
   ["hexadecimal", /^0x[0-9a-fA-F]+$/],
   ["constant", /^(?:true|false|null)$/],
   ["empty", /^~?$/],
   ["word", /^(?:yes|no|on|off|true|false|null)$/iu],
-  // A number to at least one of them: in any base, with separators, base 60, or not finite.
+  // A number to at least one reader: in any base, with separators, base 60, or not finite.
   ["numeric", /^[-+]?(?:0[bo][0-7_]*|0x[0-9a-f_]*|[0-9][0-9_]*(?::[0-9_]+)*(?:\.[0-9_]*)?(?:e[-+]?[0-9]+)?)$/iu],
   ["numeric", /^[-+]?(?:\.[0-9_]+(?:e[-+]?[0-9]+)?|\.[iıİ]nf|\.nan)$/iu],
   ["timestamp", /^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?$/],
@@ -34,7 +34,7 @@ const ADVICE = {
 const formOf = (text) => FORMS.find(([, form]) => form.test(text))?.[0];
 
 /**
- * Say whether plain text is text to every reader.
+ * Say whether every reader reads plain text as text.
  * @param {string} text
  */
 export const isText = (text) => formOf(text) === undefined;
@@ -68,7 +68,7 @@ function hexadecimal(text) {
 }
 
 /**
- * The spelling to use, for a decimal number that only some readers see as one.
+ * Return the spelling to use for a decimal number that only some readers read as one.
  * @param {string} text
  */
 function otherSpelling(text) {
@@ -83,7 +83,7 @@ function otherSpelling(text) {
 }
 
 /**
- * Write a number so that all four readers read the same double back: `20.9`, `0.00002`, `1.0e-7`.
+ * Return the text of a number that all four readers read back as the same double: `20.9`, `0.00002`, `1.0e-7`.
  * @param {number} value
  */
 export function numberText(value) {

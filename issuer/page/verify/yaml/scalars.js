@@ -1,14 +1,14 @@
 /**
- * The text of scalars: plain, in quotes, and in blocks, over one line or several (YAML 1.2.2, 7.3 and 8.1).
+ * The text of scalars: plain, quoted and block, on one line or several (YAML 1.2.2, 7.3 and 8.1).
  *
- * Each function takes the source and the place where the scalar begins, and returns its text and where it ends. `parent`
- * is the column of the block collection around it, or -1: further lines stand deeper than that.
+ * Each function takes the source and the position where the scalar begins, and returns its text and its end. `parent`
+ * is the column of the block collection around it, or -1: further lines must be deeper than that.
  */
 
 /** @typedef {import("./source.js").Source} Source */
 /** @typedef {{text: string, end: number}} Scanned */
 
-// What no plain text begins with, but for - ? : before a letter, of which this reader takes the first.
+// Characters that cannot begin plain text. YAML allows - ? : before a letter; this reader accepts only -.
 const INDICATOR = /^[-?:,[\]{}#&*!|>'"%@`]/;
 /** @type {Record<string, string>} */
 const PROPERTIES = {
@@ -28,7 +28,7 @@ const ESCAPES = {
 const HEX_LENGTHS = { x: 2, u: 4, U: 8 };
 
 /**
- * Scan text in quotes. Throws Beyond for what readers may join in different ways.
+ * Scan quoted text. Throws Beyond if readers may join its lines in different ways.
  * @param {Source} source
  * @param {number} start  of the quote
  * @param {number} parent
@@ -65,7 +65,7 @@ export function quoted(source, start, parent) {
 }
 
 /**
- * The length of a text without these signs at its end. A regular expression takes quadratic time for that.
+ * Return the length of a text without these characters at its end. A regular expression needs quadratic time for that.
  * @param {string} text
  * @param {string} signs
  */
@@ -76,7 +76,7 @@ function bareLength(text, signs) {
 }
 
 /**
- * Leave out the spaces at the end.
+ * Remove the spaces at the end.
  * @param {string} text
  */
 export const withoutSpaces = (text) => text.slice(0, bareLength(text, " "));
@@ -97,12 +97,12 @@ function escaped(source, at) {
   const digits = source.text.slice(at + 2, at + 2 + length);
   const code = /^[0-9a-fA-F]+$/.test(digits) && digits.length === length ? Number.parseInt(digits, 16) : -1;
   if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-    throw source.beyond("an escape of no character", at);
+    throw source.beyond("an escape that is not a character", at);
   return { text: String.fromCodePoint(code), end: at + 2 + length };
 }
 
 /**
- * Go over an escaped line end: nothing stands for it. Of an empty line below it readers make different things.
+ * Skip an escaped line end, which adds no text. Readers disagree about an empty line below it.
  * @param {Source} source
  * @param {number} at  of the backslash
  * @param {number} parent
@@ -114,7 +114,8 @@ function joined(source, at, parent) {
 }
 
 /**
- * Go over a line end within a scalar to the next line that is not empty: one end is a space, each more is a line end.
+ * Go over line ends within a scalar to the next line with content: one line end is a space, each further one is a line
+ * end.
  * @param {Source} source
  * @param {number} end  of the line
  * @param {number} parent
@@ -143,7 +144,7 @@ function demandLine(source, at, column, parent) {
   if (source.text[at] === "\t") throw source.beyond("a tab at the beginning of a line", at);
   if (column <= parent) throw source.beyond("a line that is indented too little", at);
   if (column === 0 && DOCUMENT.test(source.text.slice(at, at + 4)))
-    throw source.beyond("the sign of a document within a text", at);
+    throw source.beyond("a document marker within a text", at);
 }
 
 /**
@@ -157,7 +158,7 @@ export function spacesAt(text, at) {
 }
 
 /**
- * Throw Beyond where no plain text that this reader takes begins.
+ * Throw Beyond if this position cannot begin plain text that this reader accepts.
  * @param {Source} source
  * @param {number} at
  */
@@ -169,7 +170,8 @@ export function demandPlain(source, at) {
 }
 
 /**
- * Find where plain text on one line ends: at a comment, at a colon before a space, in a flow collection at its signs.
+ * Return the end of plain text on its line: at a comment, at a colon before a space, or at an indicator in a flow
+ * collection.
  * @param {Source} source
  * @param {number} start
  * @param {boolean} inFlow
@@ -183,7 +185,7 @@ export function plainEnd(source, start, inFlow) {
 }
 
 /**
- * Scan plain text, whose first sign `demandPlain` has taken, and the deeper lines that go on with it.
+ * Scan plain text with the deeper lines that continue it. `demandPlain` has accepted its first character.
  * @param {Source} source
  * @param {number} start
  * @param {number} parent
@@ -196,7 +198,7 @@ export function plain(source, start, parent, inFlow = false) {
   for (let at = start, joint = ""; ; ) {
     const end = plainEnd(source, at, inFlow);
     if (text[end] === ":" && (!inFlow || /[,?[\]{}]/.test(text[end + 1] ?? "")))
-      throw source.beyond("a colon where no key can stand", end);
+      throw source.beyond("a colon where a key is not allowed", end);
     const line = withoutSpaces(text.slice(at, end));
     value += joint + line;
     const next = text[end] === "\n" ? lineBelow(text, end, parent) : null;
@@ -209,7 +211,7 @@ export function plain(source, start, parent, inFlow = false) {
 }
 
 /**
- * The next line that is not empty, where plain text goes on there: deeper than the parent, and no comment.
+ * Return the next line with content if it continues the plain text: it is deeper than the parent and not a comment.
  * @param {string} text
  * @param {number} end
  * @param {number} parent
@@ -227,7 +229,7 @@ function lineBelow(text, end, parent) {
 const HEADER = /[|>](?:([-+])([1-9])?|([1-9])([-+])?)?(?=[ \n])/y;
 
 /**
- * Scan block text: literal after |, folded after >. It ends where the line begins that is not its own.
+ * Scan a block scalar: literal after |, folded after >. It ends before the first line that is indented less.
  * @param {Source} source
  * @param {number} start  of its sign
  * @param {number} parent
@@ -237,13 +239,13 @@ export function block(source, start, parent) {
   const { text } = source;
   HEADER.lastIndex = start;
   const header = HEADER.exec(text);
-  if (!header) throw source.beyond("a sign of block text that this reader does not know", start);
+  if (!header) throw source.beyond("a block scalar header that this reader does not know", start);
   const chomping = header[1] ?? header[4] ?? "";
   const increment = Number(header[2] ?? header[3] ?? 0);
   const headEnd = start + header[0].length;
   const comment = /[ ]*(?:[ ]#[^\n]*)?\n/y;
   comment.lastIndex = headEnd;
-  if (!comment.test(text)) throw source.beyond("something behind the sign of block text", headEnd);
+  if (!comment.test(text)) throw source.beyond("text after a block scalar header", headEnd);
   const first = comment.lastIndex;
   const indent = increment ? Math.max(parent, 0) + increment : detected(source, first, parent);
   const { lines, end } = blockLines(source, first, indent);
@@ -251,7 +253,7 @@ export function block(source, start, parent) {
 }
 
 /**
- * The indentation of block text: that of its first line that is not empty.
+ * Return the indentation of a block scalar: the indentation of its first line with content.
  * @param {Source} source
  * @param {number} first
  * @param {number} parent
@@ -265,13 +267,13 @@ function detected(source, first, parent) {
     at += column + 1;
     column = spacesAt(text, at);
   }
-  if (longest > column) throw source.beyond("an empty line above block text has more spaces than it", first);
+  if (longest > column) throw source.beyond("an empty line has more spaces than the block text below it", first);
   if (text[at + column] === "\t") throw source.beyond("a tab before block text", at + column);
   return Math.max(column, parent + 1, 1);
 }
 
 /**
- * Read lines up to the first that is indented less; empty ones at the end are among them.
+ * Read lines up to the first that is indented less, including empty lines at the end.
  * @param {Source} source
  * @param {number} first
  * @param {number} indent
@@ -293,12 +295,13 @@ function blockLines(source, first, indent) {
 }
 
 /**
- * Join the lines of folded text: of two that begin with no space, by a space, or by the empty lines between them.
+ * Join the lines of a folded block scalar. Two lines that do not begin with a space are joined by a space, or by the
+ * empty lines between them.
  * @param {string[]} lines
  */
 function folded(lines) {
   let value = "";
-  let before = /** @type {string | null} */ (null); // the last line that is not empty
+  let before = /** @type {string | null} */ (null); // the last line with content
   let empty = 0;
   for (const line of lines) {
     if (line === "") {
@@ -314,7 +317,7 @@ function folded(lines) {
 }
 
 /**
- * End block text: with one line end, with none (-), or with all that there are (+).
+ * End a block scalar with one line end, with none (-), or with all (+).
  * @param {string} value
  * @param {string[]} lines
  * @param {string} chomping

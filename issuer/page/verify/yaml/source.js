@@ -1,14 +1,15 @@
-/** A YAML text: its bounds, its lines, and where in it something stands. */
+/** A YAML text: its limits, its lines, and places in it. */
 
 import { decodeUtf8 } from "../bytes.js";
 import { Beyond, FormatError } from "../errors.js";
 
 const MAX_BYTES = 1024 * 1024;
 const LF = 10;
-// Line breaks to some readers only (a lone CR is none to npm's yaml), a byte order mark, control and non-characters.
+// Line breaks to only some readers (npm's yaml does not accept a lone CR), a byte order mark, control and
+// non-characters.
 const DISPUTED = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)/;
 
-/** The text, with LF line ends. Places in it are counted as Python does: lines and columns from 1, columns in characters. */
+/** The text, with LF line ends. Places are counted as in Python: lines and columns from 1, columns in characters. */
 export class Source {
   /** @type {number[]} */
   #lineStarts = [];
@@ -19,7 +20,7 @@ export class Source {
   }
 
   /**
-   * Read bytes. Throws FormatError for what is too large, not UTF-8, or has a character that readers disagree about.
+   * Decode bytes. Throws FormatError if they are too large, not UTF-8, or have a character that readers disagree about.
    * @param {Uint8Array} raw
    */
   static read(raw) {
@@ -67,7 +68,7 @@ function lineStartsOf(text) {
 }
 
 /**
- * The first line that is not UTF-8: no character has a line feed within.
+ * Return the first line that is not UTF-8; a line feed is never inside a character.
  * @param {Uint8Array} raw
  */
 function lineOfFault(raw) {

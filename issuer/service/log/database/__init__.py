@@ -1,1 +1,1 @@
-"""The log's database, in SQLite or PostgreSQL, and its readers."""
+"""The log's database in SQLite or PostgreSQL, and its public readers."""

@@ -1,7 +1,7 @@
-"""The choice of a log's database: the path of a SQLite file, or the URL of a PostgreSQL database, where all hosts find
-the documents that they share beside the log.
+"""The choice of a log's database by its setting: the path of a SQLite file, or the URL of a PostgreSQL database.
 
-The library for PostgreSQL is an extra of the distribution, and is imported only where such a URL is given.
+A PostgreSQL database also has the documents that several hosts share (io/common_documents.py). Its library is an extra
+of the distribution, and is imported only for such a URL.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.io.common_documents import FolderHome, Home
 from issuer.service.log.database.sqlite import SqliteDatabase, SqliteReading
-from issuer.service.log.database.store import Database, Reading
+from issuer.service.log.database.store import Database, ReadConnection
 
 if TYPE_CHECKING:
     from issuer.service.log.database import postgres
@@ -24,52 +24,51 @@ SCHEME = "postgresql://"
 
 
 def database_at(place: str) -> Database:
-    """Return the connection of a sequencer, not open yet. Raises SetupError (`settings.invalid`)."""
+    """Return the database of a sequencer, not connected yet. Raises SetupError (`settings.invalid`)."""
     if not place.startswith(SCHEME):
         return SqliteDatabase(Path(place))
-    with _its_library():
+    with _postgres_library():
         from issuer.service.log.database import postgres
     return postgres.PostgresDatabase(place)
 
 
-def reading_at(place: str) -> Reading:
-    """Return a connection that only reads. Raises SetupError (`settings.invalid`) and StoreFailed."""
+def reading_at(place: str) -> ReadConnection:
+    """Return a read-only connection. Raises SetupError (`settings.invalid`) and StoreFailed."""
     if not place.startswith(SCHEME):
         return SqliteReading(Path(place))
-    with _its_library():
+    with _postgres_library():
         from issuer.service.log.database import postgres
     return postgres.PostgresReading(place)
 
 
 def home_of(data: Path, origin: str, place: str) -> Home:
-    """Return the home of the keys' history and the revocations: the folder `data`; or the log of this origin, where it
-    is in PostgreSQL and they have moved there. Raises SetupError (`settings.invalid`) and OSError.
-
-    One SQLite file has one host, and nobody else writes to it.
-    """
+    """Return the home of the keys' history and the revocations. It is the folder `data`, unless the log `origin` is in
+    PostgreSQL and the folder is empty or they have moved: then it is that database. Raises SetupError
+    (`settings.invalid`) and OSError."""
     folder = FolderHome(data)
-    beside_log = _home_in_log(origin, place)
-    return folder if beside_log is None or not (folder.has_moved or folder.is_empty) else beside_log
+    in_log = _home_in_log(origin, place)
+    return folder if in_log is None or not (folder.has_moved or folder.is_empty) else in_log
 
 
 def settle_home(data: Path, origin: str, place: str) -> None:
-    """Move what is still in the folder to the log's database, where it belongs there. Raises SetupError."""
+    """Move documents from the folder to the log's database, if that is their home. Raises SetupError."""
     if (home := _home_in_log(origin, place)) is not None:
         with closing(home):
             home.settle(FolderHome(data))
 
 
 def _home_in_log(origin: str, place: str) -> postgres.PostgresHome | None:
+    """Return the home in PostgreSQL. None for a SQLite file: only one host uses it."""
     if not origin or not place.startswith(SCHEME):
         return None
-    with _its_library():
+    with _postgres_library():
         from issuer.service.log.database import postgres
     return postgres.PostgresHome(place, origin)
 
 
 @contextmanager
-def _its_library() -> Iterator[None]:
-    """Say what to install where a module of ours cannot be imported."""
+def _postgres_library() -> Iterator[None]:
+    """Raise an ImportError as a SetupError that says what to install."""
     try:
         yield
     except ImportError as error:

@@ -1,19 +1,19 @@
-"""What an issuer keeps in PostgreSQL, for several hosts: the log, and beside it the history of keys and revocations.
+"""PostgreSQL for several hosts: the log's database, and the home of the keys' history and the revocations.
 
     postgresql://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/DATABASE[?PARAMETER=VALUE&...]
 
-Parameters are libpq's: `host=/FOLDER` for a unix socket, `options=-csearch_path%3DNAME` for a schema. Over TCP to
-another machine it is TLS with the server's name verified, unless `sslmode` says otherwise. To the server itself, and
-never to a replica: a pooler that shares connections would part a transaction from its session's settings.
+Parameters are libpq's: `host=/FOLDER` for a unix socket, `options=-csearch_path%3DNAME` for a schema. TCP to another
+machine uses TLS and verifies the server's name, unless `sslmode` says otherwise. The URL must name the primary itself:
+not a replica, and not a pooler that shares connections, which would separate a transaction from its session's settings.
 
-Each host's sequencer locks the head's row. A failover to a replica that lacks the last commits is another tree.
-`synchronous_standby_names` keeps that from happening; where it is empty, `warnings` says so.
+Each host's sequencer locks the head's row. After a failover to a replica without the last commits the log would have
+another tree. `synchronous_standby_names` prevents this; if it is empty, `warnings` says so.
 
-    kept      a document by its name, and a mark that is new whenever the document is (io/common_documents.py)
+    kept      a document by its name, and a mark that changes with the document (io/common_documents.py)
 
-A turn is a transaction that holds the row of a document: what is written in it is there as a whole or not at all, and a
-process that is stopped in the middle holds up the others for at most HOME_IDLE_S. Documents know the log beside their
-table by its origin, and touch nothing of it.
+A turn is a transaction that locks the row of a document. Its writes appear together or not at all, and a process that
+stops during a turn blocks the others for at most HOME_IDLE_S. The documents' code reads the log's origin and size, and
+never writes its tables.
 """
 
 from __future__ import annotations
@@ -41,25 +41,22 @@ from issuer.service.signing.bounds import HISTORY_TURN_S
 _log = structlog.get_logger("issuer")
 DIALECT = Dialect(integer="BIGINT", octets="BYTEA", clustered="", for_update="FOR UPDATE", mark="%s")
 
-# Whose tree this server has. The timeline is the first part of a WAL file's name, and new after every promotion;
-# pg_control_checkpoint() has the old one until the next checkpoint.
+# The server and its timeline, which changes with every promotion. It is the first part of a WAL file's name;
+# pg_control_checkpoint() has the old timeline until the next checkpoint.
 _IDENTITY = "SELECT system_identifier, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) FROM pg_control_system()"
 _BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_IDENTITY}"
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace(current_schema()))"
 _IS_THERE = "SELECT to_regclass('head') IS NOT NULL"
-# What an INSERT has for one row; and how many rows one takes: a message has at most 65,535 values.
-_VALUES = re.compile(r"(?<= VALUES )(\([^)]*\))")
-_ROWS = 1024
+_VALUES = re.compile(r"(?<= VALUES )(\([^)]*\))")  # one row of an INSERT
+_ROWS = 1024  # rows of one INSERT; a message has at most 65,535 values
 _TOUCH = "UPDATE head SET one = one WHERE one = 1"
 _STANDBYS = "SELECT current_setting('synchronous_standby_names')"
 NO_STANDBY = "PostgreSQL has no synchronous_standby_names: a failover may end this log"
 
 
 class PostgresReading:
-    """Implements `store.Reading`, for the thread that makes it: every statement is a transaction.
-
-    Connects when it is first asked, and anew after it has failed.
-    """
+    """Implements `store.ReadConnection`, for the thread that makes it. Every statement is a transaction. Connects at
+    the first statement, and again after a failure."""
 
     dialect = DIALECT
 
@@ -77,7 +74,7 @@ class PostgresReading:
             raise
 
     def close(self) -> None:
-        """Disconnect; the server undoes what was begun."""
+        """Disconnect; the server rolls back."""
         connection, self._opened = self._opened, None
         if connection is not None:
             connection.close()
@@ -88,23 +85,19 @@ class PostgresDatabase(PostgresReading, Database):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
+        self.place = self._server.place
         self._identity: Row = ()
         self._standbys: str | None = None
         self._ask_again = 0.0
 
     @property
-    def place(self) -> str:
-        """Host, port and name of the database."""
-        return self._server.place
-
-    @property
     def warnings(self) -> tuple[str, ...]:
-        """What the operator should know, as of the last `open` or `tend`."""
+        """Warnings to the operator, as of the last `open` or `tend`."""
         return (NO_STANDBY,) if self._standbys == "" else ()
 
     def open(self, *, create: bool = False) -> None:
-        """Connect, and commit something: then all that was committed before is on the disk and with the replicas that
-        are waited for, also where an earlier answer to that was lost. Raises SetupError and StoreFailed."""
+        """Connect, and commit an empty change: then all earlier commits are on the disk and the synchronous replicas,
+        even those whose confirmation was lost. Raises SetupError and StoreFailed."""
         self._opened = self._server.connect()
         (self._identity,) = self.fetch(_IDENTITY)
         self._ask_again = 0.0
@@ -117,24 +110,25 @@ class PostgresDatabase(PostgresReading, Database):
             raise absent(self.place)
 
     def is_another(self) -> bool:
-        """Say whether the connection is gone: the next may lead elsewhere. `begin` asks who answers on this one."""
+        """Return whether the connection has ended: the next one may reach another server. `begin` checks an open
+        one."""
         return self._opened is None or self._opened.closed
 
     def is_empty(self) -> bool:
-        """Say whether there is no table in the schema, which has to be the log's own."""
+        """Return whether the schema has no tables. No other application may use this schema."""
         return self.fetch(_IS_EMPTY) == [(True,)]
 
     def begin(self) -> None:
-        """Begin a transaction, on the server that was opened: behind a proxy it may have become another one."""
+        """Begin a transaction on the server that was opened. Behind a proxy the server may have been replaced."""
         with failing():
-            asked = self._connection.execute(_BEGIN.encode(), prepare=False)
-            asked.nextset()
-            answering = asked.fetchone()
-        if answering != self._identity:
+            cursor = self._connection.execute(_BEGIN.encode(), prepare=False)
+            cursor.nextset()
+            identity = cursor.fetchone()
+        if identity != self._identity:
             raise StoreFailed("another server answers than the one that was opened")
 
     def commit(self) -> None:
-        """Return when everything is on the disk, and with the replicas that are waited for. Raises OutcomeUnknown."""
+        """Return when everything is on the disk and the synchronous replicas. Raises OutcomeUnknown."""
         self._connection.commit_durably()
 
     def define(self, statement: str) -> None:
@@ -143,27 +137,25 @@ class PostgresDatabase(PostgresReading, Database):
             self._connection.execute(statement.encode())
 
     def write(self, statement: str, rows: Iterable[Values]) -> int:
-        """Run a statement once for each of the rows, and return how many rows that has changed in all.
-
-        Rows to insert go in one statement. Not by `executemany`: its pipeline ends with a Flush behind the Sync, after
-        which the server no longer ends a session that is idle in a transaction: a host that stops would stop them all.
-        """
+        """Run a statement once for each row of values, and return the total number of changed rows."""
+        # One INSERT has many rows. `executemany` is unsafe: its pipeline ends with a Flush after the Sync, and then the
+        # server does not end a session that is idle in a transaction, so a host that hangs would block all hosts.
         before, *inserted = _VALUES.split(statement)
-        every, at_once = list(rows), _ROWS if inserted else 1
+        values, at_once = list(rows), _ROWS if inserted else 1
         changed = 0
-        for first in range(0, len(every), at_once):
-            some = every[first : first + at_once]
-            text = before + ", ".join(inserted[:1] * len(some)) + "".join(inserted[1:])
+        for first in range(0, len(values), at_once):
+            part = values[first : first + at_once]
+            text = before + ", ".join(inserted[:1] * len(part)) + "".join(inserted[1:])
             with failing():
-                changed += self._connection.execute(text.encode(), tuple(chain.from_iterable(some))).rowcount
+                changed += self._connection.execute(text.encode(), tuple(chain.from_iterable(part))).rowcount
         return changed
 
     def fetch(self, statement: str, values: Values = ()) -> list[Row]:
-        """Return all rows, in the transaction if one was begun."""
+        """Return all rows, within the transaction if there is one."""
         return fetch_rows(self._connection, statement, values)
 
     def tend(self) -> None:
-        """Ask now and then whether a COMMIT waits for replicas, and tell when it no longer does."""
+        """Check from time to time whether a COMMIT waits for replicas, and log a warning when it does not."""
         if time.monotonic() >= self._ask_again:
             before = self.warnings
             ((self._standbys,),) = self.fetch(_STANDBYS)
@@ -182,7 +174,7 @@ class PostgresDatabase(PostgresReading, Database):
 
 _TABLES = "SELECT to_regclass('head') IS NOT NULL, to_regclass('kept') IS NOT NULL"
 _LOG = "SELECT origin, size FROM head WHERE one = 1"
-# Two hosts that make a table at the same moment would fail, though it need not be there.
+# Without the lock, two hosts that make the table at the same moment would fail in spite of IF NOT EXISTS.
 _MAKE = (
     "SELECT pg_advisory_xact_lock(hashtext('eval-token-issuer/kept'))",
     "CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, octets BYTEA NOT NULL, mark UUID NOT NULL)",
@@ -196,17 +188,17 @@ _REPLACE = (
     "ON CONFLICT (name) DO UPDATE SET octets = EXCLUDED.octets, mark = EXCLUDED.mark"
 )
 _APPEND = _REPLACE.replace("octets = EX", "octets = kept.octets || EX")
-# What is begun here may wait for people's keys, which lie in tokens or clouds.
+# A turn may wait for an operator's key in a token or a KMS.
 _PATIENCE = f"SET LOCAL idle_in_transaction_session_timeout = '{HOME_IDLE_S:.0f}s'"
 _PUT_BACK = (
-    "Put the file of that name, from a backup or out of the database before this one, into data, remove "
-    f"{MOVED} there, and start; if another host has it still, start that one first"
+    "Put the file of that name, from a backup or the previous database, into data, remove "
+    f"{MOVED} there, and start. If another host still has the file, start that host first"
 )
 
 
 class PostgresHome:
-    """Implements `common_documents.Home`, beside the log of this origin. Connects when it is first asked, and anew
-    after a failure; each turn has its connection."""
+    """Implements `common_documents.Home` in the database of the log `origin`. Connects at the first query, and again
+    after a failure; each turn has a separate connection."""
 
     def __init__(self, url: str, origin: str) -> None:
         """Read the URL. Raises SetupError (`settings.invalid`)."""
@@ -216,11 +208,11 @@ class PostgresHome:
         self._one = threading.Lock()
 
     def place(self, name: str) -> str:
-        """Say in which database, and by which name."""
+        """Return the database and the name of a document, for people."""
         return f"{self._server.place}: {name}"
 
     def look(self, *names: str) -> Hashable:
-        """Look at the marks. A database that does not answer looks like nothing else."""
+        """Return the marks of documents; a unique object if the database fails."""
         try:
             return tuple(self._fetch(_LOOK, ([*names],), names[0]))
         except OSError:
@@ -232,7 +224,7 @@ class PostgresHome:
 
     @contextmanager
     def turn(self, name: str, wait_s: float | None = None) -> Iterator[Turn]:
-        """Begin a transaction that holds the row, and commit it."""
+        """Lock the document's row in a transaction, and commit that at the end."""
         naming = partial(_naming, self.place(name))
         with naming():
             session = self._opened(reading=False)
@@ -252,14 +244,14 @@ class PostgresHome:
     def _fetch(self, statement: str, values: Sequence[object], name: str) -> list[Row]:
         with self._one, _naming(self.place(name)):
             if self._reading is not None:
-                with suppress(StoreFailed):  # it may only have been idle for too long: once more, by another one
+                with suppress(StoreFailed):  # the server may have ended an idle connection: try again with another one
                     return fetch_rows(self._reading, statement, values)
                 self.close()
             self._reading = self._opened(reading=True)
             return fetch_rows(self._reading, statement, values)
 
     def _opened(self, *, reading: bool) -> Session:
-        """Connect to the database of this log, whose table is there. Raises StoreFailed and SetupError."""
+        """Connect, and check that the database has this log and the table. Raises StoreFailed and SetupError."""
         session = self._server.connect(reading=reading)
         try:
             self._look_at_log(session, demand_table=True)
@@ -269,7 +261,7 @@ class PostgresHome:
         return session
 
     def _look_at_log(self, session: Session, *, demand_table: bool = False) -> tuple[int, bool]:
-        """Return the size of the log, and whether the table is there. Raises SetupError where the log is not there."""
+        """Return the size of the log, and whether the table exists. Raises SetupError if the log is not here."""
         ((has_log, has_table),) = fetch_rows(session, _TABLES)
         if not has_log:
             raise absent(self._server.place)
@@ -277,15 +269,13 @@ class PostgresHome:
         if origin != self._origin:
             raise another(self._server.place, origin, self._origin)
         if demand_table and not has_table:
-            raise StoreFailed("it has no history of the keys yet: the service begins it when it starts")
+            raise StoreFailed("it has no history of the keys yet; the service creates it at its start")
         return int(size), bool(has_table)
 
     def settle(self, folder: FolderHome) -> None:
-        """Make the table, and take over what lies in a folder: once, and nothing that is there is replaced.
-
-        Raises SetupError: `key.history` where both have a history, or where one has been and is lost; `log.absent`; and
-        `state.unreachable` where the database does not answer.
-        """
+        """Make the table, and copy the documents of a folder into it, once. Existing documents are not replaced. Raises
+        SetupError: `key.history` if the histories in folder and database differ, or if the history is lost;
+        `log.absent`; `state.unreachable` if the database does not answer."""
         try:
             size = self._made()
             moved = [] if folder.has_moved else [name for turn in TURNS for name in self._take_over(folder, turn)]
@@ -301,7 +291,7 @@ class PostgresHome:
             raise _unreachable(str(error.filename), str(error.strerror)) from error
 
     def _made(self) -> int:
-        """Make the table where it is missing; return the size of the log."""
+        """Make the table if it is missing; return the size of the log."""
         with closing(self._server.connect()) as session:
             size, has_table = self._look_at_log(session)
             if not has_table:
@@ -314,28 +304,28 @@ class PostgresHome:
             return size
 
     def _take_over(self, folder: FolderHome, turn: str) -> list[str]:
-        """Copy the documents that are written in one turn; return their names."""
+        """Copy the documents that belong to one turn; return their names."""
         moved: list[str] = []
-        with folder.turn(turn, HISTORY_TURN_S), self.turn(turn, HISTORY_TURN_S) as there:
+        with folder.turn(turn, HISTORY_TURN_S), self.turn(turn, HISTORY_TURN_S) as rows:
             for name in TURNS[turn]:
-                raw, before = folder.read(name, MAX_RECORD_BYTES), there.read(name, MAX_RECORD_BYTES)
+                raw, before = folder.read(name, MAX_RECORD_BYTES), rows.read(name, MAX_RECORD_BYTES)
                 if raw and not before:
-                    there.replace(name, raw)
+                    rows.replace(name, raw)
                     moved.append(name)
                 elif raw and before and name == turn and not before.startswith(raw):
-                    both = f"{folder.place(name)} is another one than that in {self._server.place}"
+                    both = f"{folder.place(name)} differs from the one in {self._server.place}"
                     raise SetupError(Code.KEY_HISTORY, f"{both}. Find out which one is right, and move the file away")
         return moved
 
 
 class _Rows:
-    """The rows, within a transaction. Implements `common_documents.Turn`."""
+    """The rows of documents, within a transaction. Implements `common_documents.Turn`."""
 
     def __init__(self, session: Session, place: Callable[[str], str]) -> None:
         self._session, self._place = session, place
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return a document as it is now."""
+        """Return the current document."""
         with _naming(self._place(name)):
             return _document(fetch_rows(self._session, _READ, (most, name)), self._place(name), most)
 
@@ -344,7 +334,7 @@ class _Rows:
         self._write(_APPEND, name, raw)
 
     def replace(self, name: str, raw: bytes) -> None:
-        """Write a document anew."""
+        """Replace a document."""
         self._write(_REPLACE, name, raw)
 
     def _write(self, statement: str, name: str, raw: bytes) -> None:
@@ -353,7 +343,7 @@ class _Rows:
 
 
 def _wait_for(session: Session, name: str, wait_s: float | None) -> None:
-    """Begin a transaction, and wait for the row. Raises BlockingIOError, and StoreFailed."""
+    """Begin a transaction, and wait for the lock of the row. Raises BlockingIOError and StoreFailed."""
     until = None if wait_s is None else time.monotonic() + wait_s
     with failing():
         session.execute(b"BEGIN ISOLATION LEVEL READ COMMITTED")
@@ -362,7 +352,7 @@ def _wait_for(session: Session, name: str, wait_s: float | None) -> None:
         if not fetch_rows(session, _LOOK, ([name],)):
             raise StoreFailed("its row is gone")
         if until is not None and time.monotonic() >= until:
-            raise BlockingIOError(errno.EWOULDBLOCK, "another process writes there, which may be stopped")
+            raise BlockingIOError(errno.EWOULDBLOCK, "another process, which may hang, is writing it")
         time.sleep(HOME_POLL_S)
 
 
@@ -381,7 +371,7 @@ def _unreachable(place: str, why: str) -> SetupError:
 
 @contextmanager
 def _naming(place: str) -> Iterator[None]:
-    """Raise what a database does as an OSError with the document's place, as a file would."""
+    """Raise errors of the database as OSErrors with the document's place, as for a file."""
     try:
         yield
     except BlockingIOError as error:

@@ -1,6 +1,6 @@
-"""From a URL to a connection to PostgreSQL on which nothing waits for ever; what a server must be to be believed.
+"""Connections to PostgreSQL (psycopg 3, on libpq) with a time limit for every answer, and checks of the server.
 
-Knows the library (psycopg 3, on libpq) and no statement of the log. Passwords are in no message.
+This file does not know the log's statements. Messages never contain passwords.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from issuer.service.log.database.store import OutcomeUnknown, StoreFailed
 Result = TypeVar("Result")
 Row: TypeAlias = tuple[Any, ...]
 
-# RFC 3986, strictly: libpq takes the rest of a password with an `@` in it for the host's name, and then prints it.
+# RFC 3986, strictly: if a password has an `@`, libpq takes the part after it for the host's name, and prints that part.
 _TEXT = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
 _URL = re.compile(
     rf"postgresql://(?:{_TEXT}+(?::{_TEXT}*)?@)?(?:{_TEXT}|[:\[\]])*(?:/{_TEXT}*)?(?:\?(?:{_TEXT}|[/:@])*)?"
 )
 _HERE = re.compile(r"|/.*|@.*|localhost|127\.\d+\.\d+\.\d+|::1")
-_WRITE_IT = "Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and percent-encode what is not a letter or a digit"
+_WRITE_IT = "Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and percent-encode all except letters and digits"
 
-# A silent server is noticed by our own clock. Its statement timeout would cancel a COMMIT that waits for a replica, and
-# such a COMMIT then *succeeds*, with no more than a warning: which a role's own settings must not hide either.
+# Our own clock limits the wait for a server. The server's statement timeout would cancel a COMMIT that waits for a
+# replica, and such a COMMIT then *succeeds*, with only a warning; a role's settings must not hide that warning.
 SETTINGS = {
     "client_min_messages": "warning",
     "default_transaction_isolation": "read committed",
@@ -40,13 +40,13 @@ SETTINGS = {
     "lock_timeout": f"{LOG_ROW_LOCK_S * 1000:.0f}ms",
     "statement_timeout": "0",
     "synchronous_commit": "on",
-    # A plan is kept from when the tables were small: it must be by index from the first day.
+    # The server may keep a plan from a time when the tables were small, so plans must always use indexes.
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
 }
-# Without these what is committed may be gone after a power cut, or torn.
+# Without these, a power cut may lose or tear committed data.
 MUST_BE_ON = ("fsync", "full_page_writes", "synchronous_commit")
 
 _ASK = f"SELECT {', '.join(f'current_setting({name!r})' for name in MUST_BE_ON)}"
@@ -57,33 +57,30 @@ class Late(Exception):
 
 
 class Session(psycopg.Connection[Row]):
-    """A connection that waits for each answer at most LOG_DATABASE_S, and then is closed; it cancels nothing.
-
-    psycopg's own asks the server to cancel what an interrupt came upon, be it a COMMIT.
-    """
+    """A connection that waits at most LOG_DATABASE_S for an answer, and then closes. It never cancels a statement;
+    psycopg's own connection, when interrupted, has the server cancel the statement, even a COMMIT."""
 
     def commit_durably(self) -> None:
-        """Return when what was begun is on the disk, and with the replicas that are waited for. Raises
-        OutcomeUnknown."""
+        """Return when the transaction is on the disk and the synchronous replicas. Raises OutcomeUnknown."""
         notices: list[str] = []
 
-        def note(said: psycopg.errors.Diagnostic) -> None:
-            notices.append(said.message_primary or "a notice")
+        def note(notice: psycopg.errors.Diagnostic) -> None:
+            notices.append(notice.message_primary or "a notice")
 
         self.add_notice_handler(note)
         try:
             with failing():
-                said = self.execute(b"COMMIT").statusmessage
+                status = self.execute(b"COMMIT").statusmessage
         except StoreFailed as error:
             raise OutcomeUnknown(str(error)) from error
         finally:
             self.remove_notice_handler(note)
-        # A COMMIT that no longer waits for a replica says so in a warning, and that it is done.
-        if said != "COMMIT" or notices:
-            raise OutcomeUnknown("; ".join([f"COMMIT was answered by {said}", *notices]))
+        # A COMMIT that stops waiting for a replica reports success, with a warning.
+        if status != "COMMIT" or notices:
+            raise OutcomeUnknown("; ".join([f"COMMIT was answered by {status}", *notices]))
 
     def wait(self, gen: Generator[Any, Any, Result], interval: float = 0.1, timeout: float | None = None) -> Result:
-        """Let psycopg talk to the server until it has its answer. Raises Late."""
+        """Run psycopg's exchange with the server until its answer is complete. Raises Late."""
         deadline = time.monotonic() + min(timeout or LOG_DATABASE_S, LOG_DATABASE_S)
         try:
             return waiting.wait(_until(gen, deadline), self.pgconn.socket, interval)
@@ -93,15 +90,15 @@ class Session(psycopg.Connection[Row]):
 
 
 def _until(gen: Generator[Any, Any, Result], deadline: float) -> Generator[Any, Any, Result]:
-    """Pass on what psycopg waits for and what came; it is told at every interval that nothing did."""
+    """Forward psycopg's waits and their results until a deadline. An interval without data gives an empty result."""
     try:
         awaited = next(gen)
         while True:
-            came = yield awaited
-            if not came and time.monotonic() > deadline:
+            ready = yield awaited
+            if not ready and time.monotonic() > deadline:
                 gen.close()
                 raise Late(f"no answer within {LOG_DATABASE_S:g} s")
-            awaited = gen.send(came)
+            awaited = gen.send(ready)
     except StopIteration as done:
         result: Result = done.value
         return result
@@ -109,16 +106,16 @@ def _until(gen: Generator[Any, Any, Result], deadline: float) -> Generator[Any, 
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Raise the library's errors as StoreFailed: the server's own words, without the values of a row."""
+    """Raise the library's errors as StoreFailed with the server's message, without the values of a row."""
     try:
         yield
     except (psycopg.Error, Late) as error:
-        said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
-        raise StoreFailed(f"{type(error).__name__}: {' '.join(said.split())}") from error
+        message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+        raise StoreFailed(f"{type(error).__name__}: {' '.join(message.split())}") from error
 
 
 class Server:
-    """Where a URL leads. `place` says so to people, without user and password."""
+    """The server of a URL. `place` is its name for people, without user and password."""
 
     def __init__(self, url: str) -> None:
         """Read the URL. Raises SetupError (`settings.invalid`)."""
@@ -127,15 +124,15 @@ class Server:
         self._parts = {**_defaults(given), **given}
 
     def connect(self, *, reading: bool = False) -> Session:
-        """Connect to a primary that keeps what it has committed. Raises StoreFailed and SetupError."""
+        """Connect to a primary with durable commits. Raises StoreFailed and SetupError."""
         try:
             with failing():
                 session = Session.connect(**self._parts, autocommit=True)  # type: ignore[arg-type]
         except StoreFailed as error:
-            said = str(error)
+            message = str(error)
             for secret in filter(None, (self._parts.get("password"), self._parts.get("sslpassword"))):
-                said = said.replace(secret, "***")
-            raise StoreFailed(said) from None
+                message = message.replace(secret, "***")
+            raise StoreFailed(message) from None
         try:
             with failing():
                 self._prepare(session, reading=reading)
@@ -146,18 +143,19 @@ class Server:
 
     def _prepare(self, session: Session, *, reading: bool) -> None:
         if session.execute("SELECT pg_is_in_recovery()").fetchone() != (False,):
-            raise StoreFailed(f"{self.place} is a replica, which may lack what was committed: name the primary")
+            raise StoreFailed(f"{self.place} is a replica, which may lack the last commits: name the primary")
         settings = SETTINGS | {"default_transaction_read_only": "on" if reading else "off"}
         for setting in settings.items():
             session.execute("SELECT set_config(%s, %s, false)", setting)
-        found = session.execute(_ASK).fetchall()[0]
-        if off := [name for name, value in zip(MUST_BE_ON, found, strict=True) if value != "on"]:
-            detail = f"{self.place} has {' and '.join(off)} off, and may lose what it has committed. Set it to on"
+        values = session.execute(_ASK).fetchall()[0]
+        if off := [name for name, value in zip(MUST_BE_ON, values, strict=True) if value != "on"]:
+            names = " and ".join(off)
+            detail = f"{self.place} has {names} off, and may lose commits. Set {names} to on"
             raise SetupError(Code.SETTINGS_INVALID, detail)
 
 
 def _parse(url: str) -> dict[str, str]:
-    """Return the parts by libpq's names, as far as they are there. Its own words are not told: they hold the URL."""
+    """Return the parts of a URL by libpq's names. Never shows libpq's error messages, which contain the URL."""
     try:
         if _URL.fullmatch(url):
             return {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
@@ -167,7 +165,7 @@ def _parse(url: str) -> dict[str, str]:
 
 
 def _defaults(given: dict[str, str]) -> dict[str, str]:
-    """Return what holds where the URL says nothing. Of several hosts the primary is meant."""
+    """Return the defaults for parameters that the URL does not give. Of several hosts, connect to the primary."""
     hosts = (given.get("hostaddr") or given.get("host", "")).split(",")
     here = all(_HERE.fullmatch(host) for host in hosts)
     return {

@@ -1,10 +1,10 @@
-"""What anybody may read of the log, out of its database: checkpoints, tiles, entries, and proofs of tokens.
+"""The public view of the log, read from its database: checkpoints, tiles, entries, and proofs of tokens.
 
-Each of a few threads has a connection that only reads. An old copy of the database that was put back, or a file or
-server that was replaced, must not fool a reader: this process remembers what it has seen of the log, and opens
-connections anew now and then. A failure is 503 `dependency.log_read`: it says nothing of what is in the log. What is
-returned never changes, but for the newest checkpoint. "No such leaf" is a verdict, by which relying parties refuse a
-token: it is never said in doubt.
+A few threads have a read-only connection each. An old copy of the database, or a replaced file or server, must not
+mislead readers, so this process keeps the largest head that it has seen, and replaces its connections from time to
+time. Every answer except the newest checkpoint is permanent. A failure of the database is 503 `dependency.log_read`,
+which says nothing about the log's contents. Relying parties refuse a token because of "no such leaf", so that answer is
+never given in doubt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from issuer.errors import FormatError, Refused, Undecided
 from issuer.io.bounds import COUNT_S
 from issuer.service.log.bounds import LOG_READERS, LOG_READING_S
 from issuer.service.log.database.engines import SCHEME, reading_at
-from issuer.service.log.database.store import Head, Reader, Reading, StoreCorrupt, StoreFailed
+from issuer.service.log.database.store import ReadConnection, Reader, StoreCorrupt, StoreFailed, TreeHead
 from issuer.service.settings.background import OwnThreads
 from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.merkle import inclusion_proof, verify_inclusion
@@ -35,31 +35,29 @@ _log = structlog.get_logger("issuer")
 
 
 class _Own(threading.local):
-    """What one thread has: a connection, and when it was opened, in seconds of the monotonic clock."""
+    """The connection of one thread, and the time when it was opened, in seconds of the monotonic clock."""
 
-    reading: Reading | None = None
+    reading: ReadConnection | None = None
     since = 0.0
 
 
 class PublicLog:
-    """The public side of one log; `connect` connects the thread that calls it, anew when it is `oldest_s` old.
-    `run` belongs to one event loop, and the rest to the threads that it runs work in.
+    """The public view of one log. `connect` makes a connection for the calling thread, which replaces it at the age of
+    `oldest_s`. `run` and `aclose` belong to one event loop, the other methods to the threads in which `run` runs work.
+    They raise Undecided(`dependency.log_read`) if the database fails."""
 
-    Each method raises Undecided(`dependency.log_read`) where the database fails.
-    """
-
-    def __init__(self, origin: str, connect: Callable[[], Reading], oldest_s: float = LOG_READING_S) -> None:
+    def __init__(self, origin: str, connect: Callable[[], ReadConnection], oldest_s: float = LOG_READING_S) -> None:
         self._origin = origin
         self._connect = connect
         self._oldest_s = oldest_s
         self._threads = OwnThreads(LOG_READERS)
         self._own = _Own()
         self._lock = threading.Lock()
-        self._seen: Head | None = None
-        self._told = 0.0
+        self._seen: TreeHead | None = None
+        self._logged_at = 0.0
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
-        """Do work in one of the threads. Returns and raises what it does."""
+        """Run `work` in one of the threads; return its result or raise its error."""
         return self._threads.run(work)
 
     async def aclose(self) -> None:
@@ -67,61 +65,56 @@ class PublicLog:
         await self._threads.aclose(self.let_go)
 
     def let_go(self) -> None:
-        """Disconnect the thread that calls this."""
+        """Disconnect the calling thread."""
         reading, self._own.reading = self._own.reading, None
         if reading is not None:
             reading.close()
 
     def checkpoint(self) -> bytes:
         """Return the newest checkpoint that has reached the quorum, as a signed note. Raises Undecided(`log.pending`)
-        where none has yet."""
-        kept = self._look(Reader.last_cosigned)
-        if kept is None:
+        before the first one."""
+        cosigned = self._look(Reader.last_cosigned)
+        if cosigned is None:
             raise Undecided(Code.LOG_PENDING)
-        return kept[1]
+        return cosigned[1]
 
     def tile(self, path: TilePath) -> bytes | None:
-        """Return a tile or an entry bundle (tlog-tiles); None where the log does not have all of it yet."""
-        if not self._committed(_leaves_under(path)):
-            return None
-        return self._look(partial(_read, path))
+        """Return a tile or an entry bundle (tlog-tiles); None if the log does not have all of it yet."""
+        return self._look(partial(_read, path)) if self._committed(_leaves_under(path)) else None
 
     def proof(self, iat: int, token: bytes, size: int | None = None) -> bytes:
-        """Return the proof of a token's leaf (tlog-proof) under the first checkpoint over it that reached the quorum,
-        or under that of a tree of `size` leaves.
+        """Return the proof of a token's leaf (tlog-proof) under the first cosigned checkpoint that includes the leaf,
+        or under the cosigned checkpoint of a tree of `size` leaves.
 
-        `iat` is Unix seconds, `token` the 32 bytes of the token's digest. Raises Refused(`log.no_leaf`), which its
-        caller passes on only while the log is known to be what it was; Refused(`request.query`) where no checkpoint of
-        this size over the leaf was kept; Undecided(`log.pending`) where none over it is yet.
+        `iat` is Unix seconds, `token` the token's digest (32 bytes). Raises Undecided(`log.pending`) if no cosigned
+        checkpoint includes the leaf yet; Refused(`request.query`) if there is no such checkpoint of this size;
+        Refused(`log.no_leaf`), which the caller may pass on only while the log is known to be consistent.
         """
         index = self._index(iat, token)
         return self._look(lambda reader: _proof(reader, index, size))
 
     def _index(self, iat: int, token: bytes) -> int:
-        def find(reader: Reader) -> int | None:
-            return reader.index_of_token(iat, token)
-
-        # What is open may be a file or a server that is no longer the log's: only what is there now can say no.
+        # The open file or server may not be the log's any more, so only a new connection can prove an absence.
         for anew in (False, True):
-            if (index := self._look(find, anew=anew)) is not None:
+            index = self._look(lambda reader: reader.index_of_token(iat, token), anew=anew)
+            if index is not None:
                 return index
         raise Refused(Code.LOG_NO_LEAF)
 
     def _look(self, read: Callable[[Reader], T], *, anew: bool = False) -> T:
-        """Return what `read` finds; `anew`, by a connection that was opened just now. Raises what it raises, and
-        Undecided(`dependency.log_read`) in place of StoreFailed and FormatError."""
+        """Return the result of `read`, with a new connection if `anew`. Raises Undecided(`dependency.log_read`) in
+        place of StoreFailed and FormatError."""
         try:
             return read(self._reader(anew=anew))
         except (StoreFailed, FormatError) as error:
             self.let_go()
-            self._tell(error)
+            self._log_failure(error)
             raise Undecided(Code.DEPENDENCY_LOG_READ) from error
 
     def _committed(self, size: int) -> bool:
-        """Say whether the log has a tree of so many leaves. Raises Undecided(`dependency.log_read`)."""
-        if (seen := self._seen) is not None and size <= seen.size:
-            return True  # it only grows
-        return size <= self._look(self._head).size
+        """Return whether the log has at least `size` leaves. Raises Undecided(`dependency.log_read`)."""
+        seen = self._seen  # the log only grows
+        return (seen is not None and size <= seen.size) or size <= self._look(self._head).size
 
     def _reader(self, *, anew: bool) -> Reader:
         own = self._own
@@ -131,31 +124,31 @@ class PublicLog:
             self._head(Reader(own.reading))
         return Reader(own.reading)
 
-    def _head(self, reader: Reader) -> Head:
-        """Return the head, and remember it. Raises StoreCorrupt where it is not that of a log which grew."""
-        seen = self._seen  # before the look: others may see a larger one meanwhile
+    def _head(self, reader: Reader) -> TreeHead:
+        """Return the head, and keep it if it is the largest. Raises StoreCorrupt if the tree has shrunk or changed."""
+        seen = self._seen  # read before the query: other threads may see a larger head meanwhile
         head = reader.head()
         if head is None or head.origin != self._origin:
             raise StoreCorrupt(f"not the log {self._origin}")
         if seen is not None and (head.size < seen.size or (head.size == seen.size and head.root != seen.root)):
-            raise StoreCorrupt(f"a tree of {head.size} leaves, where another of {seen.size} was seen before")
+            raise StoreCorrupt(f"a tree of {head.size} leaves; another tree of {seen.size} leaves was seen before")
         with self._lock:
             if self._seen is None or head.size > self._seen.size:
                 self._seen = head
         return head
 
-    def _tell(self, error: Exception) -> None:
-        """Say in the log stream what failed, at most once a second: anybody may ask, as often as he likes."""
+    def _log_failure(self, error: Exception) -> None:
+        """Log a failure, at most once a second: the number of public requests has no limit."""
         with self._lock:
             now = time.monotonic()
-            if now - self._told < COUNT_S:
+            if now - self._logged_at < COUNT_S:
                 return
-            self._told = now
+            self._logged_at = now
         _log.error("log not read", reason=f"{type(error).__name__}: {error}")
 
 
 def _leaves_under(path: TilePath) -> int:
-    """Return the size of the smallest tree that has a tile."""
+    """Return the size of the smallest tree that has this tile or bundle."""
     level = 0 if path.level == "entries" else path.level
     return (path.index * WIDTH + path.width) << (HEIGHT * level)
 
@@ -167,12 +160,13 @@ def _read(path: TilePath, reader: Reader) -> bytes:
 
 
 def _proof(reader: Reader, index: int, size: int | None) -> bytes:
-    kept = reader.cosigned_over(index + 1 if size is None else size)
-    if size is not None and (size <= index or kept is None or kept[0] != size):
-        raise Refused(Code.REQUEST_QUERY, f"There is no cosigned checkpoint of {size} leaves over this one")
-    if kept is None:
+    cosigned = reader.cosigned_over(index + 1 if size is None else size)
+    if size is not None and (size <= index or cosigned is None or cosigned[0] != size):
+        raise Refused(Code.REQUEST_QUERY, f"A cosigned checkpoint of {size} leaves with this leaf does not exist")
+    if cosigned is None:
         raise Undecided(Code.LOG_PENDING)
-    checkpoint, note = parse_checkpoint(parse_note(kept[1]).text), kept[1]
+    note = cosigned[1]
+    checkpoint = parse_checkpoint(parse_note(note).text)
     node = node_of_tiles(reader.tile, checkpoint.size)
     hashes = inclusion_proof(index, checkpoint.size, node)
     if not verify_inclusion(index, checkpoint.size, node(0, index), hashes, checkpoint.root):
@@ -181,15 +175,12 @@ def _proof(reader: Reader, index: int, size: int | None) -> bytes:
 
 
 class StoredFiles:
-    """The log's public files for a command that is run beside its database, the path of a SQLite file or
-    `postgresql://...`: an export needs no service.
-
-    The newest checkpoint is the last one that reached the quorum: another process signs. Readers check these files as
-    those of a stranger.
-    """
+    """The log's public files, for a command that reads the database without the service. `place` is the path of a
+    SQLite file, or `postgresql://...`. The newest checkpoint is the last one that reached the quorum. The command
+    verifies these files like those of any other source."""
 
     def __init__(self, place: str) -> None:
-        """Connect. Raises SetupError, and Undecided(`log.unavailable`) where the database fails."""
+        """Connect. Raises SetupError, and Undecided(`log.unavailable`) if the database fails."""
         self.name = "the PostgreSQL database" if place.startswith(SCHEME) else place  # no password
         try:
             self._reading = reading_at(place)
@@ -201,15 +192,15 @@ class StoredFiles:
         """Disconnect."""
         self._reading.close()
 
-    def read(self, path: str, max_bytes: int) -> bytes | None:  # noqa: ARG002  (nothing here is larger)
-        """Return the file at a path under the log's prefix; None where there is none."""
+    def read(self, path: str, max_bytes: int) -> bytes | None:  # noqa: ARG002  (files here are always smaller)
+        """Return the file at a path under the log's prefix; None if it does not exist."""
         try:
             if path == "checkpoint":
                 cosigned = self.reader.last_cosigned()
                 return None if cosigned is None else cosigned[1]
             tile = parse_tile_path(path)
             return None if tile is None else _read(tile, self.reader)
-        except StoreCorrupt:  # beyond the tree
+        except StoreCorrupt:  # the path is beyond the tree
             return None
         except (StoreFailed, FormatError) as error:
             raise _unavailable(error) from None

@@ -1,9 +1,9 @@
-"""The log's database in a SQLite file: one sequencer that writes, and readers that never do.
+"""The log's database in a SQLite file, with one writing sequencer and read-only readers.
 
-WAL with `synchronous=FULL`: a COMMIT returns when its pages are synced. What was written ahead is put into the database
-file by the sequencer's connection alone, between two of its batches: in versions before 3.51.3 two connections that do
-so lose committed pages. So between two such moments nobody changes the file, and a change is an old copy that was put
-there, by a new name or over the old bytes. Not for network file systems, whose locks and syncs are promises of others.
+WAL with `synchronous=FULL`: a COMMIT returns when its pages are synced. Only the sequencer's connection checkpoints the
+write-ahead log into the database file, between two batches, because before SQLite 3.51.3 two connections that do so can
+lose committed pages. Any other change of the file therefore means that somebody put an old copy in its place. Network
+file systems are not supported: their locks and syncs are not reliable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from issuer.io import files
@@ -22,18 +21,16 @@ from issuer.service.log.database.store import Database, Dialect, OutcomeUnknown,
 
 DIALECT = Dialect(integer="INTEGER", octets="BLOB", clustered="WITHOUT ROWID", for_update="", mark="?")
 
-# The database file by device, inode, size and time of its last change; what is written ahead by the first two.
+# Device, inode, size and modification time of the database file; device and inode of its write-ahead log.
 Identity: TypeAlias = tuple[int, ...]
-# Connections to files that others have put away: to close one would touch the file that is there now, and one that
-# nothing holds is closed. They end with the process.
+# Connections to replaced files, kept until the process ends: Python closes a connection without a reference, and to
+# close one would change the file that has the name now.
 _ABANDONED: list[sqlite3.Connection] = []
 
 
 class SqliteReading:
-    """Implements `store.Reading`, for the thread that makes it: every statement is a transaction.
-
-    Raises StoreFailed where there is no log.
-    """
+    """Implements `store.ReadConnection`, for the thread that makes it. Every statement is a transaction. Raises
+    StoreFailed if the file does not exist."""
 
     dialect = DIALECT
     _opened: sqlite3.Connection | None = None
@@ -63,31 +60,27 @@ class SqliteDatabase(SqliteReading, Database):
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.place = str(path)
         self._identity: Identity = ()
-        self._ahead = 0  # pages, about
-
-    @property
-    def place(self) -> str:
-        """The path of the file."""
-        return str(self._path)
+        self._ahead = 0  # about how many pages the write-ahead log has
 
     def open(self, *, create: bool = False) -> None:
-        """Connect, and put everything that was written ahead into the file, synced. Raises SetupError and StoreFailed.
-        After a failed fsync a page may look written and not be on the disk: this writes it once more."""
+        """Connect, and checkpoint the whole write-ahead log, synced. Raises SetupError and StoreFailed. After a failed
+        fsync a page may be in the system's cache but not on the disk: this writes it again."""
         if not create and not self._path.is_file():
             raise absent(self.place)
         with _FAILING:
             if create:
                 with suppress(FileExistsError):
-                    files.create(self._path, b"", shared=True)  # root's command, and the service of another user
+                    files.create(self._path, b"", shared=True)  # root may run the command, another user the service
             before, self._identity = self._file(), ()
             self._opened = _connect(self._path, "rw")
             self._set("journal_mode", "wal", "wal")
             self._set("synchronous", "full", 2)
             self._set("fullfsync", "on", 1)  # macOS, where fsync alone does not reach the disk
             self._set("wal_autocheckpoint", "0", 0)
-            # What is written ahead lies in a file that keeps its size and is written over: a sync that changes no size
-            # takes a disk a fifth of the time (measured).
+            # The write-ahead log keeps its size and is overwritten: a sync without a change of size takes a fifth of
+            # the time (measured).
             self._set("journal_size_limit", "-1", -1)
             self._checkpoint("TRUNCATE")
             _sync_folder(self._path.parent)
@@ -95,7 +88,7 @@ class SqliteDatabase(SqliteReading, Database):
                 raise StoreFailed("the file was replaced while it was opened")
 
     def close(self) -> None:
-        """Disconnect. SQLite then puts what was written ahead into the file: not where that is another one by now."""
+        """Disconnect. SQLite then checkpoints into the file, so a connection to a replaced file is abandoned."""
         connection, self._opened = self._opened, None
         if connection is None:
             return
@@ -107,14 +100,14 @@ class SqliteDatabase(SqliteReading, Database):
             connection.close()
 
     def is_another(self) -> bool:
-        """Say whether the file is not what this connection made of it."""
+        """Return whether somebody else has changed or replaced the file."""
         try:
             return self._look() != self._identity
         except OSError:
             return True
 
     def is_empty(self) -> bool:
-        """Say whether the file has no table yet."""
+        """Return whether the file has no tables."""
         return not self.fetch("SELECT 1 FROM sqlite_master LIMIT 1")
 
     def begin(self) -> None:
@@ -122,7 +115,7 @@ class SqliteDatabase(SqliteReading, Database):
         self.define("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Return when everything is synced. Raises OutcomeUnknown: what failed to be synced may yet be there later."""
+        """Return when everything is synced. Raises OutcomeUnknown: after a failed sync the rows may appear later."""
         try:
             self.define("COMMIT")
         except StoreFailed as error:
@@ -135,49 +128,49 @@ class SqliteDatabase(SqliteReading, Database):
             self._connection.execute(statement)
 
     def write(self, statement: str, rows: Iterable[Values]) -> int:
-        """Run a statement once for each of the rows, and return how many rows that has changed in all."""
+        """Run a statement once for each row of values, and return the total number of changed rows."""
         with _FAILING:
             count = self._connection.executemany(statement, rows).rowcount
         self._ahead += count // LOG_PAGE_ROWS
         return count
 
     def tend(self) -> None:
-        """Put what was written ahead into the file, where it has become much. What readers look at stays for later."""
+        """Checkpoint the write-ahead log if it has grown large. Pages that readers use are left for later."""
         if self._ahead >= LOG_WAL_PAGES:
             self._ahead = 0
             with _FAILING:
                 self._checkpoint("PASSIVE")
 
     def _set(self, name: str, value: str, is_then: object) -> None:
-        """Set a PRAGMA, and demand that it is set: SQLite passes over what it does not know."""
+        """Set a PRAGMA and read it back, because SQLite ignores unknown ones."""
         self._connection.execute(f"PRAGMA {name} = {value}").fetchall()
         if self._connection.execute(f"PRAGMA {name}").fetchone() != (is_then,):
-            raise StoreFailed(f"this SQLite does not take PRAGMA {name} = {value}")
+            raise StoreFailed(f"this SQLite does not support PRAGMA {name} = {value}")
 
-    def _checkpoint(self, how: str) -> None:
-        busy, _, _ = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
-        if busy and how != "PASSIVE":
-            raise StoreFailed("readers hold what was written ahead")
+    def _checkpoint(self, mode: str) -> None:
+        busy, _, _ = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        if busy and mode != "PASSIVE":
+            raise StoreFailed("readers use pages of the write-ahead log")
         self._identity = self._look()
 
     def _file(self) -> Identity:
-        found = os.stat(self._path)
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        status = os.stat(self._path)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _look(self) -> Identity:
-        ahead = os.stat(f"{self._path}-wal")
-        return *self._file(), ahead.st_dev, ahead.st_ino
+        wal = os.stat(f"{self._path}-wal")
+        return *self._file(), wal.st_dev, wal.st_ino
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Connect without Python's own transactions: ours begin with their lock."""
+    """Connect without Python's implicit transactions: our transactions take their lock when they begin."""
     place = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(place, uri=True, timeout=LOG_LOCK_S, isolation_level=None)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the name of what is written ahead durable: SQLite does so when it first syncs that file, and passes over a
-    failure (measured). After a power cut every COMMIT since then would be gone."""
+    """Make the name of the write-ahead log durable. SQLite does so at its first sync, but ignores a failure (measured):
+    then a power cut would lose every COMMIT since."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         files.sync_folder(descriptor)
@@ -186,12 +179,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 class _Failing:
-    """Makes StoreFailed of what fails in a block. Eight blocks of a batch: a generator would be a tenth of its CPU."""
+    """Raises errors of a block as StoreFailed. A batch has eight such blocks: with a generator they would take a tenth
+    of its CPU time."""
 
-    def __enter__(self) -> None:
-        """Nothing is to be done."""
+    def __enter__(self) -> None: ...
 
-    def __exit__(self, _: object, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, sqlite3.Error | OSError):
             raise StoreFailed(f"{type(error).__name__}: {error}") from error
 

@@ -1,1 +1,1 @@
-"""The one process that writes the log: its server, its batches, and the records of how far the log was published."""
+"""The process that appends to the log: its socket, its batches, and the records of the newest published checkpoint."""

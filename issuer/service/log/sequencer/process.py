@@ -1,12 +1,11 @@
-"""The sequencer in a process of its own: it lives as long as the parent, and is back at once when it dies.
+"""The sequencer process and its watcher, which restarts it at once, and ends it together with the service.
 
-    with SequencerProcess(settings) as socket:      # before workers are forked
+    with SequencerProcess(settings) as socket:      # before the supervisor forks the workers
         ... SequencerLog(socket, settings.origin) in each of them
 
-As for the embedded Valkey, a killed parent cleans nothing up: so the sequencer is the child of a watcher, which is this
-module run as a program. The watcher waits for the end of a pipe whose other end only the parent and its workers hold.
-It starts the sequencer again when it has ended, and kills it when it has been silent: it may have been stopped while it
-held the head's lock.
+The supervisor may be killed and then cannot clean up (as with the embedded Valkey), so the sequencer is the child of a
+watcher, this module run as a program. The watcher waits for the end of a pipe that only the supervisor and its workers
+hold open. It kills a silent sequencer, which may have been stopped while it held the head's lock.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 import msgspec
@@ -41,7 +39,7 @@ _log = structlog.get_logger("issuer")
 
 
 class Word(Struct, frozen=True):
-    """The first line that a start has for the parent: the socket, or why there is none."""
+    """The first line from the watcher to the supervisor: the path of the socket, or the error of the start."""
 
     socket: str = ""
     code: str = ""
@@ -49,8 +47,8 @@ class Word(Struct, frozen=True):
 
 
 class SequencerProcess:
-    """`with SequencerProcess(settings) as socket:` yields the path of its socket. Raises SetupError, with the code of
-    what refused the start."""
+    """`with SequencerProcess(settings) as socket:` yields the path of its socket. Raises SetupError with the code of
+    the error that prevented the start."""
 
     def __init__(self, settings: LogSettings) -> None:
         self._settings = settings
@@ -58,7 +56,7 @@ class SequencerProcess:
 
     def __enter__(self) -> Path:
         """Start the process, and wait until it listens."""
-        # -P and a session of its own as in admission/embedded.py. The settings hold passwords: not for a command line.
+        # -P and a new session as in admission/embedded.py. The settings have passwords, so they are not arguments.
         self._watcher = subprocess.Popen(
             [sys.executable, "-P", "-m", "issuer.service.log.sequencer.process"],
             stdin=subprocess.PIPE,
@@ -67,7 +65,7 @@ class SequencerProcess:
         )
         try:
             word = _first_word(self._watcher, self._settings)
-        except BaseException:  # a stop signal: __exit__ is not called where __enter__ did not return
+        except BaseException:  # a stop signal: Python calls __exit__ only after __enter__ has returned
             self.close()
             raise
         if not word.socket:
@@ -75,16 +73,14 @@ class SequencerProcess:
             raise SetupError(Code.named(word.code) or Code.STATE_UNREACHABLE, word.detail or "the log did not start")
         return Path(word.socket)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the process; what was under way is finished. Returns when it has ended; a second call does nothing."""
+        """Let the process finish its work, and wait until it has ended. A second call does nothing."""
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
-            with watcher:  # closes the pipe, which tells the watcher to end, and waits
+            with watcher:  # the end of the block closes the pipe, which ends the watcher, and waits for it
                 pass
 
 
@@ -101,33 +97,33 @@ def _first_word(watcher: subprocess.Popen[bytes], settings: LogSettings) -> Word
 
 
 class Child:
-    """One life of the sequencer. On the pipe `beats` it says that it lives, up to its end."""
+    """One sequencer process. It writes to the pipe `beats` as long as it runs."""
 
     def __init__(self, settings: LogSettings, socket: Path, *, first: bool) -> None:
-        end, self._held = os.pipe()
+        end, self._keep_running = os.pipe()
         self.beats, beats = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(self._held)
+            os.close(self._keep_running)
             os.close(self.beats)
             _live(settings, socket, end, beats, first=first)
         os.close(end)
         os.close(beats)
 
     def has_ended(self) -> bool:
-        """Read its beats; say whether there will be no more."""
+        """Read the beats; return whether the process has ended."""
         return not os.read(self.beats, 65536)
 
     def end(self) -> None:
-        """Let it finish what is under way, and end it."""
-        os.close(self._held)
+        """Let the process finish its work, and end it."""
+        os.close(self._keep_running)
         until = time.monotonic() + LOG_END_S
         while (left := until - time.monotonic()) > 0 and _is_readable(self.beats, left) and not self.has_ended():
             pass
         self.reap()
 
     def reap(self) -> int:
-        """Kill it, if it has not ended, and return its exit code."""
+        """Kill the process if it still runs, and return its exit code."""
         os.kill(self._pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         os.close(self.beats)
@@ -135,8 +131,8 @@ class Child:
 
 
 def watch() -> int:
-    """Keep a sequencer running until standard input ends. Its first line there is the settings."""
-    # A supervisor's SIGTERM goes to every process of the service. Only the parent decides when its log may end.
+    """Keep a sequencer running until standard input ends. The first line of standard input has the settings."""
+    # A service manager's SIGTERM goes to every process. Only the supervisor decides when the log may end.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     configure_logging()
@@ -146,10 +142,10 @@ def watch() -> int:
         if len(os.fsencode(socket)) > MAX_SOCKET_PATH_BYTES:
             _say(Word(detail=f"{folder} is too long a path for a socket: set TMPDIR to a shorter one"))
             return 1
-        return _supervise(settings, socket)
+        return _keep_alive(settings, socket)
 
 
-def _supervise(settings: LogSettings, socket: Path) -> int:
+def _keep_alive(settings: LogSettings, socket: Path) -> int:
     first, failures = True, 0
     while True:
         begun = time.monotonic()
@@ -160,7 +156,7 @@ def _supervise(settings: LogSettings, socket: Path) -> int:
             return 0
         code = child.reap()
         if first and not listened:
-            return 1  # the parent has been told why
+            return 1  # the supervisor knows the reason
         first, failures = False, 0 if time.monotonic() - begun > STEADY_S else failures + 1
         pause_s = min(MAX_RESTART_PAUSE_S, RESTART_PAUSE_S * 2 ** min(failures, 10))
         _log.warning("log process ended", code=code, next_in_s=pause_s)
@@ -169,8 +165,8 @@ def _supervise(settings: LogSettings, socket: Path) -> int:
 
 
 def _follow(child: Child) -> tuple[bool, bool]:
-    """Wait until child or parent has ended, or the child is silent. Returns whether it has listened, and whether the
-    parent lives."""
+    """Wait until the child or the supervisor has ended, or the child is silent. Return whether the child has listened,
+    and whether the supervisor lives."""
     listened, patience_s = False, LOG_START_S
     while ready := select.select([0, child.beats], [], [], patience_s)[0]:
         if 0 in ready:
@@ -190,17 +186,18 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 
 
 def _live(settings: LogSettings, socket: Path, end: int, beats: int, *, first: bool) -> NoReturn:
-    """Be the sequencer, and leave without unwinding what the watcher has open: its folder is the next one's, too."""
-    code, say = 1, _say if first else _say_nothing
+    """Run the sequencer, and exit without running the watcher's cleanup: the next child needs the same folder."""
+    code = 1
+    say = _say if first else lambda _: None  # the supervisor reads only one line
     try:
         listening = partial(say, Word(socket=str(socket)))
         uvloop.run(serve(settings, socket, end, beats, listening, again=not first))
         code = 0
     except IssuerError as error:
-        if not first:  # else who started it says so
+        if not first:  # at the first start the supervisor reports the error
             _log.error("log start refused", code=str(error.code), detail=error.detail)
         say(Word(code=str(error.code), detail=error.detail))
-    except BaseException as error:  # noqa: BLE001 (the frames below are the watcher's)
+    except BaseException as error:  # noqa: BLE001 (the outer frames are the watcher's)
         _log.error("log process failed", exc_info=error)
     finally:
         os._exit(code)
@@ -208,10 +205,6 @@ def _live(settings: LogSettings, socket: Path, end: int, beats: int, *, first: b
 
 def _say(word: Word) -> None:
     os.write(1, msgspec.json.encode(word) + b"\n")
-
-
-def _say_nothing(_word: Word) -> None:
-    """Say nothing: the parent has had its word."""
 
 
 if __name__ == "__main__":

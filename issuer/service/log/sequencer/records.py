@@ -1,8 +1,8 @@
-"""The log's signed checkpoints, and the records that keep the newest one outside of its database.
+"""The log's signed checkpoints, and the records that keep the newest one outside its database.
 
-A database that was put back to an older state cannot know that it was. A record that is ahead of it does, and so does
-one whose tree is no prefix of the database's. Only a note that verifies under the log's own key is such evidence: any
-other note is logged, and passed over.
+A database cannot know that an older copy replaced it. A record that is ahead of it proves that, and so does a record
+whose tree is not a prefix of the database's. Only a note that verifies under the log's key is evidence; any other note
+is logged and ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from issuer.errors import FormatError, InputError
 from issuer.io import files
 from issuer.io.redis_client import PREFIX, Failure, connect, place_of
 from issuer.service.log.bounds import LOG_RECORD_S, LOG_RECORD_TRIES, LOG_SLOT_BYTES
-from issuer.service.log.database.store import Head
+from issuer.service.log.database.store import TreeHead
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.note import Note, NoteSigner, parse_note, verify_note
 
@@ -37,21 +37,20 @@ _log = structlog.get_logger("issuer")
 
 
 class Seal:
-    """The key of one log, whose name is the log's origin line."""
+    """The key of one log. Its name is the log's origin line."""
 
     def __init__(self, signer: NoteSigner) -> None:
         self._signer = signer
         self.origin = signer.name
         self.verifier = signer.verifier
 
-    def sign(self, head: Head) -> bytes:
-        """Return the signed checkpoint of a head, which the caller has seen committed. Always the same bytes for one
-        head: Ed25519 is deterministic."""
+    def sign(self, head: TreeHead) -> bytes:
+        """Return the signed checkpoint of a committed head. Ed25519 is deterministic, so one head has one note."""
         text = Checkpoint(head.origin, head.size, head.root).to_text()
         return Note(text, (self._signer.sign(text),)).to_bytes()
 
     def read(self, raw: bytes) -> Checkpoint | None:
-        """Return the checkpoint that this log signed; None for anything else."""
+        """Return the checkpoint of a note; None if this log did not sign it."""
         try:
             note = parse_note(raw)
             verify_note(note, (self.verifier,))
@@ -65,27 +64,27 @@ class Seal:
 
 
 class RecordSilent(Exception):
-    """A record does not answer, or did not take what it was given."""
+    """A record does not answer, or did not keep a note."""
 
 
-class Record(Protocol):
-    """One place that remembers. `name` is for people."""
+class HeadRecord(Protocol):
+    """One place that keeps the newest checkpoint. `name` is for people."""
 
     name: str
 
     def read(self) -> bytes | None:
-        """Return the note that is kept; None where there is none. Raises RecordSilent."""
+        """Return the kept note, or None. Raises RecordSilent."""
 
     def write(self, note: bytes) -> bytes | None:
-        """Keep a note, durably as this place can. Where something else stands than what was left here, that stays, and
-        is returned (b"" for nothing): who has compared it writes again. Raises RecordSilent."""
+        """Keep a note as durably as this place can, and return None. If somebody else has changed the record, leave it
+        and return its content (b"": empty); the caller compares it and writes again. Raises RecordSilent."""
 
     def close(self) -> None:
         """Disconnect, if connected."""
 
 
 class Evidence(Struct, frozen=True):
-    """What a record of this name shows to have been published."""
+    """A published checkpoint, and the name of the record that shows it."""
 
     name: str
     checkpoint: Checkpoint
@@ -94,23 +93,20 @@ class Evidence(Struct, frozen=True):
 class Records:
     """All records of one log."""
 
-    def __init__(self, seal: Seal, records: Sequence[Record]) -> None:
+    def __init__(self, seal: Seal, records: Sequence[HeadRecord]) -> None:
         self._seal = seal
         self._records = tuple(records)
         self.names = tuple(record.name for record in self._records)
 
     def ask(self) -> tuple[Evidence, ...]:
-        """Return the evidence of those that answer."""
+        """Return the evidence of the records that answer."""
         return tuple(evidence for record in self._records if (evidence := self._ask(record)))
 
     def raise_to(self, note: bytes, demand: Callable[[Evidence], object]) -> None:
-        """Have every record keep this note, which the log has signed.
-
-        What somebody else has published meanwhile is never replaced unseen: `demand` gets it, and raises where the note
-        is of another tree. It stays where it is not behind. Raises RecordSilent where one record fails: what is
-        published now could be taken back unseen.
-        """
-        for record in reversed(self._records):  # the host's own comes last: it must not have what is refused
+        """Make every record keep this note, which the log has signed. If another host has published a checkpoint
+        meanwhile, `demand` receives it, and raises if it is of another tree; the record keeps the larger one. Raises
+        RecordSilent if one record fails, as a later rollback of this checkpoint could go unnoticed."""
+        for record in reversed(self._records):  # this host's own record last: it must not keep a refused note
             self._raise(record, note, demand)
 
     def close(self) -> None:
@@ -118,7 +114,7 @@ class Records:
         for record in self._records:
             record.close()
 
-    def _raise(self, record: Record, note: bytes, demand: Callable[[Evidence], object]) -> None:
+    def _raise(self, record: HeadRecord, note: bytes, demand: Callable[[Evidence], object]) -> None:
         for _ in range(LOG_RECORD_TRIES):
             if (raw := record.write(note)) is None:
                 return
@@ -127,9 +123,9 @@ class Records:
                 own = self._seal.read(note)
                 if own is None or evidence.checkpoint.size >= own.size:
                     return
-        raise RecordSilent(f"{record.name} changes all the time")
+        raise RecordSilent(f"other hosts changed {record.name} before each try")
 
-    def _ask(self, record: Record) -> Evidence | None:
+    def _ask(self, record: HeadRecord) -> Evidence | None:
         try:
             raw = record.read()
         except RecordSilent as error:
@@ -138,32 +134,32 @@ class Records:
         return None if raw is None else self.judge(record.name, raw)
 
     def judge(self, name: str, raw: bytes) -> Evidence | None:
-        """Return what a note shows to have been published; None, and a word of it, where this log did not sign it."""
+        """Return a note as evidence; log it and return None if this log did not sign it."""
         if (checkpoint := self._seal.read(raw)) is None:
             _log.error("log record not signed by this log", record=name)
             return None
         return Evidence(name, checkpoint)
 
 
-# -- the places of records: a file in a folder elsewhere than the database, and the store of limits and uses -----------
+# -- the places of records: a file outside the folder of the database, and the store of limits and uses ----------------
 
 
 class _Slot(NamedTuple):
-    """What one half of a record's file holds: the note, which was the `number`th to be kept."""
+    """One half of a record's file: a note, which was the `number`th that the record kept."""
 
     number: int
     note: bytes
 
     def to_bytes(self) -> bytes:
-        """Write the slot in its full size. Raises RecordSilent for a note that has no room in it."""
+        """Return the slot in its full size. Raises RecordSilent if the note is too long."""
         head = b"%020d %04d %b\n" % (self.number, len(self.note), hashlib.sha256(self.note).hexdigest().encode())
         if len(head) + len(self.note) > LOG_SLOT_BYTES:
-            raise RecordSilent(f"a checkpoint of {len(self.note)} bytes has no room in it")
+            raise RecordSilent(f"a checkpoint of {len(self.note)} bytes is too long for it")
         return (head + self.note).ljust(LOG_SLOT_BYTES, b"\n")
 
     @classmethod
     def read(cls, raw: bytes) -> _Slot | None:
-        """Read a slot; None where it was never written, or not to its end."""
+        """Read a slot; None if it was never written, or only in part."""
         if (head := _HEAD.match(raw)) is None:
             return None
         note = raw[head.end() : head.end() + int(head[2])]
@@ -171,30 +167,28 @@ class _Slot(NamedTuple):
 
 
 class FileRecord:
-    """Implements `records.Record` by a file of two slots that are written in turn, in place.
-
-    Half a write leaves the note before it, which was not answered for by then. To replace the file would take a disk
-    ten times as long, once for each batch: its name, and its place on the disk, would change each time (measured).
-    """
+    """Implements `HeadRecord` with a file of two slots that are written alternately, in place. An interrupted write
+    leaves the previous note; the new one was not published yet. To replace the file would take ten times as long for
+    each batch, because its name and its place on the disk would change (measured)."""
 
     def __init__(self, folder: Path, origin: str) -> None:
         self._path = folder / f"{_short(origin)}.checkpoint"
         self.name = str(self._path)
 
     def read(self) -> bytes | None:
-        """Return the note that was kept last; None where there is no file."""
+        """Return the note that was kept last; None if the file does not exist."""
         try:
             if not self._path.exists():
                 return None
-            kept = self._slots()
+            slots = self._slots()
         except (InputError, OSError) as error:
             raise RecordSilent(str(error)) from error
-        if not any(kept):
-            raise RecordSilent("it holds no checkpoint that was written to its end")
-        return max(filter(None, kept)).note
+        if not any(slots):
+            raise RecordSilent("it does not have a complete checkpoint")
+        return max(filter(None, slots)).note
 
     def write(self, note: bytes) -> None:
-        """Keep a note in the slot that has not the newest one. Nobody else writes it: one sequencer a host."""
+        """Keep a note in the older slot. A host has one sequencer, so the file has no other writer."""
         try:
             first, second = self._slots() if self._path.exists() else (None, None)
             if first is None and second is None:
@@ -207,7 +201,7 @@ class FileRecord:
             raise RecordSilent(str(error)) from error
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the file is not kept open."""
 
     def _slots(self) -> tuple[_Slot | None, _Slot | None]:
         raw = files.read(self._path, 2 * LOG_SLOT_BYTES)
@@ -224,8 +218,8 @@ class FileRecord:
 
 
 class RedisRecord:
-    """Implements `records.Record` by a key that several hosts share: it is swapped for what one knows to be there, so
-    that none goes back. For the thread that uses it: it has an event loop of its own."""
+    """Implements `HeadRecord` with a key that several hosts share. Each host replaces only a note that it knows, so the
+    record never goes back. For one thread; it has its own event loop."""
 
     def __init__(self, url: str, origin: str) -> None:
         self.name = f"the store at {place_of(url)}"  # without its credentials
@@ -235,16 +229,16 @@ class RedisRecord:
         self._client = connect(url, 1)
 
     def read(self) -> bytes | None:
-        """Return the note that is kept; None where there is none, or anything but a text."""
+        """Return the kept note; None if the key does not have a string."""
         kept = self._answer(self._client.get(self._key))
         return kept if isinstance(kept, bytes) else None
 
     def write(self, note: bytes) -> bytes | None:
-        """Replace the note that was last kept or returned: None. Where another one is there, return that instead."""
-        asked = self._client.eval(_SWAP, 1, self._key, self._kept, note)  # type: ignore[arg-type]
-        kept = self._answer(asked)
+        """Replace the note that was last kept or returned, and return None. If another note is there, return that."""
+        reply = self._client.eval(_SWAP, 1, self._key, self._kept, note)  # type: ignore[arg-type]
+        kept = self._answer(reply)
         if not isinstance(kept, bytes):
-            raise RecordSilent("not an answer of its script")
+            raise RecordSilent("its answer is not from the script")
         done = kept in {self._kept, note}
         self._kept = note if done else kept
         return None if done else kept
@@ -254,13 +248,13 @@ class RedisRecord:
         self._runner.run(self._client.aclose())
         self._runner.close()
 
-    def _answer(self, asked: Awaitable[object]) -> object:
+    def _answer(self, reply: Awaitable[object]) -> object:
         try:
-            return self._runner.run(asyncio.wait_for(asked, LOG_RECORD_S))
-        except Failure as failure:  # its text may contain credentials, or words of the store
+            return self._runner.run(asyncio.wait_for(reply, LOG_RECORD_S))
+        except Failure as failure:  # its text may contain credentials or text from the store
             raise RecordSilent(type(failure).__name__) from failure
 
 
 def _short(origin: str) -> str:
-    """Name a log where several may be: an origin has characters that no file name may have."""
+    """Return a short name for a log: an origin may have characters that file names cannot have."""
     return hashlib.sha256(origin.encode()).hexdigest()[:32]

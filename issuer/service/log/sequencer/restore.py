@@ -1,8 +1,8 @@
-"""A log's database brought up to what was published, out of a source that nobody has to believe.
+"""The restore of a log's database up to the newest published checkpoint, from an untrusted source.
 
-The largest checkpoint that this log signed, by a record or by the source itself, says which leaves there were. Exactly
-those that are missing are appended, and each part is compared with that checkpoint before its COMMIT. What the database
-has already must be the beginning of it. A restore that was interrupted goes on where it stopped.
+The largest checkpoint that this log signed, from a record or from the source, determines the leaves. The restore
+appends exactly the missing leaves, and compares each part with that checkpoint before the COMMIT. The leaves that the
+database has already must be a prefix. An interrupted restore can be run again, and goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from issuer.codes import Code
 from issuer.errors import FormatError, SetupError, Undecided
 from issuer.service.log.bounds import LOG_BATCH_LEAVES
 from issuer.service.log.database.engines import database_at
-from issuer.service.log.database.store import Entry, Head, Store, another
-from issuer.service.log.sequencer.records import Evidence, Record, Seal
-from issuer.service.log.sequencer.sequencer import Growth, empty_head, is_whole, restored_entry
+from issuer.service.log.database.store import LogStore, StoredLeaf, TreeHead, another
+from issuer.service.log.sequencer.records import Evidence, HeadRecord, Seal
+from issuer.service.log.sequencer.sequencer import Growth, empty_head, entry_of, is_whole
 from issuer.service.log.sequencer.setup import (
     LogSettings,
     make_folders,
@@ -35,41 +35,39 @@ from issuer.service.log.witnesses.witnesses import shown_at_start, witnessing_of
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.merkle import Peaks
 
-# -- a log that is as it was published, by the operator's word, or again: started once as the service does -------------
+# -- publication of a restored or accepted log: one start, like the service's ------------------------------------------
 
 
-def accept(settings: LogSettings, size: int, root: bytes, told: Callable[[], object] = lambda: None) -> None:
-    """Go on with a log of this size and root without a record: the operator's word that nobody has seen a later tree.
-    All records say so from then on. `told` is called when it is known to be this tree, before a record says so.
-
-    Raises SetupError as `Sequencer.start`, and `state.unreachable` where a record cannot be written.
-    """
+def accept(settings: LogSettings, size: int, root: bytes, accepting: Callable[[], object] = lambda: None) -> None:
+    """Go on with a log of this size and root without a record, if the operator states that a later tree was never seen.
+    Write all records. `accepting` is called after the tree was checked and before a record is written. Raises
+    SetupError as `Sequencer.start`, and `state.unreachable` if a record cannot be written."""
     make_folders(settings)
     with turn(settings):
-        publish(settings, shown_now(settings, read_seal(settings)), (size, root), told)
+        publish(settings, shown_now(settings, read_seal(settings)), (size, root), accepting)
 
 
-def shown_now(settings: LogSettings, seal: Seal) -> tuple[Record, ...]:
-    """Ask every witness what it shows of the log: where a machine was lost they may be all that is left. Not within an
-    event loop. Raises SetupError as `witnessing_of`."""
+def shown_now(settings: LogSettings, seal: Seal) -> tuple[HeadRecord, ...]:
+    """Return records with the checkpoints that witnesses show: after the loss of a machine there may be no other
+    records. Runs an event loop. Raises SetupError as `witnessing_of`."""
     return asyncio.run(shown_at_start(witnessing_of(settings.witnesses, seal.verifier).witnesses))
 
 
 def publish(
     settings: LogSettings,
-    shown: Sequence[Record],
+    shown: Sequence[HeadRecord],
     accepted: tuple[int, bytes] | None = None,
-    told: Callable[[], object] = lambda: None,
+    accepting: Callable[[], object] = lambda: None,
 ) -> None:
-    """Start a log as the service does, with what witnesses have `shown`, and raise all records to its head. The caller
-    has the turn."""
+    """Start a log as the service does, with the witnesses' records, and raise all records to its head. The caller holds
+    the lock of `turn`."""
     with closing(sequencer_of(settings, shown=shown)) as sequencer:
         sequencer.start(accepted)
-        told()
+        accepting()
         try:
             sequencer.append(())
         except Undecided as error:
-            detail = "a record of the log cannot be written; the reason stands above"
+            detail = "a record of the log cannot be written; the message above says why"
             raise SetupError(Code.STATE_UNREACHABLE, detail) from error
 
 
@@ -77,70 +75,68 @@ def publish(
 
 
 class Shown(Protocol):
-    """The tree of one checkpoint, as a source shows it."""
+    """The tree of a checkpoint in a source."""
 
     def leaves(self, start: int = 0, /) -> Iterator[tuple[int, bytes]]:
-        """Return index and bytes of each leaf from `start` on."""
+        """Yield index and bytes of each leaf from `start` on."""
 
     def peaks(self, size: int, /) -> Peaks:
         """Return the peaks of the first `size` leaves."""
 
 
-class Source(Protocol):
-    """A place that has leaves: an older database, an export, a mirror. `name` is for people, `size` the number of
-    leaves that it claims."""
+class LeafSource(Protocol):
+    """A source of leaves: an older database, an export, a mirror. `name` is for people, `size` the number of leaves
+    that it claims."""
 
     name: str
     size: int
 
     @property
     def note(self) -> bytes | None:
-        """Its newest checkpoint, as a signed note; None for a place that keeps none."""
+        """The newest checkpoint, as a signed note; None if the source does not keep checkpoints."""
 
     def tree(self, checkpoint: Checkpoint) -> Shown:
-        """Show the tree of a checkpoint of at most `size` leaves. Raises what its reader raises."""
+        """Return the tree of a checkpoint of at most `size` leaves. Raises the errors of the source's reader."""
 
     def cosigned(self) -> Iterable[tuple[int, bytes]]:
-        """Return the cosigned checkpoints that it has kept: sizes and notes."""
+        """Yield size and note of each cosigned checkpoint that the source has kept."""
 
 
 class Restored(Struct, frozen=True):
-    """What the database is now: `head`, of which `before` leaves were there already. `by` names what shows that there
-    was so much; `is_recorded` where a record does, and the log starts."""
+    """The result of a restore: the `head` of the database, which had `before` leaves already. `by` names the record or
+    source of the newest checkpoint. `is_recorded` is set if a record shows that checkpoint, so the log can start."""
 
-    head: Head
+    head: TreeHead
     before: int
     by: str
     is_recorded: bool
 
 
-def restore(settings: LogSettings, source: Source) -> Restored:
-    """Append what is missing, in a new database where there is none. Where a record answers, the log starts then.
-
-    Raises SetupError: `log.unrecorded` where nothing shows how far the log was published; `log.rollback` where source,
-    records and database are not of one tree, or the source has too little; `state.unreachable` where the database does
-    not take it. What the source raises passes.
-    """
+def restore(settings: LogSettings, source: LeafSource) -> Restored:
+    """Append the missing leaves, if necessary to a new database. If a record answers, publish the log. Raises
+    SetupError: `log.unrecorded` if no checkpoint shows how far the log was published; `log.rollback` if source, records
+    and database are not of one tree, or if the source lacks leaves; `state.unreachable` if the database fails. Also
+    raises the errors of the source."""
     seal = read_seal(settings)
     make_folders(settings)
-    shown_by = shown_now(settings, seal)
-    with turn(settings), closing(records_of(settings, seal, shown_by)) as records:
+    witness_records = shown_now(settings, seal)
+    with turn(settings), closing(records_of(settings, seal, witness_records)) as records:
         recorded = records.ask()
         newest = _newest(seal, recorded, source)
-        shown = source.tree(newest.checkpoint)
-        for each in recorded:
-            _demand_beginning(shown, each.checkpoint.size, each.checkpoint.root, each.name, source)
+        tree = source.tree(newest.checkpoint)
+        for evidence in recorded:
+            _demand_prefix(tree, evidence.checkpoint.size, evidence.checkpoint.root, evidence.name, source)
         with opened(database_at(settings.database)) as store:
             before = _begun(store, newest.checkpoint.origin)
-            head = _extended(store, before, newest.checkpoint, shown, source)
-            _keep_cosigned(store, seal, head, shown, source)
+            head = _extended(store, before, newest.checkpoint, tree, source)
+            _keep_cosigned(store, seal, head, tree, source)
         if recorded:
-            publish(settings, shown_by)
+            publish(settings, witness_records)
     return Restored(head, before.size, newest.name, bool(recorded))
 
 
-def _newest(seal: Seal, recorded: tuple[Evidence, ...], source: Source) -> Evidence:
-    """Return the largest checkpoint of this log that is known. Raises SetupError where the source lacks some of it."""
+def _newest(seal: Seal, recorded: tuple[Evidence, ...], source: LeafSource) -> Evidence:
+    """Return the largest known checkpoint of this log. Raises SetupError if the source does not have all its leaves."""
     evidence = list(recorded)
     if source.note is not None:
         if (signed := seal.read(source.note)) is None:
@@ -150,48 +146,48 @@ def _newest(seal: Seal, recorded: tuple[Evidence, ...], source: Source) -> Evide
         raise SetupError(
             Code.LOG_UNRECORDED,
             f"no record says how far the log {seal.origin} was published, and {source.name} has no signed checkpoint. "
-            "Bring a record back; or make sure that nobody has seen a later checkpoint than that of an old database, "
-            "put it in its place, and run `issuer log accept`",
+            "Restore a record. If none is left, find an old database, make sure that no later checkpoint "
+            "than its own was ever seen, move it to the place in log.database, and run `issuer log accept`",
         )
     newest = max(evidence, key=lambda each: each.checkpoint.size)
     if source.size < newest.checkpoint.size:
-        missing = newest.checkpoint.size - source.size
-        raise _refused(f"{source.name} has {source.size} leaves, {missing} less than {newest.name} shows: find another")
+        lead = f"{newest.checkpoint.size - source.size} fewer than {newest.name} shows"
+        raise _refused(f"{source.name} has {source.size} leaves, {lead}: find another source")
     return newest
 
 
-def _begun(store: Store, origin: str) -> Head:
-    """Return the head of the database, which is begun where nothing was ever made there."""
+def _begun(store: LogStore, origin: str) -> TreeHead:
+    """Return the head of the database; begin the log if the database has no tables."""
     if store.database.is_empty():
         store.database.begin()
         store.create(empty_head(origin))
         store.database.commit()
     head = store.head()
     if head is None:
-        raise _of_no_use(store, "it has no head")
+        raise _unusable(store, "it has no head")
     if head.origin != origin:
         raise another(store.database.place, head.origin, origin)
     if not is_whole(store, head):
-        raise _of_no_use(store, "its hashes do not lead to its head")
+        raise _unusable(store, "its hashes do not lead to its head")
     return head
 
 
-def _extended(store: Store, head: Head, to: Checkpoint, shown: Shown, source: Source) -> Head:
-    """Append the leaves that are missing, part by part; return the new head."""
+def _extended(store: LogStore, head: TreeHead, to: Checkpoint, tree: Shown, source: LeafSource) -> TreeHead:
+    """Append the missing leaves, part by part; return the new head."""
     if head.size > to.size:
-        return head  # whether it grew out of what was published is seen when it is started
+        return head  # the start of the sequencer checks that this tree extends the published one
     try:
-        _demand_beginning(shown, head.size, head.root, store.database.place, source)
+        _demand_prefix(tree, head.size, head.root, store.database.place, source)
     except SetupError as error:
-        raise _of_no_use(store, error.detail) from None
-    leaves = shown.leaves(head.size)
+        raise _unusable(store, error.detail) from None
+    leaves = tree.leaves(head.size)
     while part := list(islice(leaves, LOG_BATCH_LEAVES)):
         entries = _entries(part)
         growth = Growth(head, [entry.hash for entry in entries])
         is_end = growth.head.size >= to.size
         is_signed = (growth.head.size, growth.head.root) == (to.size, to.root)
-        if growth.head.peaks != shown.peaks(growth.head.size) or (is_end and not is_signed):
-            raise _refused(f"the leaves of {source.name} up to {growth.head.size} do not make the tree that was signed")
+        if growth.head.peaks != tree.peaks(growth.head.size) or (is_end and not is_signed):
+            raise _refused(f"the leaves of {source.name} up to {growth.head.size} do not make the signed tree")
         if store.begin() != head:
             raise _refused(f"another process writes to {store.database.place}: stop the service on every host")
         store.append(head, growth.head, entries, growth.gained)
@@ -202,22 +198,22 @@ def _extended(store: Store, head: Head, to: Checkpoint, shown: Shown, source: So
     return head
 
 
-def _entries(part: Sequence[tuple[int, bytes]]) -> list[Entry]:
-    entries: list[Entry] = []
+def _entries(part: Sequence[tuple[int, bytes]]) -> list[StoredLeaf]:
+    entries: list[StoredLeaf] = []
     for index, raw in part:
         try:
-            entries.append(restored_entry(raw))
+            entries.append(entry_of(raw, restored=True))
         except FormatError as error:
-            raise _refused(f"leaf {index} is none: {error.detail}") from None
+            raise _refused(f"leaf {index} is not a leaf: {error.detail}") from None
     return entries
 
 
-def _keep_cosigned(store: Store, seal: Seal, head: Head, shown: Shown, source: Source) -> None:
-    """Keep what shows when leaves were there first: later cosignatures would show a later time."""
+def _keep_cosigned(store: LogStore, seal: Seal, head: TreeHead, tree: Shown, source: LeafSource) -> None:
+    """Keep the source's cosigned checkpoints: new cosignatures would show a later time for the leaves."""
     kept: list[tuple[int, bytes]] = []
     for size, note in source.cosigned():
         signed = seal.read(note)
-        if signed is not None and signed.size == size <= head.size and shown.peaks(size).root == signed.root:
+        if signed is not None and signed.size == size <= head.size and tree.peaks(size).root == signed.root:
             kept.append((size, note))
     if kept:
         store.database.begin()
@@ -226,14 +222,14 @@ def _keep_cosigned(store: Store, seal: Seal, head: Head, shown: Shown, source: S
         store.database.commit()
 
 
-def _demand_beginning(shown: Shown, size: int, root: bytes, name: str, source: Source) -> None:
-    if shown.peaks(size).root != root:
-        raise _refused(f"the {size} leaves of {name} are not the first ones of {source.name}")
+def _demand_prefix(tree: Shown, size: int, root: bytes, name: str, source: LeafSource) -> None:
+    if tree.peaks(size).root != root:
+        raise _refused(f"the {size} leaves of {name} are not the first {size} leaves of {source.name}")
 
 
-def _of_no_use(store: Store, why: str) -> SetupError:
+def _unusable(store: LogStore, why: str) -> SetupError:
     place = store.database.place
-    return _refused(f"what is at {place} cannot be continued: {why}. Keep it elsewhere, and restore into a new place")
+    return _refused(f"the log at {place} cannot be continued: {why}. Move it elsewhere, and restore into a new place")
 
 
 def _refused(why: str) -> SetupError:

@@ -1,11 +1,11 @@
-"""The sequencer process's end of its socket: questions come in, batches are committed, answers go out.
+"""The server of the sequencer process: it reads workers' questions, commits batches, and answers.
 
-Group commit without a timer: while one batch is committed the next one gathers, and begins when the last is durable.
-One thread has the sequencer, and does one thing at a time. A client that is slow to read holds up nobody else: its
-answers are kept up to a bound, then its connection is closed.
+Group commit without a timer: while one batch is committed, the next one gathers leaves. Its commit begins when the
+first batch is durable. One thread runs the sequencer. A slow client does not delay others: if its unread answers exceed
+a limit, its connection is closed.
 
-`log.witnesses: sync` makes the log's answer wait for a quorum, after the commit and beside it: the next batch does not
-wait, and what has been committed stays there, cosigned or not. The same leaf may be brought again.
+With `log.witnesses: sync` an answer also waits for a quorum, after the commit. The next batch does not wait. Leaves
+stay in the log even without cosignatures, and a worker may send the same leaf again.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ from issuer.service.log.client import (
     Append,
     Failed,
     Frames,
+    LeafPlaces,
+    LogCondition,
     Newest,
     NotAMessage,
-    Places,
-    Standing,
+    Question,
     framed,
     read_question,
 )
-from issuer.service.log.database.store import Entry
-from issuer.service.log.sequencer.sequencer import Placed, Published, Sequencer, entry_of
+from issuer.service.log.database.store import StoredLeaf
+from issuer.service.log.sequencer.sequencer import CommittedHead, Placed, Sequencer, entry_of
 from issuer.service.log.sequencer.setup import LogSettings, read_seal, sequencer_of, turn
 from issuer.service.log.witnesses.witness import SignedHead
 from issuer.service.log.witnesses.witnesses import Witnesses, shown_at_start, vouched_at_start, witnessing_of
@@ -66,32 +67,32 @@ _log = structlog.get_logger("issuer")
 
 
 class Waiting(Struct, frozen=True):
-    """Leaves that wait for their batch since a time of the event loop. `settle` is called once, with their places, or
-    with None where these are unknown."""
+    """Leaves that wait for their batch; `since` is when their wait began, in the event loop's time. `settle` is called
+    once, with their places or, after a failure, None."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StoredLeaf, ...]
     settle: Settle
     since: float
 
 
 class GroupCommit:
-    """Between an event loop and the sequencer's thread. `newest` is the newest published head; `published` is called
-    with each, on the event loop. Implements `witness.WitnessedLog`, which raises Undecided(`dependency.log`)."""
+    """The queue between an event loop and the sequencer's thread. `newest` is the newest published head; `published` is
+    called with each, on the event loop. Implements `witness.WitnessedLog`, and raises Undecided(`dependency.log`)."""
 
     def __init__(
-        self, sequencer: Sequencer, thread: ThreadPoolExecutor, published: Callable[[Published], None]
+        self, sequencer: Sequencer, thread: ThreadPoolExecutor, published: Callable[[CommittedHead], None]
     ) -> None:
         self._sequencer = sequencer
         self._thread = thread
         self._published = published
-        self.newest: Published | None = None
+        self.newest: CommittedHead | None = None
         self._queue: deque[Waiting] = deque()
         self._queued = 0
         self._running: asyncio.Task[None] | None = None
         self._batches = 0
 
-    def add(self, entries: tuple[Entry, ...], settle: Settle) -> None:
-        """Append leaves with the next batch; without leaves, check that this could be done."""
+    def add(self, entries: tuple[StoredLeaf, ...], settle: Settle) -> None:
+        """Append leaves with the next batch; without leaves, check that leaves could be appended."""
         if self._queued + len(entries) > LOG_QUEUE_LEAVES:
             settle(None)
             return
@@ -101,12 +102,12 @@ class GroupCommit:
         if self._running is None:
             self._running = loop.create_task(self._run())
 
-    async def do(self, what: Callable[[Sequencer], T]) -> T:
-        """Do something else in the sequencer's thread, between two batches. Raises what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, what, self._sequencer)
+    async def do(self, work: Callable[[Sequencer], T]) -> T:
+        """Run `work` in the sequencer's thread, between two batches; return its result or raise its error."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._sequencer)
 
     async def finish(self) -> None:
-        """Wait until everything that was added has been settled."""
+        """Wait until all added leaves are settled."""
         if self._running is not None:
             await self._running
 
@@ -116,11 +117,11 @@ class GroupCommit:
         return SignedHead(parse_checkpoint(note.text), note)
 
     async def consistency_proof(self, old: int, new: int) -> tuple[bytes, ...]:
-        """Prove it from the hashes that are committed."""
+        """Return the consistency proof of two committed sizes."""
         return await self.do(lambda sequencer: sequencer.consistency(old, new))
 
     async def keep_cosigned(self, size: int, note: bytes) -> None:
-        """Keep it in the database."""
+        """Keep a cosigned checkpoint in the database."""
         await self.do(lambda sequencer: sequencer.keep_cosigned(size, note))
 
     async def _run(self) -> None:
@@ -134,14 +135,14 @@ class GroupCommit:
             self._running = None
 
     def _next(self) -> list[Waiting]:
-        """Return what fits into a batch: whole questions, in the order in which they came."""
+        """Return the leaves of the next batch: whole questions, in the order of their arrival."""
         batch: list[Waiting] = []
         leaves, now = 0, asyncio.get_running_loop().time()
         while self._queue and (not batch or leaves + len(self._queue[0].entries) <= LOG_BATCH_LEAVES):
             waiting = self._queue.popleft()
             self._queued -= len(waiting.entries)
             if now - waiting.since > LOG_CALL_S:
-                waiting.settle(None)  # its caller has given up: its leaf would have no token
+                waiting.settle(None)  # the worker has given up, so the leaf would not get a token
                 continue
             batch.append(waiting)
             leaves += len(waiting.entries)
@@ -156,7 +157,7 @@ class GroupCommit:
             places = await self.do(lambda sequencer: sequencer.append(entries))
         except Undecided:
             pass  # the sequencer has logged why
-        except Exception as error:  # noqa: BLE001 (whatever it is, those who wait hear of it)
+        except Exception as error:  # noqa: BLE001 (whatever the error, the waiting questions must be settled)
             _log.error("log batch failed", exc_info=error)
         published = self._sequencer.published
         if published is not None and published is not self.newest:
@@ -165,7 +166,7 @@ class GroupCommit:
         _settle(batch, places)
 
 
-def _newest(sequencer: Sequencer) -> Published:
+def _newest(sequencer: Sequencer) -> CommittedHead:
     sequencer.append(())
     if sequencer.published is None:
         raise Undecided(Code.DEPENDENCY_LOG)
@@ -173,20 +174,19 @@ def _newest(sequencer: Sequencer) -> Published:
 
 
 def _settle(batch: list[Waiting], places: tuple[Placed | None, ...] | None) -> None:
-    left = iter(places or ())
+    remaining = iter(places or ())
     for waiting in batch:
-        own = tuple(islice(left, len(waiting.entries)))
-        placed = tuple(place for place in own if place is not None)
-        whole = places is not None and len(placed) == len(waiting.entries)
-        waiting.settle(placed if whole else None)
+        placed = tuple(place for place in islice(remaining, len(waiting.entries)) if place is not None)
+        is_complete = places is not None and len(placed) == len(waiting.entries)
+        waiting.settle(placed if is_complete else None)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
 class Responder:
-    """Answers for all connections. Belongs to one event loop. `must_cosign`: no place leaves before a quorum has
-    cosigned a tree with its leaf."""
+    """The answers for all connections. Belongs to one event loop. With `must_cosign`, a place is answered only after a
+    quorum has cosigned a tree with its leaf."""
 
     def __init__(
         self, sequencer: Sequencer, group: GroupCommit, witnesses: Witnesses, *, must_cosign: bool = False
@@ -197,25 +197,25 @@ class Responder:
         self._must_cosign = must_cosign
         self._waiting: set[asyncio.Task[None]] = set()
 
-    def add(self, entries: tuple[Entry, ...], settle: Settle) -> None:
-        """Append leaves with the next batch; without leaves, check that this could be done."""
+    def add(self, entries: tuple[StoredLeaf, ...], settle: Settle) -> None:
+        """Append leaves with the next batch; without leaves, check that leaves could be appended."""
         if not entries or not self._must_cosign:
             self._group.add(entries, settle)
         elif self._witnesses.is_stuck:
-            settle(None)  # its leaf would have no token
+            settle(None)  # the leaves would not get tokens
         else:
             self._group.add(entries, partial(self._cosign, settle))
 
     async def finish(self) -> None:
-        """Wait until everything that was added has been settled."""
+        """Wait until all added leaves are settled."""
         await self._group.finish()
         await asyncio.gather(*self._waiting)
 
     def newest(self, number: int) -> Newest | Failed:
-        """Answer the question of this number with the newest checkpoint."""
+        """Return the answer to the question of this number: the newest checkpoint."""
         if (published := self._group.newest) is None:
             return self.failed(number)
-        standing = Standing(
+        standing = LogCondition(
             cosigned=self._witnesses.cosigned,
             failing=self._witnesses.faults.failing,
             warnings=self._sequencer.warnings,
@@ -224,7 +224,7 @@ class Responder:
         return Newest(number, published.note, standing)
 
     def failed(self, number: int) -> Failed:
-        """Answer the question of this number with a failure."""
+        """Return a failure as the answer to the question of this number."""
         return Failed(number, bool(self._sequencer.latched))
 
     def _cosign(self, settle: Settle, places: tuple[Placed, ...] | None) -> None:
@@ -236,20 +236,20 @@ class Responder:
         task.add_done_callback(self._waiting.discard)
 
     async def _settle(self, settle: Settle, places: tuple[Placed, ...]) -> None:
-        proved: tuple[Placed, ...] | None = None
+        cosigned: tuple[Placed, ...] | None = None
         try:
             await self._witnesses.wait_for(max(place.index for place in places) + 1)
-            # Whether or not it came here: another host, which shares the database, may have had it cosigned.
-            proved = await self._group.do(lambda sequencer: sequencer.under_cosigned(places))
+            # Look even after a timeout: witnesses may have cosigned the tree for another host of this database.
+            cosigned = await self._group.do(lambda sequencer: sequencer.under_cosigned(places))
         except Undecided:
             pass  # the sequencer has logged why
-        except Exception as error:  # noqa: BLE001 (whatever it is, who waits hears of it)
+        except Exception as error:  # noqa: BLE001 (whatever the error, the question must be settled)
             _log.error("log places not cosigned", exc_info=error)
-        settle(proved)
+        settle(cosigned)
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection."""
+    """The connection of one client."""
 
     def __init__(self, responder: Responder) -> None:
         self._responder = responder
@@ -258,15 +258,15 @@ class Connection(asyncio.Protocol):
         self._asked = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over a new connection."""
+        """Keep the transport of a new connection."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Forget the connection. What it has asked for is done, and not answered."""
+        """Drop the transport. Open questions are processed without an answer."""
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Process received bytes."""
         try:
             for raw in self._frames.feed(data):
                 self._take(raw)
@@ -278,22 +278,21 @@ class Connection(asyncio.Protocol):
         self._asked += 1
         if self._asked > LOG_ASKED:
             raise NotAMessage(f"more than {LOG_ASKED} questions without an answer")
-        if not isinstance(question, Append):
-            self._responder.add((), partial(self._newest, question.number))
-            return
         try:
-            entries = tuple(map(entry_of, question.leaves))
-        except FormatError as error:  # a fault of ours: the leaves of others are none the worse for it
+            entries = tuple(map(entry_of, question.leaves)) if isinstance(question, Append) else ()
+        except FormatError as error:  # a bug of the worker, which must not fail the other questions
             _log.error("log leaf refused", reason=str(error))
             self._answer(Failed(question.number))
         else:
-            self._responder.add(entries, partial(self._places, question.number))
+            self._responder.add(entries, partial(self._settle, question))
 
-    def _places(self, number: int, places: tuple[Placed, ...] | None) -> None:
-        self._answer(self._responder.failed(number) if places is None else Places(number, places))
-
-    def _newest(self, number: int, places: tuple[Placed, ...] | None) -> None:
-        self._answer(self._responder.failed(number) if places is None else self._responder.newest(number))
+    def _settle(self, question: Question, places: tuple[Placed, ...] | None) -> None:
+        if places is None:
+            self._answer(self._responder.failed(question.number))
+        elif isinstance(question, Append):
+            self._answer(LeafPlaces(question.number, places))
+        else:
+            self._answer(self._responder.newest(question.number))
 
     def _answer(self, answer: Answer) -> None:
         self._asked -= 1
@@ -316,11 +315,9 @@ class Connection(asyncio.Protocol):
 async def serve(
     settings: LogSettings, socket: Path, end: int, beats: int, listening: Callable[[], None], *, again: bool = False
 ) -> None:
-    """Write one log for whoever connects to the socket, until the pipe `end` is closed.
-
-    Beats on the pipe `beats` as long as the event loop turns; `listening` is called once, before the first beat. Raises
-    SetupError where the log must not be written like this. `again`: it takes the place of one that has died.
-    """
+    """Serve one log on the socket until the pipe `end` is closed. Call `listening` once, and then write to the pipe
+    `beats` regularly while the event loop runs. `again` is set after an earlier process has died. Raises SetupError if
+    the log cannot be served safely."""
     os.umask(0o077)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(end, ended.set)
@@ -338,11 +335,10 @@ async def serve(
 
 @asynccontextmanager
 async def _started(settings: LogSettings, *, again: bool) -> AsyncIterator[Responder]:
-    """Start the sequencer, and have its heads cosigned until the block ends.
-
-    At a start the witnesses are asked first, and again with the head. But `again` requests wait, and would wait for the
-    slowest witness: what was published is in the records, and a witness that contradicts is an alarm, as it was before.
-    """
+    """Start the sequencer, and have its heads cosigned until the block ends. The first start waits for witnesses twice:
+    before it, for the checkpoints that they show; after it, for their cosignatures of the head. A restart (`again`)
+    skips both, so requests do not wait for the slowest witness: the records have the newest checkpoint, and a witness
+    that contradicts it still raises an alarm."""
     seal = read_seal(settings)
     witnessing = witnessing_of(settings.witnesses, seal.verifier)
     shown = () if again else await shown_at_start(witnessing.witnesses)
@@ -356,7 +352,7 @@ async def _started(settings: LogSettings, *, again: bool) -> AsyncIterator[Respo
             await group.do(Sequencer.start)
             if not again:
                 await vouched_at_start(witnessing.witnesses, group)
-            witnesses.committed()  # the head that it starts with may not be cosigned yet
+            witnesses.committed()  # the first head may not be cosigned yet
             showing = asyncio.create_task(witnesses.run())
             yield Responder(sequencer, group, witnesses, must_cosign=must_cosign)
             showing.cancel()
@@ -368,6 +364,6 @@ async def _started(settings: LogSettings, *, again: bool) -> AsyncIterator[Respo
 async def _beat(beats: int) -> None:
     os.set_blocking(beats, False)
     while True:
-        with suppress(BlockingIOError):  # the watcher is stopped
+        with suppress(BlockingIOError):  # the watcher hangs
             os.write(beats, b".")
         await asyncio.sleep(BEAT_S / 2)

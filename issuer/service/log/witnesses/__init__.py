@@ -1,1 +1,1 @@
-"""The witnesses of the log: how each is asked, and when enough of them have cosigned."""
+"""The client of the log's witnesses: requests to each of them, and rounds until a quorum has cosigned."""

@@ -1,12 +1,11 @@
-"""The witnesses of a log: read from its policy, asked at its start, and shown every newest head.
+"""The witnesses of a log, from its policy, and the requests to them at its start and for every new head.
 
-At a start, what they show (`shown_at_start`) is a record by which the sequencer starts; then they have its head to
-cosign (`vouched_at_start`): where a whole machine was restored they may be all that remembers.
+At the start, the sequencer compares its database with the checkpoints that witnesses show (`shown_at_start`), and has
+them cosign its head (`vouched_at_start`). After the restore of a whole machine there may be no other evidence.
 
-Later heads go out in rounds, one checkpoint for all witnesses: a quorum is signatures of one checkpoint, and witnesses
-that were each asked about what is newest at that moment would sign different ones. A round ends with its quorum, or
-when nobody owes an answer. A witness that is still busy misses it and holds nobody up. Issuance waits only in
-`wait_for`, where the operator wants that (`sync`).
+Later heads are sent in rounds, one checkpoint for all witnesses, because a quorum is signatures of the same checkpoint.
+A round ends with its quorum, or when no witness owes an answer. A witness that is still busy misses the round and does
+not delay it. Issuance waits only in `wait_for`, with the setting `sync`.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from issuer.service.log.bounds import (
 from issuer.service.log.sequencer.setup import WitnessSettings
 from issuer.service.log.witnesses.witness import (
     Contradiction,
-    Fault,
     LogWitness,
     MovedOn,
     SignedHead,
     Vouched,
     WitnessedLog,
+    WitnessFault,
 )
 from issuer.tlog.note import SignatureLine, Verifier
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES, NO_QUORUM, LogKey, WitnessPolicy, parse_policy
@@ -52,8 +51,8 @@ _log = structlog.get_logger("issuer")
 
 
 def own_keys(policy: WitnessPolicy, own: Verifier) -> tuple[Verifier, ...]:
-    """Return the keys of the log that has `own`: several while one replaces the other. Raises
-    SetupError(`settings.invalid`) for a policy that does not name this log: nobody could check a proof by it."""
+    """Return all keys of the log that has the key `own`: there are several while one key replaces another. Raises
+    SetupError(`settings.invalid`) if the policy does not name this log, as proofs could not be verified under it."""
     keys = tuple(log.verifier for log in policy.logs if log.verifier.name == own.name)
     if own not in keys:
         detail = f"log.witness_policy: no line names this log and its key; add `log {own.to_text()}`"
@@ -62,40 +61,38 @@ def own_keys(policy: WitnessPolicy, own: Verifier) -> tuple[Verifier, ...]:
 
 
 class Witnessing(Struct, frozen=True):
-    """Who cosigns a log: the policy, and its witnesses."""
+    """The witness policy of a log, and the witnesses to ask."""
 
     policy: WitnessPolicy
     witnesses: tuple[LogWitness, ...] = ()
 
 
 def witnessing_of(settings: WitnessSettings | None, own: Verifier) -> Witnessing:
-    """Read who cosigns the log that has the key `own`. Without settings nobody does, and nobody needs to. Raises
-    SetupError: `settings.invalid`, and the codes of a file that cannot be read or is no policy."""
+    """Read the witness policy of the log that has the key `own`. Without settings, return a policy without witnesses.
+    Raises SetupError: `settings.invalid`, and the codes of an unreadable or invalid file."""
     if settings is None:
         return Witnessing(WitnessPolicy((LogKey(own),), (), (), NO_QUORUM))
     path = Path(settings.policy)
     try:
         policy = parse_policy(files.read(path, MAX_POLICY_BYTES), str(path))
-    except InputError as error:  # its place would be lost on the way to the parent
+    except InputError as error:  # the line to the supervisor (process.Word) does not have a place
         raise SetupError(error.code, f"log.witness_policy, {error.place}: {error.detail}") from None
     if settings.must_cosign and policy.quorum == NO_QUORUM:
-        detail = f"log.witnesses: sync waits for a quorum, and {path} asks for none"
+        detail = f"log.witnesses: sync waits for a quorum, but {path} does not require one"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     return Witnessing(policy, witnesses_of(policy, settings, own_keys(policy, own)))
 
 
 def witnesses_of(policy: WitnessPolicy, settings: WitnessSettings, own: Sequence[Verifier]) -> tuple[LogWitness, ...]:
-    """Return the witnesses of a policy that have a URL and are not excluded, for the log that has the keys `own`.
-
-    Raises SetupError(`settings.invalid`) for names that the policy does not have, for a URL that may not be asked, and
-    where those that have one can never be a quorum. Where that comes of the exclusion, it is only told.
-    """
-    if strangers := {*settings.excluded, *settings.monitors} - {witness.name for witness in policy.witnesses}:
-        detail = f"log.witness_policy names no witness {min(strangers)!r}: a wrong name would exclude nobody"
+    """Return the witnesses of a policy that have a URL and are not excluded, for the log of the keys `own`. If the
+    exclusion prevents a quorum, log a warning. Raises SetupError(`settings.invalid`) for unknown names, for a URL that
+    may not be used, and if the witnesses with a URL are not a quorum."""
+    if unknown := {*settings.excluded, *settings.monitors} - {witness.name for witness in policy.witnesses}:
+        detail = f"log.witness_policy does not name a witness {min(unknown)!r}. Correct the name in the settings"
         raise SetupError(Code.SETTINGS_INVALID, detail)
     reachable = [key for key in policy.witnesses if key.url]
     if not policy.met_by(key.verifier for key in reachable):
-        raise SetupError(Code.SETTINGS_INVALID, "log.witness_policy: the witnesses that have a URL are no quorum")
+        raise SetupError(Code.SETTINGS_INVALID, "log.witness_policy: the witnesses with a URL are not a quorum")
     keys = [key for key in reachable if key.name not in settings.excluded]
     if not policy.met_by(key.verifier for key in keys):
         _log.warning("no quorum of witnesses", excluded=sorted(settings.excluded))
@@ -112,8 +109,8 @@ def witnesses_of(policy: WitnessPolicy, settings: WitnessSettings, own: Sequence
 
 
 class WitnessRecord(Struct):
-    """Implements `records.Record` by what a witness showed at the start, None for nothing. It never waits: rounds raise
-    a witness."""
+    """Implements `records.HeadRecord` with the note that a witness showed at the start; None if it did not show one.
+    `write` never waits, because rounds bring newer checkpoints to the witness."""
 
     name: str
     note: bytes | None
@@ -123,87 +120,80 @@ class WitnessRecord(Struct):
         return self.note
 
     def write(self, note: bytes) -> None:
-        """Leave it: a witness that does not answer must stop nobody."""
+        """Do nothing: a witness that does not answer must not stop the log."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the witness is not connected."""
 
 
 async def shown_at_start(witnesses: Sequence[LogWitness]) -> tuple[WitnessRecord, ...]:
-    """Ask every witness what it shows of the log: a record of each, also of who shows nothing that the log signed."""
+    """Return a record of each witness, with the checkpoint that it shows, if the log has signed it."""
     notes = await asyncio.gather(*(witness.shown() for witness in witnesses))
     shown = [None if note is None else note.to_bytes() for note in notes]
     return tuple(WitnessRecord(f"witness {each.name}", note) for each, note in zip(witnesses, shown, strict=True))
 
 
 async def vouched_at_start(witnesses: Sequence[LogWitness], log: WitnessedLog) -> int:
-    """Have the head cosigned with which the log starts, and return how many vouch for it: that knew the log before, and
-    cosigned what extends that. To one that knew nothing any head is good.
-
-    Raises SetupError(`log.rollback`) where one contradicts. A larger size, of which it shows nothing, is believed only
-    while no other witness vouches: then nobody is there who knows better.
-    """
-    answers = await asyncio.gather(*(_first_word(witness, log) for witness in witnesses))
+    """Have the witnesses cosign the first head, and return the number of those that vouch for it: they knew the log
+    before, and cosigned an extension. (A witness that did not know the log cosigns any head.) Raises
+    SetupError(`log.rollback`) if a witness contradicts. A claim of a larger size without evidence counts only if no
+    other witness vouches."""
+    answers = await asyncio.gather(*(_final_answer(witness, log) for witness in witnesses))
     vouching = sum(isinstance(answer, Vouched) and answer.since > 0 for answer in answers)
     for witness, answer in zip(witnesses, answers, strict=True):
         if isinstance(answer, Contradiction) and (answer.shown or answer.is_fork or not vouching):
-            way_on = "Bring what is missing back; or, if the witness lies, exclude it by its name in the settings"
-            raise SetupError(Code.LOG_ROLLBACK, f"witness {witness.name}: {answer}. {way_on}")
-        if isinstance(answer, Fault):
+            todo = "Restore the missing leaves. If the witness lies, exclude it by its name in the settings"
+            raise SetupError(Code.LOG_ROLLBACK, f"witness {witness.name}: {answer}. {todo}")
+        if isinstance(answer, WitnessFault):
             _log.warning("witness fails", witness=witness.name, reason=str(answer))
     return vouching
 
 
-async def _first_word(witness: LogWitness, log: WitnessedLog) -> Vouched | Fault:
-    # One that takes its time with each of several answers would keep the service from starting.
+async def _final_answer(witness: LogWitness, log: WitnessedLog) -> Vouched | WitnessFault:
+    """Ask a witness to cosign, and once more if the log grows meanwhile. The timeout is for all its answers together,
+    because a slow witness must not prevent the start of the service."""
     try:
         async with asyncio.timeout(WITNESS_START_S):
-            return await _word_of_two(witness, log)
+            for _ in range(2):
+                with suppress(MovedOn):
+                    return await witness.cosign(await log.head(), log)
     except TimeoutError:
-        return Fault(f"it had no last word within {WITNESS_START_S:.3g} s")
-
-
-async def _word_of_two(witness: LogWitness, log: WitnessedLog) -> Vouched | Fault:
-    """Ask again once if the log has moved on meanwhile."""
-    for _ in range(2):
-        with suppress(MovedOn):
-            try:
-                return await witness.cosign(await log.head(), log)
-            except Fault as fault:
-                return fault
-    return Fault("the log grows while it is asked")
+        return WitnessFault(f"it did not give its final answer within {WITNESS_START_S:.3g} s")
+    except WitnessFault as fault:
+        return fault
+    return WitnessFault("the log grew during each request to it")
 
 
 # -- while the log runs ------------------------------------------------------------------------------------------------
 
 
 class Faults:
-    """Names a witness that does not do its part: at once, every WITNESS_TOLD_S while it lasts, and when it ends."""
+    """The faults of witnesses. A fault is logged at once, every WITNESS_TOLD_S while it lasts, and when it ends."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, float]] = {}
+        self._current: dict[str, tuple[str, float]] = {}
         self._alarmed: dict[str, float] = {}
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """Those that do not do their part now."""
-        return tuple(sorted(name for name, (fault, _) in self._told.items() if fault))
+        """The names of the witnesses that fail now."""
+        return tuple(sorted(name for name, (fault, _) in self._current.items() if fault))
 
-    def tell(self, name: str, fault: str) -> None:
-        """Say what is wrong with a witness now; "" for nothing."""
-        before, at = self._told.get(name, ("", 0.0))
+    def note(self, name: str, fault: str) -> None:
+        """Note the current fault of a witness; "" if it works."""
+        before, at = self._current.get(name, ("", 0.0))
         now = asyncio.get_running_loop().time()
         if fault == before and (not fault or now - at < WITNESS_TOLD_S):
             return
-        self._told[name] = (fault, now)
+        self._current[name] = (fault, now)
         if fault:
             _log.warning("witness fails", witness=name, reason=fault)
         else:
             _log.info("witness cosigns again", witness=name)
 
     def alarm(self, name: str, contradiction: Contradiction) -> None:
-        """Log what a witness shows that this log has signed, and does not extend: at once, and every WITNESS_TOLD_S.
-        The witness's word alone is its fault."""
+        """Log a checkpoint that this log has signed and does not extend, at once and every WITNESS_TOLD_S. A claim
+        without such a checkpoint is only a fault of the witness."""
         now = asyncio.get_running_loop().time()
         if contradiction.shown is None or now - self._alarmed.get(name, float("-inf")) < WITNESS_TOLD_S:
             return
@@ -213,7 +203,7 @@ class Faults:
 
 
 class Round:
-    """One checkpoint on its way to all witnesses, by name: those not asked yet, and those that owe an answer."""
+    """One checkpoint for all witnesses, with the names of those that are not asked yet, or owe an answer."""
 
     def __init__(self, head: SignedHead, names: set[str]) -> None:
         self.head = head
@@ -225,7 +215,7 @@ class Round:
 
 
 class Witnesses:
-    """Shows heads to witnesses. Belongs to one event loop. `pace_s` is the least time between two rounds."""
+    """The rounds of a running log. Belongs to one event loop. `pace_s` is the least time between two rounds."""
 
     def __init__(
         self, policy: WitnessPolicy, log: WitnessedLog, witnesses: Sequence[LogWitness], pace_s: float
@@ -245,7 +235,7 @@ class Witnesses:
 
     @property
     def cosigned(self) -> tuple[int, int] | None:
-        """The size of the newest tree that was cosigned here, and so many seconds ago; None before the first."""
+        """The size of the newest tree that was cosigned here, and its age in seconds; None before the first."""
         if self._cosigned < 0:
             return None
         return self._cosigned, int(asyncio.get_running_loop().time() - self._cosigned_at)
@@ -256,11 +246,11 @@ class Witnesses:
         return self._misses >= WITNESS_MISSES
 
     def committed(self) -> None:
-        """Say that the log has a new head. Returns at once."""
+        """Request a round, because the log has a new head. Returns at once."""
         self._wanted.set()
 
     async def wait_for(self, size: int) -> bool:
-        """Wait, WITNESS_SYNC_S at most, for any cosigned checkpoint of at least this size; say whether it is there."""
+        """Wait up to WITNESS_SYNC_S for a cosigned checkpoint of at least this size; return whether there is one."""
         try:
             async with asyncio.timeout(WITNESS_SYNC_S), self._moved:
                 await self._moved.wait_for(lambda: self._cosigned >= size)
@@ -269,7 +259,7 @@ class Witnesses:
         return True
 
     async def run(self) -> NoReturn:
-        """Show every newest head to the witnesses. No error ends it."""
+        """Have every newest head cosigned, without end, in spite of errors."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -281,13 +271,13 @@ class Witnesses:
             await asyncio.sleep(min(self._pace_s * 2 ** min(self._misses, 10), max(self._pace_s, MAX_WITNESS_PAUSE_S)))
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Cancel all requests."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _show_newest(self) -> bool:
-        """Make one round, unless its head is cosigned already. Says whether it is cosigned now."""
+        """Make one round, unless the head is cosigned already. Return whether it is cosigned now."""
         try:
             head = await self._tree.head()
             if head.checkpoint.size <= self._cosigned:
@@ -300,13 +290,13 @@ class Witnesses:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WITNESS_S):
                     await current.over.wait()
-        except Exception as error:  # noqa: BLE001  (of the database, which may come back)
+        except Exception as error:  # noqa: BLE001  (an error of the database, which may recover)
             _log.error("head not shown to witnesses", exc_info=error)
             return False
         return current.is_kept
 
     async def _attend(self, witness: LogWitness) -> None:
-        """Ask one witness about the round that is under way; if that took long, also about the one that is by then."""
+        """Ask one witness to cosign the current round's checkpoint. If a new round begins meanwhile, ask again."""
         while (current := self._round) and not current.over.is_set() and witness.name in current.unasked:
             current.unasked.discard(witness.name)
             try:
@@ -317,30 +307,27 @@ class Witnesses:
                 _log.error("witness not asked", witness=witness.name, exc_info=error)
 
     async def _ask(self, witness: LogWitness, current: Round) -> None:
+        reason = ""
         try:
-            vouched = await witness.cosign(current.head, self._tree)
+            current.lines[witness.verifier] = (await witness.cosign(current.head, self._tree)).line
         except MovedOn:
             self._wanted.set()
             return
-        except Contradiction as contradiction:
-            self.faults.alarm(witness.name, contradiction)
-            self.faults.tell(witness.name, str(contradiction))
-            return
-        except Fault as fault:
-            self.faults.tell(witness.name, str(fault))
-            return
-        self.faults.tell(witness.name, "")
-        current.lines[witness.verifier] = vouched.line
+        except WitnessFault as fault:
+            if isinstance(fault, Contradiction):
+                self.faults.alarm(witness.name, fault)
+            reason = str(fault)
+        self.faults.note(witness.name, reason)
 
     async def _settle(self, current: Round) -> None:
-        """Keep a round's checkpoint when it has its quorum, and end the round when there is nothing to wait for."""
-        all_asked = not current.owing
-        # Where no witness is demanded, all that are named may still sign.
-        enough = self._policy.met_by(current.lines) and (all_asked or self._policy.quorum != NO_QUORUM)
+        """Keep a round's checkpoint when it has its quorum. End the round then, or when no witness owes an answer."""
+        all_answered = not current.owing
+        # Without a required quorum, the round still waits for the cosignatures of all witnesses.
+        enough = self._policy.met_by(current.lines) and (all_answered or self._policy.asks_for_witnesses)
         if enough and not current.is_kept:
             current.is_kept = True
             await self._keep(current)
-        if enough or all_asked:
+        if enough or all_answered:
             current.over.set()
 
     async def _keep(self, current: Round) -> None:

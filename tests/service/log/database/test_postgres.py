@@ -19,7 +19,7 @@ from issuer.errors import SetupError
 from issuer.service.log.bounds import LOG_DATABASE_S, LOG_ROW_LOCK_S
 from issuer.service.log.database.engines import database_at
 from issuer.service.log.database.postgres import NO_STANDBY, PostgresDatabase, PostgresReading
-from issuer.service.log.database.store import OutcomeUnknown, Reader, Store, StoreFailed
+from issuer.service.log.database.store import LogStore, OutcomeUnknown, Reader, StoreFailed
 from tests.support.log_store import append, created, token
 from tests.support.postgresql import GUARDED, PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, is_cut
@@ -332,10 +332,10 @@ def test_who_waits_for_another_host_gives_up_within_a_second(url: str) -> None:
     with closing(PostgresDatabase(url)) as first, closing(PostgresDatabase(url)) as second:
         created(first)
         second.open()
-        Store(first).begin()
+        LogStore(first).begin()
         begun = time.monotonic()
         with pytest.raises(StoreFailed, match="lock timeout"):
-            Store(second).begin()
+            LogStore(second).begin()
         assert LOG_ROW_LOCK_S <= time.monotonic() - begun < LOG_ROW_LOCK_S + 0.5
 
 
@@ -345,12 +345,12 @@ def test_a_host_that_stops_within_its_transaction_holds_up_the_others_for_two_se
     with closing(PostgresDatabase(url)) as stopped, closing(PostgresDatabase(url)) as other:
         created(stopped)
         other.open()
-        store, locked = Store(stopped), Store(stopped).begin()
+        store, locked = LogStore(stopped), LogStore(stopped).begin()
         assert locked is not None
         hashes = [(9, at, bytes(32)) for at in range(rows)]
         assert stopped.write("INSERT INTO hashes (level, idx, hash) VALUES (%s, %s, %s)", hashes) == rows
         time.sleep(1.5)
-        append(Store(other), [token(1)])
+        append(LogStore(other), [token(1)])
         with pytest.raises(StoreFailed):
             store.append(locked, locked, [token(2)], [])
         assert size(url) == 1
@@ -410,8 +410,8 @@ def test_a_replica_is_never_asked_and_a_promoted_one_is_another_server(tmp_path:
             closing(PostgresReading(both)) as reading,
         ):
             database.open()
-            append(Store(database), [token(2)])
-            assert Reader(reading).head() == Store(database).head()
+            append(LogStore(database), [token(2)])
+            assert Reader(reading).head() == LogStore(database).head()
             replica.caught_up_with(primary)
             replica.promote()
             pooler.switch(replica)

@@ -14,7 +14,7 @@ import pytest
 
 from issuer.errors import SetupError, Undecided
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.log.database.store import Entry, Reader, Store
+from issuer.service.log.database.store import LogStore, Reader, StoredLeaf
 from issuer.service.log.sequencer.records import FileRecord, Records, RedisRecord
 from issuer.service.log.sequencer.sequencer import Placed, Sequencer
 from tests.support.log_store import ORIGIN, Place
@@ -50,7 +50,7 @@ def received(log: Log) -> Received:
     return Received(ORIGIN, log.signer.verifier)
 
 
-def append(sequencer: Sequencer, received: Received, entries: list[Entry]) -> None:
+def append(sequencer: Sequencer, received: Received, entries: list[StoredLeaf]) -> None:
     """Append, as often as it takes: each time the caller is told to try again."""
     deadline = time.monotonic() + WAIT_S
     while (places := tried(sequencer, entries)) is None:
@@ -62,7 +62,7 @@ def append(sequencer: Sequencer, received: Received, entries: list[Entry]) -> No
         received.take(entry.leaf, place.index, place.proof)
 
 
-def tried(sequencer: Sequencer, entries: list[Entry]) -> tuple[Placed | None, ...] | None:
+def tried(sequencer: Sequencer, entries: list[StoredLeaf]) -> tuple[Placed | None, ...] | None:
     try:
         return sequencer.append(entries)
     except Undecided:
@@ -163,7 +163,7 @@ def test_a_failover_that_lost_commits_latches_the_log_and_nothing_is_published_a
     assert len(log.leaves()) == 3
 
     # A process that starts now has seen nothing; its record has.
-    with pytest.raises(SetupError, match=r"log\.rollback.*3 leaves, 2 less"), log.open():
+    with pytest.raises(SetupError, match=r"log\.rollback.*3 leaves, 2 fewer"), log.open():
         pass
 
 
@@ -174,7 +174,7 @@ def test_after_a_failover_a_host_that_has_seen_less_is_stopped_by_what_the_hosts
     (tmp_path / "own").mkdir(mode=0o700)
     with EmbeddedValkey() as store, log.open(RedisRecord(store, ORIGIN)) as busy:
         records = Records(log.seal, (FileRecord(tmp_path / "own", ORIGIN), RedisRecord(store, ORIGIN)))
-        idle = Sequencer(Store(log.place.connect()), log.seal, records)
+        idle = Sequencer(LogStore(log.place.connect()), log.seal, records)
         with closing(idle):
             idle.start()
             idle.append(tokens(1))
@@ -182,7 +182,7 @@ def test_after_a_failover_a_host_that_has_seen_less_is_stopped_by_what_the_hosts
             for _ in range(3):
                 with pytest.raises(Undecided):
                     idle.append(tokens(*range(10, 20)))
-            assert "2 less than the store at" in idle.latched
+            assert "2 fewer than the store at" in idle.latched
     assert len(log.leaves()) == 1, "no leaf was added to the other tree"
 
 

@@ -21,7 +21,7 @@ from issuer.service.log.bounds import LOG_READERS
 from issuer.service.log.database.engines import reading_at
 from issuer.service.log.database.public import PublicLog
 from issuer.service.log.database.sqlite import SqliteDatabase
-from issuer.service.log.database.store import Store
+from issuer.service.log.database.store import LogStore
 from issuer.tlog.tiles import WIDTH, TilePath, read_entries, tiles_between
 from tests.support.log_store import ORIGIN, Place, append, token
 from tests.support.public_log import Writer, size_proved, writing
@@ -198,7 +198,7 @@ def grown(file: Path, count: int) -> None:
         return
     with closing(SqliteDatabase(file)) as database:
         database.open()
-        store = Store(database)
+        store = LogStore(database)
         head = store.head()
         assert head is not None
         writer = Writer(store)

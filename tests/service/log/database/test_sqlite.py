@@ -12,7 +12,7 @@ import pytest
 
 from issuer.service.log.bounds import LOG_LOOKED_UP, LOG_WAL_PAGES
 from issuer.service.log.database.sqlite import SqliteDatabase, SqliteReading
-from issuer.service.log.database.store import OutcomeUnknown, Reader, Store, StoreFailed
+from issuer.service.log.database.store import LogStore, OutcomeUnknown, Reader, StoreFailed
 from tests.support.disk import fill, small_disk
 from tests.support.log_store import append, created, token
 
@@ -103,7 +103,7 @@ def test_opening_puts_everything_on_the_disk(file: Path) -> None:
     with closing(SqliteDatabase(file)) as second:
         second.open()
         assert Path(f"{file}-wal").stat().st_size == 0
-        assert Store(second).leaves(0, 1) == (token(1).leaf,)
+        assert LogStore(second).leaves(0, 1) == (token(1).leaf,)
     assert first.is_another()
     first.close()
 

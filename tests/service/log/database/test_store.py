@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from issuer.errors import SetupError
 from issuer.service.log.bounds import LOG_LOOKED_UP
-from issuer.service.log.database.store import Dialect, Reader, Store, StoreCorrupt, StoreFailed, in_dialect
+from issuer.service.log.database.store import Dialect, LogStore, Reader, StoreCorrupt, StoreFailed, in_dialect
 from issuer.tlog.merkle import root
 from tests.support.log_store import EMPTY, Place, announcement, append, created, token
 
@@ -83,7 +83,7 @@ def test_a_head_that_moved_under_the_lock_stops_the_append(place: Place) -> None
         store = created(database)
         head = append(store, [token(1)])
         store.begin()
-        with pytest.raises(StoreCorrupt, match="moved"):
+        with pytest.raises(StoreCorrupt, match="head has changed"):
             store.append(replace(head, root=bytes(32)), head, [token(2)], [])
 
 
@@ -125,9 +125,9 @@ def test_one_writer_at_a_time(place: Place) -> None:
     with closing(place.connect()) as first, closing(place.connect()) as second:
         created(first)
         second.open()
-        Store(first).begin()
+        LogStore(first).begin()
         with pytest.raises(StoreFailed):
-            Store(second).begin()
+            LogStore(second).begin()
 
 
 def test_an_untouched_database_is_the_one_that_was_opened(place: Place) -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from issuer.service.log.bounds import LOG_BATCH_LEAVES, LOG_CALL_S, LOG_QUEUE_LEAVES
-from issuer.service.log.sequencer.sequencer import Placed, Published, Sequencer
+from issuer.service.log.sequencer.sequencer import CommittedHead, Placed, Sequencer
 from issuer.service.log.sequencer.server import GroupCommit
 from issuer.service.log.sequencer.setup import LogSettings, sequencer_of, turn
 from tests.support.sequencing import new_log, tokens
@@ -20,7 +20,7 @@ from tests.support.sequencing import new_log, tokens
 class Group:
     """A group commit on a log, and what it has told."""
 
-    def __init__(self, commit: GroupCommit, thread: ThreadPoolExecutor, told: list[Published]) -> None:
+    def __init__(self, commit: GroupCommit, thread: ThreadPoolExecutor, told: list[CommittedHead]) -> None:
         self.commit = commit
         self.thread = thread
         self.told = told
@@ -33,7 +33,7 @@ class Group:
 
 @asynccontextmanager
 async def group(settings: LogSettings) -> AsyncIterator[Group]:
-    told: list[Published] = []
+    told: list[CommittedHead] = []
     with turn(settings), ThreadPoolExecutor(1) as thread:
         made = GroupCommit(sequencer_of(settings), thread, told.append)
         try:

@@ -284,7 +284,7 @@ async def test_an_old_copy_put_back_under_it_latches_it_and_refuses_the_next_sta
             for _ in range(3):
                 with pytest.raises(Undecided):
                     await log.append((token_leaf(3),))
-            with pytest.raises(Undecided, match="waits for its operator"):
+            with pytest.raises(Undecided, match="appends no leaves until its operator acts"):
                 await log.look()
     with pytest.raises(SetupError, match=r"log\.rollback"):
         SequencerProcess(settings).__enter__()

@@ -14,8 +14,16 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.io import keyfile
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.log.database.store import Head
-from issuer.service.log.sequencer.records import Evidence, FileRecord, Record, Records, RecordSilent, RedisRecord, Seal
+from issuer.service.log.database.store import TreeHead
+from issuer.service.log.sequencer.records import (
+    Evidence,
+    FileRecord,
+    HeadRecord,
+    Records,
+    RecordSilent,
+    RedisRecord,
+    Seal,
+)
 from issuer.tlog.merkle import Peaks
 from issuer.tlog.note import NoteSigner, parse_note
 from tests.support.disk import disk_calls
@@ -37,8 +45,8 @@ def seal(url: str) -> Seal:
     return Seal(NoteSigner(ORIGIN, keyfile.generate()))
 
 
-def head(size: int) -> Head:
-    return Head(ORIGIN, size.to_bytes(32, "big"), Peaks(size))
+def head(size: int) -> TreeHead:
+    return TreeHead(ORIGIN, size.to_bytes(32, "big"), Peaks(size))
 
 
 # -- the log's own hand ----------------------------------------------------------------------------------------------------
@@ -103,7 +111,7 @@ def test_a_file_without_one_whole_note_is_silence_until_it_is_written_anew(tmp_p
     record.write(b"a note")
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes().replace(b"a note", b"a vote"))
-    with pytest.raises(RecordSilent, match="no checkpoint"):
+    with pytest.raises(RecordSilent, match="a complete checkpoint"):
         record.read()
     record.write(b"anew")
     assert record.read() == b"anew"
@@ -111,7 +119,7 @@ def test_a_file_without_one_whole_note_is_silence_until_it_is_written_anew(tmp_p
 
 def test_a_note_without_room_and_a_link_in_its_place_are_refused(tmp_path: Path) -> None:
     record = FileRecord(tmp_path, ORIGIN)
-    with pytest.raises(RecordSilent, match="no room"):
+    with pytest.raises(RecordSilent, match="too long"):
         record.write(b"x" * 4096)
     record.write(b"a note")
     (file,) = tmp_path.iterdir()
@@ -146,10 +154,10 @@ def test_a_file_that_is_none_is_silence(tmp_path: Path) -> None:
 class Raised:
     """The records of one host, raised as its sequencer does: `found` are the sizes that were there, and not its own."""
 
-    def __init__(self, seal: Seal, record: Record) -> None:
+    def __init__(self, seal: Seal, record: HeadRecord) -> None:
         self._seal, self._records, self.found = seal, Records(seal, [record]), list[int]()
 
-    def to(self, at: Head) -> None:
+    def to(self, at: TreeHead) -> None:
         self._records.raise_to(self._seal.sign(at), lambda kept: self.found.append(kept.checkpoint.size))
 
 

@@ -13,7 +13,7 @@ from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.log.database.engines import SCHEME, reading_at
-from issuer.service.log.database.store import Head, Reader
+from issuer.service.log.database.store import Reader, TreeHead
 from issuer.service.log.sequencer.restore import Restored, restore
 from issuer.service.log.sequencer.setup import LogSettings, read_seal, records_of, sequencer_of, turn
 from issuer.tlog.checkpoint import Checkpoint
@@ -89,7 +89,7 @@ def publish(log: LogSettings, leaves: list[bytes]) -> None:
     seal = read_seal(log)
     peaks = Peaks().extend(map(leaf_hash, leaves))
     with closing(records_of(log, seal)) as records:
-        records.raise_to(seal.sign(Head(log.origin, peaks.root, peaks)), lambda _: None)
+        records.raise_to(seal.sign(TreeHead(log.origin, peaks.root, peaks)), lambda _: None)
 
 
 def refused(log: LogSettings, source: Claimed) -> SetupError:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from issuer.errors import SetupError, Undecided
 from issuer.io import keyfile
-from issuer.service.log.database.store import Entry, Head, Reader, Store, in_dialect
+from issuer.service.log.database.store import LogStore, Reader, StoredLeaf, TreeHead, in_dialect
 from issuer.service.log.sequencer.records import Seal
 from issuer.service.log.sequencer.sequencer import Sequencer, entry_of
 from issuer.tlog.merkle import Peaks, leaf_hash, root, verify_consistency
@@ -70,7 +70,7 @@ def test_a_retry_after_a_restart_finds_its_leaf(log: Log) -> None:
 
 def test_another_leaf_by_the_same_key_gets_no_place_and_disturbs_nobody(log: Log) -> None:
     (one,) = tokens(1)
-    other = Entry(one.key, b"another", leaf_hash(b"another"))
+    other = StoredLeaf(one.key, b"another", leaf_hash(b"another"))
     with log.open() as sequencer:
         sequencer.append([one])
         places = sequencer.append([other, *tokens(2)])
@@ -167,7 +167,7 @@ def test_who_finds_the_head_locked_answers_nothing_and_comes_back(log: Log) -> N
     with log.open() as sequencer, closing(log.place.connect()) as other:
         sequencer.append(tokens(1))
         other.open()
-        Store(other).begin()
+        LogStore(other).begin()
         with pytest.raises(Undecided):
             sequencer.append(tokens(2))
         other.rollback()
@@ -188,7 +188,7 @@ def write(log: Log, statement: str, *values: str | int | bytes) -> None:
         database.commit()
 
 
-def put_head(log: Log, head: Head) -> None:
+def put_head(log: Log, head: TreeHead) -> None:
     """Write another head over the one that is there, and take away what lies beyond it."""
     if head.size < head_of(log).size:
         write(log, "DELETE FROM entries WHERE idx >= ?", head.size)
@@ -197,7 +197,7 @@ def put_head(log: Log, head: Head) -> None:
     write(log, "UPDATE head SET origin = ?, size = ?, root = ?, peaks = ?", head.origin, head.size, head.root, peaks)
 
 
-def head_of(log: Log) -> Head:
+def head_of(log: Log) -> TreeHead:
     head = Reader(log.place.read()).head()
     assert head is not None
     return head
@@ -279,7 +279,7 @@ def test_a_record_that_is_ahead_refuses_the_start(log: Log) -> None:
         before = head_of(log)
         sequencer.append(tokens(2))
     put_head(log, before)
-    with log.open(start=False) as sequencer, pytest.raises(SetupError, match=r"log\.rollback.*1 less than") as refused:
+    with log.open(start=False) as sequencer, pytest.raises(SetupError, match=r"log\.rollback.*1 fewer than") as refused:
         sequencer.start()
     assert "issuer log restore" in str(refused.value)
     assert str(log.folder) in str(refused.value)
@@ -314,7 +314,7 @@ def test_what_the_log_did_not_sign_is_no_record(log: Log, forged: bytes) -> None
 
 def test_a_number_that_somebody_wrote_does_not_stop_the_log(log: Log) -> None:
     """Who can write to a record can forge no signature: else it would be a way to end the log."""
-    ahead = Head(ORIGIN, bytes(32), Peaks(10**6))
+    ahead = TreeHead(ORIGIN, bytes(32), Peaks(10**6))
     with log.open() as sequencer:
         sequencer.append(tokens(1))
         log.file_record.write(Seal(NoteSigner(ORIGIN, keyfile.generate())).sign(ahead))

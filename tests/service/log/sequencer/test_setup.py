@@ -114,7 +114,7 @@ def test_an_encrypted_key_is_opened_by_its_passphrase(settings: LogSettings, tmp
 @pytest.mark.parametrize("inside", [".", "records"])
 def test_records_in_the_folder_of_the_database_are_none(settings: LogSettings, inside: str) -> None:
     folder = Path(settings.database).parent / inside
-    with pytest.raises(SetupError, match=r"settings\.invalid.*puts back both"):
+    with pytest.raises(SetupError, match=r"settings\.invalid.*would restore both"):
         sequencer_of(replace(settings, records=str(folder)))
 
 

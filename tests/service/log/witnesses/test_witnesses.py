@@ -289,33 +289,39 @@ def flood(connection: socket.socket) -> None:
 
 
 LIES: dict[str, tuple[Callable[[WitnessSubmission, Cosigner], bytes | Action], str]] = {
-    "another key's signature": (of_another_key, "not good"),
+    "another key's signature": (of_another_key, "is invalid"),
     "a line of a key that nobody knows": (
         lambda sent, _: reply(200, line(STRANGER, parse_note(sent.note).text)),
         "no signature of its key",
     ),
-    "another checkpoint's": (lambda _, own: reply(200, line(own, TestLog("log.example/cosigned").text(3))), "not good"),
+    "another checkpoint's": (
+        lambda _, own: reply(200, line(own, TestLog("log.example/cosigned").text(3))),
+        "is invalid",
+    ),
     "a good line and a bad one": (
         lambda sent, own: reply(200, line(own, parse_note(sent.note).text) + line(own, TestLog("x").text(1))),
-        "not good",
+        "is invalid",
     ),
     "no time": (of_no_time, "time of its cosignature"),
     "a time in the future": (lambda sent, own: with_time(sent, own, 3600), "time of its cosignature"),
     "a time long past": (lambda sent, own: with_time(sent, own, -3600), "time of its cosignature"),
-    "nothing": (lambda *_: reply(200), "not good"),
-    "no signature line": (lambda *_: reply(200, b"\xff\x1b[2Jverified\n"), "not good"),
+    "nothing": (lambda *_: reply(200), "is invalid"),
+    "no signature line": (lambda *_: reply(200, b"\xff\x1b[2Jverified\n"), "is invalid"),
     "a redirect": (lambda *_: reply(302, b"", Location="http://127.0.0.1:1/"), "answered 302"),
     "a server's error": (lambda *_: reply(500), "answered 500"),
     "an unknown log": (lambda *_: reply(404), "answered 404"),
     "409 without a size": (lambda *_: reply(409, b"many\n"), "409 without"),
     "409 with a size that has a leading zero": (lambda *_: reply(409, b"07\n"), "409 without"),
     "409 with the size that it was told": (lambda sent, _: reply(409, b"%d\n" % sent.old), "409 without"),
-    "409 with another size each time": (lambda sent, _: reply(409, b"%d\n" % ((sent.old + 1) % 4)), "each time"),
+    "409 with another size each time": (
+        lambda sent, _: reply(409, b"%d\n" % ((sent.old + 1) % 4)),
+        "with another size",
+    ),
     "409 with a size beyond all trees": (lambda *_: reply(409, b"9223372036854775807\n"), "has cosigned size"),
     "422": (lambda *_: reply(422), "does not extend"),
-    "no HTTP": (lambda *_: b"hello\r\n\r\n", "cannot be asked"),
+    "no HTTP": (lambda *_: b"hello\r\n\r\n", "cannot be reached"),
     "a compressed answer": (lambda *_: reply(200, b"x", Content_Encoding="gzip"), "compressed"),
-    "a lost connection": (lambda *_: hang_up, "cannot be asked"),
+    "a lost connection": (lambda *_: hang_up, "cannot be reached"),
     "a flood": (lambda *_: flood, "larger than"),
 }
 
@@ -495,7 +501,7 @@ async def test_at_start_a_bare_number_is_believed_only_while_nobody_vouches(
     log.size = 5
     witness.submit(log.log.submission(0, 3))
     with ScriptedWitness(lambda *_: reply(409, b"9\n")) as bare:
-        with pytest.raises(SetupError, match="it says that it has cosigned size 9, and shows nothing against"):
+        with pytest.raises(SetupError, match="it says that it has cosigned size 9, but shows no evidence"):
             await start(log, policy_of(log.log, bare))
         assert await start(log, policy_of(log.log, bare, witness, demanded="any")) == 1
 
@@ -547,13 +553,13 @@ async def test_who_waits_gets_any_cosigned_checkpoint_of_that_size_or_a_no_withi
 def test_settings_that_would_fail_silently_are_refused(log: GrowingLog) -> None:
     with ScriptedWitness(cosigning) as witness:
         policy = policy_of(log.log, witness)
-        with pytest.raises(SetupError, match="no witness 'w2'"):
+        with pytest.raises(SetupError, match="not name a witness 'w2'"):
             asked(log, policy, excluded=frozenset({"w2"}))
         with pytest.raises(SetupError, match=r"add `log log\.example/other"):
             own_keys(policy, TestLog("log.example/other").signer.verifier)
         lines = [f"witness w1 {witness.vkey}"]
         unreachable = parse_policy(policy_text([log.log.vkey], lines, "quorum w1").encode(), "policy")
-        with pytest.raises(SetupError, match="no quorum"):
+        with pytest.raises(SetupError, match="not a quorum"):
             asked(log, unreachable)
         with pytest.raises(SetupError, match="https"):
             witnesses_of(policy, WitnessSettings(""), ())

@@ -37,7 +37,7 @@ def test_a_page_whose_name_was_led_here_reads_nothing(live: Running, path: str) 
     refused = httpx.get(url, headers={"Host": f"evil.example:{live.settings.metrics.port}"})
     assert refused.status_code == 421
     assert refused.headers["content-type"] == "text/plain; charset=utf-8"
-    assert refused.text.endswith("or write the name into the setting metrics.names.\n")
+    assert refused.text.endswith("or add the name to the setting metrics.names.\n")
     assert httpx.get(url, headers={"Host": "issuer:9464"}).status_code == (404 if path == "/nowhere" else 200)
 
 

@@ -1,4 +1,4 @@
-"""Policies of several workers: followed once, told to all; and whoever dies comes back with the newest."""
+"""Policies of several workers: the helper follows them, all get each change; a process that dies restarts with the newest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.service.process.fd_channel import line
+from issuer.service.process.fd_channel import channel
 from issuer.service.process.supervisor import Worker
 from tests.support.no_tls import NO_TLS
 from tests.support.processes import family
@@ -74,7 +74,7 @@ def workers_of(live: Running) -> list[int]:
     return [pid for pid in family(live.process.pid)[1:] if has_loop(pid)]
 
 
-def keeper_of(live: Running) -> int:
+def helper_of(live: Running) -> int:
     (pid,) = [pid for pid in family(live.process.pid)[1:] if not has_loop(pid)]
     return pid
 
@@ -126,13 +126,13 @@ def test_a_worker_that_dies_comes_back_with_the_newest_policies_although_the_fol
     eventually(lambda: {stale for _, stale in told(two)} == {False})
 
 
-def test_a_keeper_that_dies_is_back_and_finds_what_changed_meanwhile(two: Running) -> None:
-    pid = keeper_of(two)
+def test_a_helper_that_dies_is_back_and_finds_what_changed_meanwhile(two: Running) -> None:
+    pid = helper_of(two)
     os.kill(pid, signal.SIGSTOP)
     rewrite(two.folder, "^  ttl_s: 3600$", "  ttl_s: 1800")
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: issued(two) == {1800})
-    assert keeper_of(two) != pid
+    assert helper_of(two) != pid
 
 
 @pytest.mark.long
@@ -165,20 +165,20 @@ def knows(live: Running, repository_id: str) -> bool:
 
 def test_what_is_not_taken_ends_in_an_error_and_its_process_is_replaced() -> None:
     """A stopped worker holds up nobody: its parent never waits, and the next one begins with everything."""
-    here, there = line()
+    here, there = channel()
     with open(os.devnull, "rb") as file:
         full = False
         while not full:
             try:
-                here.tell(file.fileno())
+                here.send(file.fileno())
             except BlockingIOError:
                 full = True
         with subprocess.Popen(["sleep", "600"]) as process:
-            worker = Worker(lambda _beat, _line: None, silent_s=3)
-            worker.pid, worker._line = process.pid, here
-            worker.tell(file.fileno())
+            worker = Worker(lambda _beat, _channel: None, silent_s=3)
+            worker.pid, worker._channel = process.pid, here
+            worker.pass_on(file.fileno())
             assert process.wait(60) == -signal.SIGKILL
-        taken = there.take()
+        taken = there.receive()
         assert os.path.samestat(os.fstat(next(taken)), os.fstat(file.fileno()))
     here.close()
     there.close()
@@ -187,7 +187,7 @@ def test_what_is_not_taken_ends_in_an_error_and_its_process_is_replaced() -> Non
 @pytest.mark.long
 def test_what_was_not_asked_for_is_closed(two: Running) -> None:
     """Each change is a descriptor, in parent and workers."""
-    counts = {pid: len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (two.process.pid, keeper_of(two))}
+    counts = {pid: len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (two.process.pid, helper_of(two))}
     for ttl_s in range(1000, 1003):
         rewrite(two.folder, r"^  ttl_s: \d+$", f"  ttl_s: {ttl_s}")
         eventually(lambda ttl_s=ttl_s: issued(two) == {ttl_s})  # type: ignore[misc]
@@ -197,16 +197,16 @@ def test_what_was_not_asked_for_is_closed(two: Running) -> None:
 
 @pytest.mark.long
 def test_reloads_that_fail_free_what_they_took(two: Running) -> None:
-    bad, keeper = file_of(two).with_name("bad.yaml"), keeper_of(two)
+    bad, helper = file_of(two).with_name("bad.yaml"), helper_of(two)
 
     def fail(number: int) -> int:
         bad.write_text("version: 1\n" + "".join(f"k{number}-{each}: [{each}]\n" for each in range(20_000)), "utf-8")
         refused = two.log_text().count("policies refused")
         two.process.send_signal(signal.SIGHUP)
         eventually(lambda: two.log_text().count("policies refused") >= refused + 2)
-        return int(Path(f"/proc/{keeper}/statm").read_text().split()[1]) * 4096
+        return int(Path(f"/proc/{helper}/statm").read_text().split()[1]) * 4096
 
     sizes = [fail(number) for number in range(8)]
     assert max(sizes[3:]) < sizes[2] + 8 * 2**20, sizes
-    assert keeper_of(two) == keeper
+    assert helper_of(two) == helper
     bad.unlink()

@@ -82,7 +82,7 @@ def test_what_is_not_well_is_said(live: Running) -> None:
     good = file.read_bytes()
     file.write_bytes(b"schema: [")
     try:
-        eventually(lambda: "the folder has not loaded since" in httpx.get(address(live)).text)
+        eventually(lambda: "the folder does not load" in httpx.get(address(live)).text)
         assert "<title>1 not well</title>" in httpx.get(address(live)).text
     finally:
         file.write_bytes(good)
@@ -134,5 +134,5 @@ def test_limits_and_quarantines_are_those_of_the_store_and_of_the_newest_policie
         assert "inspect-ai: rate of the integration 6 100 6 %" in rows
         assert any(re.fullmatch(r"inspect-ai/\S+: refusals [67] 6 100 %", row) for row in rows), rows
         store.kill()
-        eventually(lambda: "is not known: <bdi>the store at 127.0.0.1" in httpx.get(address(live), timeout=20).text)
+        eventually(lambda: "are unknown: <bdi>the store at 127.0.0.1" in httpx.get(address(live), timeout=20).text)
         assert total(scraped(live), "issuer_workers") == 1
