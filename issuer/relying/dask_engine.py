@@ -1,8 +1,8 @@
-"""The engine of several machines: a Dask cluster that is there already, and does what the processes of one machine do.
+"""The engine of several machines: an existing Dask cluster that does the work of the local processes.
 
-The one place that knows `distributed`, of the extra `dask`. Messages and answers are those of `bulk.py`. Dask gives to
-another worker what a dead one had, and an answer is taken once, in its order: nothing is lost or there twice. Workers
-are trusted with the verdict, and, as Dask unpickles what they send, with the machine that asks.
+Only this file uses `distributed`, of the extra `dask`. Messages and answers are those of `bulk.py`. Dask gives the work
+of a dead worker to another one, and each answer is used once, in order, so no file is lost or counted twice. Workers
+are trusted with the verdict. Dask unpickles their answers, so they are also trusted with the calling machine.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from issuer.errors import SetupError
 from issuer.formats.url import is_loopback
 from issuer.io import files
 from issuer.relying.bulk import Engine, judge_message, refuse_message, wanted_keys
-from issuer.relying.verifier import Verifier, Writer
+from issuer.relying.verifier import FileVerifier, Writer
 
-PATIENCE_S = 30  # for a cluster without any worker
+PATIENCE_S = 30  # how long a run waits for a cluster without a worker
 COUNTED_S = 5
-TOGETHER = 8  # messages: what Dask does for each task of its own takes a millisecond
-AHEAD = 4  # tasks for each thread of a worker, under way or waiting to be taken
+TOGETHER = 8  # messages in one task: Dask's overhead for a task is a millisecond
+AHEAD = 4  # tasks for each thread of a worker, running or waiting
 Part = tuple[bytes, ...]
 _FORM = "--engine is dask://HOST:PORT, or tls://HOST:PORT with --engine-tls DIR"
 _URL = re.compile(r"(dask|tls)://(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4})")
@@ -52,8 +52,8 @@ _PUBLIC = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey
 
 
 def dask_engine(url: str, certificates: Path | None, root: Path) -> Engine:
-    """Return the engine of the cluster at a URL, whose workers see the folder `root` (absolute) at the same place. Off
-    loopback the URL is `tls://`, and the folder `certificates` has `ca.pem`, `cert.pem` and `key.pem`, which none but
+    """Return the engine of the cluster at a URL. Its workers must see the folder `root` (absolute) at the same place.
+    Off loopback the URL is `tls://`, and the folder `certificates` has `ca.pem`, `cert.pem` and `key.pem`, which only
     its owner may read. Raises SetupError and InputError."""
     address = _address_of(url, secured=certificates is not None)
     security = None if certificates is None else _security(certificates)
@@ -66,9 +66,9 @@ def _address_of(url: str, *, secured: bool) -> str:
         raise SetupError(Code.URL_INVALID, _FORM)
     scheme, place, host = found[1], found[2], found[3].strip("[]")
     if secured != (scheme == "tls"):
-        raise SetupError(Code.URL_INVALID, f"certificates are for tls://, and tls:// needs them: {_FORM}")
+        raise SetupError(Code.URL_INVALID, f"tls:// needs certificates, and only tls:// does: {_FORM}")
     if not secured and not is_loopback(host):
-        raise SetupError(Code.URL_INVALID, f"off loopback a cluster is asked by tls:// alone: {_FORM}")
+        raise SetupError(Code.URL_INVALID, f"off loopback a cluster needs tls://: {_FORM}")
     return f"{'tls' if secured else 'tcp'}://{place}"
 
 
@@ -82,11 +82,11 @@ def _security(folder: Path) -> Any:
 
 
 class DaskPool:
-    """The workers of a cluster, from `with DaskPool(...)` on, given a verifier without anything that is secret."""
+    """The workers of a cluster, for the time of `with DaskPool(...)`. They get a verifier without secrets."""
 
-    def __init__(self, address: str, security: Any, root: Path, verifier: Verifier, writer: Writer) -> None:
+    def __init__(self, address: str, security: Any, root: Path, verifier: FileVerifier, writer: Writer) -> None:
         if verifier.receipt_key is not None:
-            raise ValueError("a receipt's key leaves no machine")
+            raise ValueError("a receipt key must not leave this machine")
         self._address, self._security, self._root = address, security, root
         self._verifier, self._writer, self._sent = verifier, writer, verifier.trust
         self._name = f"issuer-{uuid.uuid4().hex}"
@@ -94,7 +94,7 @@ class DaskPool:
         self._threads, self._counted_at = 0, -math.inf
 
     def __enter__(self) -> DaskPool:
-        """Connect, and give every worker, also those that come later, what it judges by. Raises SetupError."""
+        """Connect, and send verifier and writer to all workers, including those that start later. Raises SetupError."""
         _silence()
         try:
             self._client = Client(self._address, security=self._security, timeout=PATIENCE_S, set_as_default=False)
@@ -103,15 +103,15 @@ class DaskPool:
         except OSError as error:
             self._close()
             raise self._failed(str(error)) from None
-        except Exception as error:  # noqa: BLE001 (whatever a worker raised)
+        except Exception as error:  # noqa: BLE001 (any error of a worker)
             self._close()
             rule = f"each needs issuer {_RELEASE} with its extras, and Python {_PYTHON}"
             raise self._failed(f"a worker cannot judge ({error}): {rule}") from None
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take back what was given."""
-        with suppress(OSError):  # it is gone
+        """Remove verifier and writer from the workers."""
+        with suppress(OSError):  # the cluster is gone
             self._client.unregister_worker_plugin(self._name)
         self._close()
 
@@ -128,7 +128,7 @@ class DaskPool:
         return SetupError(Code.DEPENDENCY_SERVER, f"the Dask cluster at {self._address}: {why}")
 
     def map(self, messages: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield each message with its answer, in order; None where its workers died, one after the other."""
+        """Yield each message with its answer, in order; None if all workers that had it died."""
         source, under_way = iter(messages), deque[tuple[Part, Any]]()
         while True:
             while len(under_way) < AHEAD * self._count() and (part := tuple(islice(source, TOGETHER))):
@@ -146,12 +146,12 @@ class DaskPool:
         answers = self._wait(future)
         if answers is not None:
             return answers
-        # What ends a process is one file: the others are judged without it.
+        # One file killed the worker: judge the other files without it.
         alone = [self._wait(self._submit((message,))) for message in part] if len(part) > 1 else [None]
         return [None if one is None else one[0] for one in alone]
 
     def _count(self) -> int:
-        """Return how many threads all workers have, and at least 1: for a moment there may be no worker."""
+        """Return the number of threads of all workers, at least 1, because for a moment there may be no worker."""
         if time.monotonic() - self._counted_at > COUNTED_S:
             try:
                 self._threads = sum(self._client.nthreads().values())
@@ -172,13 +172,13 @@ class DaskPool:
                     raise self._failed("it has no worker left") from None
             except (CancelledError, CommClosedError) as error:
                 raise self._failed(str(error)) from None
-            except Exception:  # noqa: BLE001 (what ended its workers, or would have ended a process of this machine)
+            except Exception:  # noqa: BLE001 (an error that killed the workers, or would kill a local process)
                 return None
             else:
                 return answers
 
     def _renewed(self, message: bytes, answer: bytes | None) -> bytes | None:
-        """Judge here what newer keys could decide: workers ask no issuer for them."""
+        """Judge a message again here if newer keys could decide it: workers do not ask issuers."""
         if answer is None or not (wanted := wanted_keys(answer)):
             return answer
         if self._verifier.renewed(wanted) or self._verifier.trust is not self._sent:
@@ -186,11 +186,8 @@ class DaskPool:
         return answer
 
 
-# -- at the workers ---------------------------------------------------------------------------------------------------
-
-
 class _Judge(WorkerPlugin):
-    """What each worker is given when it starts, or when the run does."""
+    """The plugin that each worker gets when it or the run starts."""
 
     def __init__(self, task: bytes, root: str) -> None:
         self._release, self._python = _RELEASE, _PYTHON
@@ -200,12 +197,12 @@ class _Judge(WorkerPlugin):
         if (self._release, self._python) != (_RELEASE, _PYTHON):
             raise RuntimeError(f"it has issuer {_RELEASE} and Python {_PYTHON}")
         self._verifier, self._writer = cloudpickle.loads(self._task)
-        self._one = Lock()  # a worker may have several threads, and a verifier serves one
+        self._one = Lock()  # a verifier is for one thread, but a worker may have several
 
     def judge(self, message: bytes) -> bytes:
         if not os.path.isdir(self._root):
-            rule = "give the folder where all workers have it"
-            return refuse_message(Code.DEPENDENCY_SERVER, f"a Dask worker sees no folder {self._root}: {rule}")
+            rule = "give a folder that all workers have at the same place"
+            return refuse_message(Code.DEPENDENCY_SERVER, f"a Dask worker does not see the folder {self._root}: {rule}")
         with self._one:
             return judge_message(self._verifier, self._writer, message)
 
@@ -215,16 +212,21 @@ def _judge(name: str, part: Part) -> list[bytes]:
     return [judge.judge(message) for message in part]
 
 
+def _load_key(der: bytes) -> Any:
+    """Load a public key. cryptography's own function has a module name that pickle cannot import."""
+    return load_der_public_key(der)
+
+
 class _Pickler(cloudpickle.Pickler):
-    """Writes public keys too, which pickle cannot; a private one stays an error."""
+    """Also pickles public keys; a private key raises an error."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _PUBLIC):
-            return load_der_public_key, (obj.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),)
+            return _load_key, (obj.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),)
         return super().reducer_override(obj)
 
 
 def _silence() -> None:
-    """Keep Dask's library from writing to standard error what is an error of ours as well."""
+    """Keep Dask's library from printing errors that this program reports itself."""
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).handlers[:] = [logging.NullHandler()]
