@@ -1,8 +1,8 @@
-"""Whose work is next, in a process that does one thing at a time: a step of each caller's, and rests in between.
+"""A fair queue of CPU work for one event loop: it runs callers' work in small steps, with pauses for the loop.
 
-A large body takes a worker a second. Its steps are taken a few at a time, then the event loop has its turn: others are
-read, answered and heard meanwhile. Who has used the least time is next, so that one caller's work, however much it is,
-costs another caller a step or two.
+A large body takes a worker one second. The queue runs a few steps, then lets the event loop read and answer other
+requests. The caller that has used the least time is next, so a caller's work, however large, delays another caller
+by one or two steps.
 """
 
 from __future__ import annotations
@@ -23,38 +23,42 @@ T = TypeVar("T")
 
 
 class Progress:
-    """How far a worker has come: counted on its event loop, read by the thread that beats for it. `refusal` is why it
-    does not start."""
+    """The progress of a worker: its event loop counts, and the thread of its heartbeat reads the count. `refusal` is
+    the reason if the worker does not start."""
 
     def __init__(self) -> None:
         self.count = 0
         self.refusal: SetupError | None = None
 
     def note(self) -> None:
-        """Count one turn of the loop, or one step of work that is done in it."""
+        """Count one turn of the loop, or one step of work."""
         self.count += 1
 
 
 class _Work(Struct, frozen=True):
-    """Steps that are left, and who waits for what they return."""
+    """The steps that are left, and the future of their result."""
 
     steps: Generator[None, None, Any]
     done: asyncio.Future[Any]
 
 
-class Turns:
-    """Implements `issuance.ports.Turns` for one process, on one event loop. `note` is called as steps are taken."""
+class FairQueue:
+    """Implements `issuance.ports.Turns` for one event loop. `note` is called as the queue runs steps; `clock` counts
+    their seconds."""
 
-    def __init__(self, note: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, note: Callable[[], object] = lambda: None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._note = note
+        self._clock = clock
         self._work: dict[Payer, deque[_Work]] = {}
         self._used_s: dict[Payer, float] = {}
         self._due = False
 
     async def take(self, payer: Payer, steps: Generator[None, None, T]) -> T:
-        """Take the steps of one caller's work when it is its turn. Returns and raises what they do.
+        """Run the steps of one caller's work when it is its turn. Return their result, or raise their exception.
 
-        They begin at once where no other work of this caller waits: most is done then.
+        If no other work of this caller waits, the steps begin at once, and most work ends within `SOON_S`.
         """
         if payer not in self._work:
             try:
@@ -68,30 +72,31 @@ class Turns:
         return done
 
     def _begin(self, steps: Generator[None, None, Any]) -> None:
-        """Take steps for `SOON_S`. Raises what they do, and StopIteration at their end."""
+        """Run steps for `SOON_S`. Raises their exceptions, and StopIteration at their end."""
         self._note()
-        ends = time.perf_counter() + SOON_S
-        while time.perf_counter() < ends:
+        ends = self._clock() + SOON_S
+        while self._clock() < ends:
             next(steps)
 
     def _add(self, payer: Payer, work: _Work) -> None:
         if payer not in self._work:
             self._work[payer] = deque()
-            self._used_s[payer] = min(self._used_s.values(), default=0.0)  # who was away has saved nothing up
+            # A caller that was idle gets no credit for it.
+            self._used_s[payer] = min(self._used_s.values(), default=0.0)
         self._work[payer].append(work)
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._take_turns)
 
     def _take_turns(self) -> None:
-        """Take steps for `TURN_S`, then rest while there are more: longer, where the last step took longer."""
-        now = time.perf_counter()
+        """Run steps for `TURN_S`. If some are left, pause; after a step that overran, pause that much longer."""
+        now = self._clock()
         ends = now + TURN_S
         while self._work and now < ends:
             payer = min(self._used_s, key=self._used_s.__getitem__)
             self._step(payer)
             self._note()
-            began, now = now, time.perf_counter()
+            began, now = now, self._clock()
             if payer in self._used_s:
                 self._used_s[payer] += now - began
         self._due = bool(self._work)
@@ -101,12 +106,12 @@ class Turns:
     def _step(self, payer: Payer) -> None:
         work = self._work[payer][0]
         try:
-            if not work.done.done():  # else nobody waits for it any more
+            if not work.done.done():  # else the request was cancelled
                 next(work.steps)
                 return
         except StopIteration as end:
             work.done.set_result(end.value)
-        except Exception as error:  # noqa: BLE001 (it is for who waits)
+        except Exception as error:  # noqa: BLE001 (the waiting request gets it)
             work.done.set_exception(error)
         self._work[payer].popleft()
         if not self._work[payer]:

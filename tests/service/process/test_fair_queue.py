@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Generator
 
 import pytest
 
 from issuer.issuance.steps import Payer, finish, one_by_one
 from issuer.service.process.bounds import REST_S, TURN_S
-from issuer.service.process.fair_queue import Turns
+from issuer.service.process.fair_queue import FairQueue
 
 ONE, OTHER = Payer("i", "one"), Payer("i", "other")
 
 
-def working(seen: list[str], name: str, count: int, step_s: float = 0.0) -> Generator[None, None, str]:
-    for _ in range(count):
-        ends = time.perf_counter() + step_s
-        while time.perf_counter() < ends:
-            pass
-        seen.append(name)
-        yield
-    return name
+class Work:
+    """A queue whose clock counts only the seconds of its steps, and the names of the steps that it has run."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.seen: list[str] = []
+        self.queue = FairQueue(clock=lambda: self.now_s)
+
+    def steps(self, name: str, count: int, step_s: float = 0.0) -> Generator[None, None, str]:
+        for _ in range(count):
+            self.now_s += step_s
+            self.seen.append(name)
+            yield
+        return name
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -30,10 +40,10 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_work_returns_what_its_steps_return_and_raises_what_they_raise() -> None:
-    turns = Turns()
-    assert await turns.take(ONE, working([], "done", 3)) == "done"
-    assert await turns.take(ONE, working([], "at once", 0)) == "at once"
+async def test_work_returns_what_its_steps_return_and_raises_what_they_raise(work: Work) -> None:
+    turns = work.queue
+    assert await turns.take(ONE, work.steps("done", 3)) == "done"
+    assert await turns.take(ONE, work.steps("at once", 0)) == "at once"
 
     def failing() -> Generator[None, None, None]:
         yield
@@ -41,73 +51,73 @@ async def test_work_returns_what_its_steps_return_and_raises_what_they_raise() -
 
     with pytest.raises(LookupError):
         await turns.take(ONE, failing())
-    assert await turns.take(ONE, working([], "still", 1)) == "still"
+    assert await turns.take(ONE, work.steps("still", 1)) == "still"
 
 
-async def test_who_has_much_work_costs_another_caller_a_step_or_two() -> None:
-    turns, seen = Turns(), list[str]()
+async def test_who_has_much_work_costs_another_caller_a_step_or_two(work: Work) -> None:
+    turns, seen = work.queue, work.seen
     step_s = 2 * TURN_S
-    much = [asyncio.create_task(turns.take(ONE, working(seen, "much", 5, step_s))) for _ in range(8)]
+    much = [asyncio.create_task(turns.take(ONE, work.steps("much", 5, step_s))) for _ in range(8)]
     await until(lambda: seen.count("much") >= 2)
     for _ in range(3):
         before = seen.count("much")
-        await turns.take(OTHER, working(seen, "little", 1))
+        await turns.take(OTHER, work.steps("little", 1))
         assert seen.count("much") <= before + 2
     await asyncio.gather(*much)
     assert seen.count("much") == 40
 
 
-async def test_little_work_is_done_at_once_and_what_is_more_of_the_same_caller_waits() -> None:
-    turns, seen = Turns(), list[str]()
-    much = asyncio.create_task(turns.take(ONE, working(seen, "much", 20, 2 * TURN_S)))
+async def test_little_work_is_done_at_once_and_what_is_more_of_the_same_caller_waits(work: Work) -> None:
+    turns, seen = work.queue, work.seen
+    much = asyncio.create_task(turns.take(ONE, work.steps("much", 20, 2 * TURN_S)))
     await until(lambda: len(seen) >= 2)
     turned = list[bool]()
     asyncio.get_running_loop().call_soon(turned.append, True)
-    assert await turns.take(OTHER, working(seen, "little", 3)) == "little"
+    assert await turns.take(OTHER, work.steps("little", 3)) == "little"
     assert not turned, "the event loop had no turn: nothing was waited for"
     before = len(seen)
-    assert await turns.take(ONE, working(seen, "more", 3)) == "more"
+    assert await turns.take(ONE, work.steps("more", 3)) == "more"
     assert seen[before:].count("much") == 18, "it comes after what the same caller asked for before"
     await much
 
 
-async def test_who_was_away_has_saved_nothing_up() -> None:
+async def test_who_was_away_has_saved_nothing_up(work: Work) -> None:
     """It begins where the others are: else one caller could let its claim grow, and then hold up everybody."""
-    turns, seen = Turns(), list[str]()
-    first = asyncio.create_task(turns.take(ONE, working(seen, "first", 40, TURN_S)))
+    turns, seen = work.queue, work.seen
+    first = asyncio.create_task(turns.take(ONE, work.steps("first", 40, TURN_S)))
     await until(lambda: len(seen) >= 10)
-    second = asyncio.create_task(turns.take(OTHER, working(seen, "second", 40, TURN_S)))
+    second = asyncio.create_task(turns.take(OTHER, work.steps("second", 40, TURN_S)))
     await until(lambda: seen.count("second") >= 10)
     assert seen.count("first") >= 15, "they take turns"
     await asyncio.gather(first, second)
 
 
-async def test_who_comes_again_and_again_keeps_nobody_waiting_for_ever() -> None:
-    turns, seen = Turns(), list[str]()
-    patient = asyncio.create_task(turns.take(ONE, working(seen, "patient", 20, TURN_S)))
+async def test_who_comes_again_and_again_keeps_nobody_waiting_for_ever(work: Work) -> None:
+    turns, seen = work.queue, work.seen
+    patient = asyncio.create_task(turns.take(ONE, work.steps("patient", 20, TURN_S)))
     while not patient.done():
-        await turns.take(OTHER, working(seen, "again", 1, TURN_S))
+        await turns.take(OTHER, work.steps("again", 1, TURN_S))
     assert seen.count("again") <= 60
 
 
-async def test_the_event_loop_turns_between_steps() -> None:
-    turns, seen = Turns(), list[str]()
-    work = asyncio.create_task(turns.take(ONE, working(seen, "x", 30, TURN_S)))
+async def test_the_event_loop_turns_between_steps(work: Work) -> None:
+    turns = work.queue
+    task = asyncio.create_task(turns.take(ONE, work.steps("x", 30, TURN_S)))
     rounds = 0
-    while not work.done():
+    while not task.done():
         await asyncio.sleep(REST_S / 4)
         rounds += 1
     assert rounds >= 30, "after each step that uses the time up"
 
 
-async def test_nobody_s_work_is_not_done() -> None:
-    turns, seen = Turns(), list[str]()
-    given_up = asyncio.create_task(turns.take(ONE, working(seen, "given up", 1000, TURN_S)))
+async def test_nobody_s_work_is_not_done(work: Work) -> None:
+    turns, seen = work.queue, work.seen
+    given_up = asyncio.create_task(turns.take(ONE, work.steps("given up", 1000, TURN_S)))
     await asyncio.sleep(3 * TURN_S)
     given_up.cancel()
-    await turns.take(OTHER, working(seen, "other", 1))
+    await turns.take(OTHER, work.steps("other", 1))
     count = len(seen)
-    assert await turns.take(ONE, working(seen, "next", 1)) == "next"
+    assert await turns.take(ONE, work.steps("next", 1)) == "next"
     assert len(seen) <= count + 2
     assert given_up.cancelled()
 
