@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from issuer.dev.provider import LocalProvider
+from issuer.service.settings.background import Background
 from tests.support.leaks import assert_nothing_secret
 from tests.support.running import Running, running
 
@@ -24,3 +25,17 @@ def service(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -
         live.process.terminate()
         assert live.process.wait(60) == 0, "SIGTERM ends the service with 0"
         assert_nothing_secret(live)
+
+
+@pytest.fixture
+async def background() -> AsyncIterator[Background]:
+    """Background tasks whose early end fails the test. By default it would end the process that runs all tests.
+
+    Without this, a test that fails before `aclose` leaves tasks that the closing event loop cancels, and the default
+    `leave` then calls os._exit(1): the failure itself is never reported.
+    """
+    ended: list[str] = []
+    background = Background(leave=lambda: ended.append("a task"))
+    yield background
+    await background.aclose()
+    assert ended == []

@@ -24,8 +24,17 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.service.admission.embedded import EmbeddedValkey
-from tests.support.no_tls import NO_TLS
-from tests.support.running import BODY, FIVE_TIMES, Running, eventually, numbered, running, until_live, write_folder
+from tests.support.running import (
+    BODY,
+    FIVE_TIMES,
+    Running,
+    ThreadClients,
+    eventually,
+    numbered,
+    running,
+    until_live,
+    write_folder,
+)
 
 KILLED = ("-m", "tests.support.broken_log", "kill")
 FAULTY = ("-m", "tests.support.broken_log", "raise")
@@ -203,11 +212,11 @@ def test_a_log_stream_that_takes_nothing_stops_nothing(
     write_folder(tmp_path, provider)
     settings = settings_for(tmp_path, free_port())
     command = [sys.executable, "-m", "issuer", "serve", "--workers", str(1 + round_number % 2)]
-    with deaf(kind) as stream, httpx.Client(base_url=settings.url, timeout=30, verify=NO_TLS) as http:
+    with deaf(kind) as stream, contextlib.closing(ThreadClients(settings.url)) as clients:
         process = subprocess.Popen(command, env={**os.environ, **environment(settings)}, stderr=stream)
         try:
-            until_live(http, process, tmp_path)
-            live = Running(tmp_path, settings, provider, process, http)
+            until_live(clients.own, process, tmp_path)
+            live = Running(tmp_path, settings, provider, process, clients)
             jtis = set()
             for number in range(50):
                 answer = live.post(live.token(), numbered(number))
@@ -215,7 +224,7 @@ def test_a_log_stream_that_takes_nothing_stops_nothing(
                 jtis.add(answer.json()["jti"])
             assert live.post("a.b.c").status_code == 401
             assert jtis == {jti for event in live.audit() for jti in event.get("jti", [])}
-            assert http.get("/health/ready").status_code == 200
+            assert live.http.get("/health/ready").status_code == 200
         finally:
             process.terminate()
         assert process.wait(60) == 0

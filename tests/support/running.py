@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -68,6 +69,29 @@ def numbered(number: int) -> dict[str, Any]:
     return {**BODY, "details": {"notes": f"run {number}"}}
 
 
+class ThreadClients:
+    """An HTTP client for each thread. Threads that share one now and then read a connection that another has closed."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._local = threading.local()
+        self._made: list[httpx.Client] = []
+
+    @property
+    def own(self) -> httpx.Client:
+        """The client of the calling thread."""
+        if not hasattr(self._local, "client"):
+            self._local.client = httpx.Client(base_url=self._url, timeout=60, verify=NO_TLS)
+            self._made.append(self._local.client)
+        client: httpx.Client = self._local.client
+        return client
+
+    def close(self) -> None:
+        """Close the clients of all threads."""
+        for client in self._made:
+            client.close()
+
+
 @dataclass
 class Running:
     """A running service. `secrets` is every credential that was ever sent to it."""
@@ -76,12 +100,17 @@ class Running:
     settings: Settings
     provider: LocalProvider
     process: Process
-    http: httpx.Client
+    clients: ThreadClients
     secrets: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         return self.settings.url
+
+    @property
+    def http(self) -> httpx.Client:
+        """The HTTP client of the calling thread."""
+        return self.clients.own
 
     def token(self, **overrides: Any) -> str:
         """Return a fresh identity token of the registered identity, for this service."""
@@ -157,11 +186,10 @@ def running(
     settings = changed(settings_for(folder, port or free_port()), **changes)
     process = start(settings, folder, command)
     try:
-        with httpx.Client(
-            base_url=f"http://{settings.listen.host}:{settings.listen.port}", timeout=60, verify=NO_TLS
-        ) as http:
-            until_live(http, process, folder)
-            yield Running(folder, settings, provider, process, http)
+        clients = ThreadClients(f"http://{settings.listen.host}:{settings.listen.port}")
+        with contextlib.closing(clients):
+            until_live(clients.own, process, folder)
+            yield Running(folder, settings, provider, process, clients)
     finally:
         if process.poll() is None:
             process.terminate()

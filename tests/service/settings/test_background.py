@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,7 +19,7 @@ TICK_S = 0.01
 
 @pytest.mark.parametrize("error", [OSError(5, "the disk fails"), ZeroDivisionError(), StopIteration(), MemoryError()])
 async def test_a_turn_that_fails_is_told_and_followed_by_the_next(
-    error: Exception, capfd: pytest.CaptureFixture[str]
+    error: Exception, background: Background, capfd: pytest.CaptureFixture[str]
 ) -> None:
     turns: list[bool] = []
     went_on = asyncio.Event()
@@ -29,7 +30,6 @@ async def test_a_turn_that_fails_is_told_and_followed_by_the_next(
             raise error
         went_on.set()
 
-    background = Background()
     background.watch("policies", turn, TICK_S)
     await asyncio.wait_for(went_on.wait(), 60)
     await background.aclose()
@@ -60,25 +60,35 @@ async def test_the_last_work_is_done_once_in_each_thread_after_what_was_asked_fo
         await threads.run(use)
 
 
-async def test_every_watch_is_woken_and_none_waits_for_another() -> None:
+@pytest.fixture
+def free_hangup() -> Iterator[None]:
+    """Give SIGHUP its default action: `take_hangups` does nothing if an earlier test has left a handler."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("free_hangup")
+async def test_every_watch_is_woken_and_none_waits_for_another(background: Background) -> None:
     woken = asyncio.Event()
 
     async def stuck(_: bool) -> None:
         await asyncio.Event().wait()
 
-    async def quick(asked: bool) -> None:
-        if asked:
+    async def quick(is_requested: bool) -> None:
+        if is_requested:
             woken.set()
 
-    background = Background()
     background.watch("stuck", stuck, TICK_S)
     background.watch("quick", quick, every_s=600)
     background.take_hangups()
-    await asyncio.sleep(5 * TICK_S)
-    os.kill(os.getpid(), signal.SIGHUP)
-    await asyncio.wait_for(woken.wait(), 60)
-    await background.aclose()
-    asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL, "else the signal would end this process"
+    try:
+        await asyncio.sleep(5 * TICK_S)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await woken.wait()  # the timeout of pytest bounds this
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
 
 
 @pytest.mark.parametrize("end", ["return", "raise KeyboardInterrupt", "raise asyncio.CancelledError"])
