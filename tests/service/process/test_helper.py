@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -14,11 +15,18 @@ import httpx
 import pytest
 
 from issuer.dev.provider import LocalProvider
+from issuer.policy.authoring.load import PolicySource
+from issuer.service.metrics.counts import Board
+from issuer.service.policies.watcher import Follower
+from issuer.service.process.fair_queue import Progress
 from issuer.service.process.fd_channel import channel
+from issuer.service.process.helper import Helper
+from issuer.service.process.metrics_listener import MetricsListener
 from issuer.service.process.supervisor import Worker
+from issuer.service.settings.bounds import BEAT_S
 from tests.support.no_tls import NO_TLS
 from tests.support.processes import family
-from tests.support.running import Running, eventually, listening, numbered, rewrite, running, serve
+from tests.support.running import Running, eventually, listening, numbered, rewrite, running, serve, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +218,41 @@ def test_reloads_that_fail_free_what_they_took(two: Running) -> None:
     assert max(sizes[3:]) < sizes[2] + 8 * 2**20, sizes
     assert helper_of(two) == helper
     bad.unlink()
+
+
+class Hanging(MetricsListener):
+    """A listener with a thread that hangs."""
+
+    def turned(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("kind", "beats"), [(MetricsListener, 4), (Hanging, 1)])
+def test_the_helper_beats_only_while_its_listener_is_alive(
+    tmp_path: Path, provider: LocalProvider, kind: type[MetricsListener], beats: int
+) -> None:
+    """Loading gives the first beat. Without more of them, the supervisor replaces the helper."""
+    write_folder(tmp_path, provider)
+    progress = Progress()
+    source = PolicySource(tmp_path / "policies", "https://issuer.example", True)
+    follower = Follower(source, tmp_path / "kept", progress.note)
+    listener = kind("127.0.0.1", 0, (), (Board(1), "redis://127.0.0.1:1", tmp_path / "audit.jsonl"))
+    read, write = os.pipe()
+
+    def beat() -> None:
+        os.write(write, b".")
+
+    pid = os.fork()
+    if pid == 0:
+        Helper(follower, progress, listener).run(beat)
+    try:
+        heard = b""
+        while len(heard) < 4 and select.select([read], [], [], 60 if kind is MetricsListener else 4 * BEAT_S)[0]:
+            heard += os.read(read, 1)
+        assert len(heard) == beats
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(read)
+        os.close(write)
+        listener.close()
