@@ -102,7 +102,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     git(ROOT, "clone", "--quiet", str(ROOT), str(checkout))
     (checkout / "issuer" / "unsaved.py").write_text("raise SystemExit\n")
     (checkout / "issuer" / "codes.py").write_text("raise SystemExit\n")
-    (checkout / "issuer" / "files.py").chmod(0o755)
+    (checkout / "issuer" / "io" / "files.py").chmod(0o755)
     before = git(checkout, "status", "--short")
     written = release(checkout, folder / "dist")
     assert git(checkout, "status", "--short") == before, "the checkout is as it was"

@@ -142,7 +142,7 @@ def test_a_rehearsal_shows_the_change_and_opens_nothing(tmp_path: Path, service:
     done = submit(tmp_path, service, hub, "", **{"dry-run": "true"})
     assert done.returncode == 0, done.stdout + done.stderr
     summary = (tmp_path / "summary.md").read_text()
-    assert summary.startswith("### A rehearsal: nothing was signed\n")
+    assert summary.startswith("### A dry run without signatures\n")
     assert f"+++ b/{MODEL}/{PATH}" in done.stdout
     assert "| `benchmark` | `the run names openai/gsm8k` |" in summary, "what passes is said, too"
     assert (hub.repos["model", MODEL].talks, (tmp_path / "out").read_text()) == ([], "pull-requests=\n")

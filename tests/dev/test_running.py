@@ -38,7 +38,7 @@ def test_it_follows_the_folder_and_says_what_it_does_not_take(tmp_path: Path) ->
         folder = Path(re.findall(r"^folder +(\S+)", said, re.MULTILINE)[0])
         assert asked() == "granted"
         path.write_text(text.replace("mode: active", "mode: activ"))
-        assert within(30, lambda: "policies: not taken" in errors.read_text())
+        assert within(30, lambda: "policies: not loaded" in errors.read_text())
         assert "mine/inspect-ai.yaml:5:7: file.schema" in errors.read_text()
         assert asked() == "granted", "the old ones stay in force"
         path.write_text(text.replace('benchmarks: ["openai/gsm8k", ', "benchmarks: [").partition("tests:")[0])

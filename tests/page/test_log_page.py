@@ -133,7 +133,7 @@ def test_a_server_that_lies_is_caught_in_the_browser(place: Site, tmp_path: Path
         with lying(place.live, alter) as url:
             look = one([["goto", f"{url}/ui/log"], *steps], tmp_path)
         assert "Signed by the log" in look["state"]
-        assert "This is not as it must be." in look["said"], look
+        assert "The log is wrong." in look["said"], look
     larger = str(place.size + 1).encode()
 
     def grown(asked: str, body: bytes) -> bytes:
@@ -142,7 +142,7 @@ def test_a_server_that_lies_is_caught_in_the_browser(place: Site, tmp_path: Path
 
     with lying(place.live, grown) as url:
         look = one([["goto", f"{url}/ui/log"], *begin], tmp_path)
-    assert "This is not as it must be." in look["state"]
+    assert "The log is wrong." in look["state"]
 
 
 def stalled(asked: str, body: bytes) -> bytes:

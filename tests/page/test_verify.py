@@ -130,7 +130,7 @@ def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: 
     for sent, wanted in ((text, "is the one that the link names"), (other, "so the link is about another result")):
         again[1] = ["drop", "#what", "gsm8k.yaml", sent]
         (visit,) = drive(again, folder, themes=["light"], widths=[1280])
-        assert "speaks of the entry" in visit["look"]["linked"]
+        assert "is about the entry" in visit["look"]["linked"]
         assert visit["look"]["repo"] == REPO
         assert wanted in visit["look"]["answer"]
 

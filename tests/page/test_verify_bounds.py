@@ -95,7 +95,7 @@ def test_a_key_set_that_is_too_large_stalls_or_is_not_there_leaves_it_undecided(
     with answering({"/large": ("application/json", large), "/broken": ("application/json", b"{")}) as elsewhere:
         for path, wanted in (
             ("/large", "more than"),
-            (STALLS, "no whole answer"),
+            (STALLS, "no complete answer"),
             ("/none", "404"),
             ("/broken", "keys"),
         ):

@@ -15,7 +15,7 @@ from tests.support.policies import ISSUER_URL, POLICY, changed, write
 MEASURED = """
 import sys
 from pathlib import Path
-from issuer.policy.authoring.load import Source
+from issuer.policy.authoring.load import PolicySource
 from issuer.service.policies.watcher import Follower
 from issuer.service.process.server import settle
 
@@ -25,7 +25,7 @@ def anonymous_kb():
 
 folder = Path(sys.argv[1])
 before = anonymous_kb()
-loaded = Follower(Source(folder, sys.argv[2]), folder.parent / "kept")
+loaded = Follower(PolicySource(folder, sys.argv[2]), folder.parent / "kept")
 after = anonymous_kb()
 settle()
 print(after - before, anonymous_kb() - before)

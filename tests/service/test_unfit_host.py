@@ -114,8 +114,8 @@ STARTS: dict[str, tuple[Fault, str, str]] = {
     "a passphrase that is not there": (missing_passphrase, "settings.invalid", "No such file"),
     "a store secret that a group may read": (open_store_secret, "settings.invalid", "chmod 600"),
     "a provider's secret that others may read": (open_provider_secret, "settings.invalid", "chmod 600"),
-    "a full disk": (full_disk, "machine.failed", "Make room"),
-    "a store that is a replica": (replica, "state.unsafe", "name its master as `store.url`"),
+    "a full disk": (full_disk, "machine.failed", "Free some space"),
+    "a store that is a replica": (replica, "state.unsafe", "set `store.url` to its master"),
     "a store that is full": (full_store, "state.unreachable", "give it more `maxmemory`"),
     "a store whose disk is full": (full_disk_of_the_store, "state.unreachable", "free some space there"),
     "a store whose clock is ahead": (

@@ -600,7 +600,7 @@ def test_on_a_full_disk_init_begins_nothing_and_later_begins(tmp_path: Path) -> 
 def test_all_of_it_with_postgresql(tmp_path: Path) -> None:
     with postgres_place(tmp_path) as old, postgres_place(tmp_path) as new, EmbeddedValkey() as store:
         operated = Operated(tmp_path, log_database=old.setting)
-        assert "Name the store that all of them share" in operated.run("init", code=6).stderr
+        assert "Name the store that all hosts share" in operated.run("init", code=6).stderr
         operated.set(store_url=store)
         operated.begin()
         newest = operated.append(*range(600))

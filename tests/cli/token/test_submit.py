@@ -298,7 +298,7 @@ def test_two_runs_for_one_entry_are_refused_before_anything_is_asked(job: Job) -
     second = write_run(job.folder / "b", eval__created="2026-11-22T03:44:36+00:00")
     done = job.submit(first, second, *INSPECT)
     assert (done.returncode, repo.talks, len(job.issued())) == (3, [], count)
-    assert "two runs are for one entry" in done.stderr
+    assert "two runs are for the same entry" in done.stderr
 
 
 @pytest.mark.parametrize("what", ["none", "pat", "read", "unknown"])
