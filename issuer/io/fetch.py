@@ -1,7 +1,7 @@
 """HTTP requests to providers, which may be slow, broken or hostile (SECURITY.md).
 
 It checks the address of each connection, connects to exactly this address, follows no redirect, and bounds the size of
-answers. The deadline is for its users to enforce.
+answers. The caller enforces the deadline.
 """
 
 from __future__ import annotations

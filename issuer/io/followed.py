@@ -1,7 +1,7 @@
 """The last good value of files or a database that others change while this process runs.
 
-The service follows signing keys, their history, revocations and the trust file of `POST /verify` with it, and policies
-with its fingerprints. It has no thread or clock: the caller of `turn` decides how fast it notices a change.
+The service follows signing keys, their history, revocations, policies and the trust file of `POST /verify` with it. It
+has no thread or clock: the caller of `turn` decides how fast it notices a change.
 """
 
 from __future__ import annotations
