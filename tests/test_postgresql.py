@@ -16,8 +16,8 @@ from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, is_cut
 from tests.support.processes import is_running
 from tests.support.reaper import running_in
-from tests.support.running import within
 from tests.support.shared import ROOT
+from tests.support.waiting import within
 
 PROGRAM = """
 from tests.support.postgresql import postgresql

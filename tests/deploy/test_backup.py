@@ -15,8 +15,9 @@ from issuer.tlog.leaf import read_leaf
 from tests.support.backing_up import BACKUP, backup
 from tests.support.command import issuer
 from tests.support.logged import Begun, demand_logged, leaf_of, leaves_in, log_status
-from tests.support.running import Running, body, eventually
+from tests.support.running import Running, body
 from tests.support.shared import ROOT
+from tests.support.waiting import eventually
 
 
 def run(service: Running, *words: str, code: int = 0, **more: str) -> str:

@@ -14,7 +14,8 @@ from issuer.dev.discovery import find
 from issuer.dev.local_issuer import write_samples
 from tests.support.command import issuer
 from tests.support.dev import running_dev
-from tests.support.running import BODY, within
+from tests.support.running import BODY
+from tests.support.waiting import within
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.mutants.warm import Warm
 from tests.support.processes import is_running
-from tests.support.running import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long  # starts processes
 

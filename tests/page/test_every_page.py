@@ -17,7 +17,8 @@ from tests.support.boards import PAYLOADS, board, entry, hostile
 from tests.support.browser import drive, looks
 from tests.support.browser.steps import FOUND, Steps, asking, signed
 from tests.support.logged import Begun
-from tests.support.running import BODY, Running, eventually, numbered, running
+from tests.support.running import BODY, Running, numbered, running
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(900)]
 WIDTHS = (1280, 390)

@@ -12,7 +12,8 @@ from issuer.dev.provider import LocalProvider
 from tests.support.browser.steps import FOUND, Steps, asking, signed, statuses
 from tests.support.firefox import drive
 from tests.support.logged import Begun
-from tests.support.running import BODY, Running, eventually
+from tests.support.running import BODY, Running
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("firefox-esr", "node", "npm"), pytest.mark.timeout(300)]
 

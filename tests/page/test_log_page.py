@@ -14,8 +14,9 @@ from issuer.dev.provider import LocalProvider
 from tests.support.browser import drive
 from tests.support.logged import Begun
 from tests.support.lying import Alter, lying
-from tests.support.running import Running, eventually
+from tests.support.running import Running
 from tests.support.tlog import policy_text
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
 

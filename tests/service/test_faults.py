@@ -24,17 +24,8 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.service.admission.embedded import EmbeddedValkey
-from tests.support.running import (
-    BODY,
-    FIVE_TIMES,
-    Running,
-    ThreadClients,
-    eventually,
-    numbered,
-    running,
-    until_live,
-    write_folder,
-)
+from tests.support.running import BODY, FIVE_TIMES, Running, ThreadClients, numbered, running, until_live, write_folder
+from tests.support.waiting import eventually
 
 KILLED = ("-m", "tests.support.broken_log", "kill")
 FAULTY = ("-m", "tests.support.broken_log", "raise")

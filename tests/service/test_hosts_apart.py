@@ -26,8 +26,9 @@ from tests.support.command import issuer
 from tests.support.logged import Begun
 from tests.support.no_tls import NO_TLS
 from tests.support.postgresql import PostgreSQL, postgresql
-from tests.support.running import Running, eventually, numbered, running, serve, start, until_live, write_folder
+from tests.support.running import Running, numbered, running, serve, start, until_live, write_folder
 from tests.support.settings import by_name
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 SERVED = (ARCHIVE_PATH, REVOCATIONS_PATH, REVOCATION_KEYS_PATH)

@@ -17,8 +17,9 @@ from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
 from issuer.tlog.tiles import read_entries
 from tests.support.logged import Begun, demand_logged, leaf_of, leaves_in, logged_service, sequencers
 from tests.support.processes import family
-from tests.support.running import Running, eventually, numbered
+from tests.support.running import Running, numbered
 from tests.support.sequencing import parent_of
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,9 @@ from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, passes
 from tests.support.processes import family
 from tests.support.promised import Promised
-from tests.support.running import Running, eventually, serve, start, until_live
+from tests.support.running import Running, serve, start, until_live
 from tests.support.struck import thread_of, traced
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

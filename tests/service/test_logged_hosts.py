@@ -21,7 +21,8 @@ from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, RevocationsLeaf
 from tests.support.logged import Begun, check_proof, leaves_in, log_status, logged_service, second_host
 from tests.support.postgresql import PostgreSQL, postgresql
 from tests.support.promised import demand_no_alarm
-from tests.support.running import Running, eventually, numbered, rewrite, serve
+from tests.support.running import Running, numbered, rewrite, serve
+from tests.support.waiting import eventually
 from tests.support.witnessing import witnessing
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

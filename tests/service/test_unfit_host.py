@@ -14,9 +14,10 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from tests.support.command import issuer
 from tests.support.disk import fill, small_disk
-from tests.support.running import Running, eventually, running, write_folder
+from tests.support.running import Running, running, write_folder
 from tests.support.skewed_clock import clock_ahead
 from tests.support.stores import Store
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

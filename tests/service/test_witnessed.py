@@ -29,8 +29,9 @@ from tests.support.logged import (
     logged_service,
     sequencers,
 )
-from tests.support.running import Running, eventually
+from tests.support.running import Running
 from tests.support.scripted import Action, hang_up, reply, stall
+from tests.support.waiting import eventually
 from tests.support.witnessing import Answering, ScriptedWitness, cosigning, witnessing
 
 # What the service promises, and for a machine that does something else.

@@ -15,7 +15,7 @@ import httpx
 
 from tests.support.command import clean
 from tests.support.no_tls import NO_TLS
-from tests.support.running import within
+from tests.support.waiting import within
 
 
 @contextlib.contextmanager

@@ -23,8 +23,9 @@ from issuer.tlog.proof import parse_proof
 from issuer.tlog.witness_policy import Witnessed, parse_policy
 from issuer.token.verify_token import read_unverified, token_leaf
 from issuer.token.wire import LOG_PATH
-from tests.support.running import Running, eventually, running
+from tests.support.running import Running, running
 from tests.support.settings import by_name
+from tests.support.waiting import eventually
 from tests.support.witnessing import RunningWitness, ScriptedWitness, policy_text
 
 

@@ -30,7 +30,8 @@ from issuer.tlog.watch import Alarm, Announced, Times, Watch
 from tests.support.log_readers import Seen, check_with_go, check_with_scales
 from tests.support.logged import leaf_of
 from tests.support.received import Received
-from tests.support.running import Running, eventually, numbered
+from tests.support.running import Running, numbered
+from tests.support.waiting import eventually
 
 WAIT_S = 90
 # What a caller is told to try again: no worker, a worker that was killed, a dependency that is away, its limit reached.

@@ -40,7 +40,7 @@ from issuer.tlog.merkle import verify_inclusion
 from issuer.tlog.note import Cosigner, Note, NoteSigner, parse_note, verify_note
 from issuer.tlog.proof import parse_proof
 from tests.support.log_store import ORIGIN, Place, append, created, token
-from tests.support.running import eventually
+from tests.support.waiting import eventually
 
 URL = "https://issuer.example"
 NAMED = "/log/2026-11-22-7f3a"

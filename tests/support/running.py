@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from issuer.service.signing.keyring import generate
 from tests.support.command import Forked, start_issuer
 from tests.support.http_load import drive, request
 from tests.support.no_tls import NO_TLS
+from tests.support.waiting import log_says
 
 Process = subprocess.Popen[bytes] | Forked
 
@@ -129,6 +130,10 @@ class Running:
         """Return what the service has written to its log stream."""
         return (self.folder / "service.log").read_text("utf-8", "replace")
 
+    def until_log_says(self, text: str, times: int = 1) -> str:
+        """Wait until its log stream has a text this often, and return the whole log."""
+        return log_says(self.folder / "service.log", text, times)
+
     def audit(self) -> list[dict[str, Any]]:
         """Return the audit events, oldest first. Of one that is being written a reader may see a part: it is left out,
         as is the mark behind a writer that was killed (io/append_file.py)."""
@@ -208,21 +213,6 @@ def bring_to_its_limit(service: Running, *lines: str) -> None:
     """
     junk = request("/tokens", "nonsense", b"{}", *lines)
     assert drive(service.settings.listen.port, [junk] * SOURCE_RATE.burst, 64).statuses == {401: SOURCE_RATE.burst}
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds. It may take long: a machine can stall."""
-    assert within(60, holds), "it never held"
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    """Wait until a condition holds, and say whether it did in this time."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def start(settings: Settings, folder: Path, command: tuple[str, ...] = SERVE, **more: str) -> Process:

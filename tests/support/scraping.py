@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.running import Running, eventually
+from tests.support.running import Running
+from tests.support.waiting import eventually
 
 # The name of a series, with its labels sorted: ("issuer_requests_total", ("code", "ok"), ...).
 Series = tuple[str, frozenset[tuple[str, str]]]

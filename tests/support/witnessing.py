@@ -40,8 +40,8 @@ from issuer.tlog.note import (
 from issuer.witness.server import init
 from tests.support.command import Forked, start_issuer
 from tests.support.no_tls import NO_TLS
-from tests.support.running import eventually
 from tests.support.scripted import Action, Scripted, Seen, hang_up, reply
+from tests.support.waiting import eventually
 
 
 class Tree:

@@ -20,8 +20,9 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.script import names_of
 from tests.support.command import issuer
 from tests.support.decisions import decision
-from tests.support.running import Running, eventually, listening, running, serve
+from tests.support.running import Running, listening, running, serve
 from tests.support.settings import by_name, settings_text
+from tests.support.waiting import eventually
 
 COMMIT = "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"
 

@@ -19,7 +19,7 @@ from issuer.errors import InputError
 from issuer.service.audit.sink import FileAudit
 from tests.support.command import issuer
 from tests.support.decisions import decision, refusal
-from tests.support.running import eventually
+from tests.support.waiting import eventually
 
 DIGEST = f"sha256:{'ab' * 32}"
 

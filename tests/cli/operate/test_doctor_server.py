@@ -30,11 +30,12 @@ from issuer.service.settings.reader import read_settings
 from tests.support.decisions import decision
 from tests.support.disk import fill, small_disk
 from tests.support.in_process import run
-from tests.support.running import running, within
+from tests.support.running import running
 from tests.support.sequencing import tokens
 from tests.support.settings import by_name, settings_text
 from tests.support.shared import ROOT
 from tests.support.stores import Store
+from tests.support.waiting import within
 
 URL = "http://127.0.0.1:8000"
 

@@ -20,8 +20,9 @@ from issuer.service.signing.bounds import LAST_TOKEN_S, PUBLISHED_S
 from issuer.service.signing.lifecycle import KeyEvent
 from tests.support import key_times
 from tests.support.command import issuer
-from tests.support.running import eventually, running
+from tests.support.running import running
 from tests.support.settings import settings_text
+from tests.support.waiting import eventually
 
 
 def keys(folder: Path, *arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -15,8 +15,9 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.command import issuer
-from tests.support.running import Running, eventually, listening, running, serve
+from tests.support.running import Running, listening, running, serve
 from tests.support.settings import by_name, settings_text
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,9 @@ from issuer.dev.sandbox import free_port
 from issuer.errors import SetupError
 from issuer.service.admission.redis import RedisAdmission
 from tests.support.judging import ask, write_trust
-from tests.support.running import FIVE_TIMES, Running, eventually, numbered, running
+from tests.support.running import FIVE_TIMES, Running, numbered, running
 from tests.support.stores import Proxy, Store, sentinel
+from tests.support.waiting import eventually
 
 # The contract promises a second; the rest is for a machine that does something else. Who is kept waiting is kept for
 # as long as the fault lasts, or its client's patience, 60 s.

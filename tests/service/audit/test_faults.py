@@ -24,7 +24,8 @@ from issuer.service.audit.sink import FileAudit
 from tests.support.command import issuer
 from tests.support.decisions import decision
 from tests.support.disk import small_disk
-from tests.support.running import FIVE_TIMES, Running, body, eventually, listening, numbered, running, serve
+from tests.support.running import FIVE_TIMES, Running, body, listening, numbered, running, serve
+from tests.support.waiting import eventually
 
 
 def events(*files: Path) -> list[dict[str, Any]]:

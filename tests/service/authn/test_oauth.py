@@ -16,7 +16,8 @@ from issuer.dev.provider import LocalProvider
 from tests.support.leaks import assert_nothing_secret
 from tests.support.oauth_server import OAuthServer, oauth_server
 from tests.support.reusable import Issuers, new_nonce, with_nonce
-from tests.support.running import BODY, Running, bring_to_its_limit, eventually, from_address, running
+from tests.support.running import BODY, Running, bring_to_its_limit, from_address, running
+from tests.support.waiting import eventually
 
 each_form = pytest.mark.parametrize("form", ["jwt", "opaque"])
 

@@ -33,8 +33,9 @@ from tests.support.hub import ACCOUNT_ID, Hub
 from tests.support.leaks import Secrets
 from tests.support.oauth_server import PREFIX as TOKEN_PREFIX
 from tests.support.reusable import KINDS, Issuers, create_pat, issuers, new_nonce, with_nonce
-from tests.support.running import Running, body, eventually, numbered, running
+from tests.support.running import Running, body, numbered, running
 from tests.support.stores import Store
+from tests.support.waiting import eventually
 
 FAULTY = ("-m", "tests.support.broken_log", "raise")
 _numbers = itertools.count(1)

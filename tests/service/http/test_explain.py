@@ -16,18 +16,8 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.http_load import answer_to_head
-from tests.support.running import (
-    BODY,
-    METRIC_VALUE,
-    Running,
-    body,
-    eventually,
-    numbered,
-    register,
-    rewrite,
-    running,
-    write_folder,
-)
+from tests.support.running import BODY, METRIC_VALUE, Running, body, numbered, register, rewrite, running, write_folder
+from tests.support.waiting import eventually
 
 EXPLAIN = "/tokens/explain"
 NARROW = """limits:

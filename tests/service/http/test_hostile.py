@@ -16,7 +16,8 @@ from issuer.limits.bounds import SOURCE_RATE
 from issuer.service.http.bounds import HEAD_S
 from issuer.service.http.messages import source_of
 from tests.support.http_load import drive, request
-from tests.support.running import BODY, Running, eventually, from_address, running
+from tests.support.running import BODY, Running, from_address, running
+from tests.support.waiting import eventually
 
 SEED = 20261121
 REQUESTS = 400

@@ -33,7 +33,7 @@ from tests.support.public_log import (
     size_proved,
     writing,
 )
-from tests.support.running import eventually
+from tests.support.waiting import eventually
 
 SIZE = 300
 INTERVAL_MS = 1000 * LOG_READ_MS.per_s / LOG_READ_MS.count

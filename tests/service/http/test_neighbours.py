@@ -38,13 +38,13 @@ from tests.support.running import (
     Running,
     allow_es256,
     bring_to_its_limit,
-    eventually,
     from_address,
     numbered,
     register,
     running,
     write_folder,
 )
+from tests.support.waiting import eventually
 
 LIMITS = f"limits: {{identity: {WIDE}, integration: {WIDE}, refusals: {{count: 60, per_s: 3600, burst: 60}}}}\n"
 BODY_BYTES = msgspec.json.encode(BODY)

@@ -30,7 +30,8 @@ from issuer.service.http.protocol import StartQueue, is_large, protocol_for
 from issuer.service.http.tokens import MAX_BODIES_IN_FLIGHT, MAX_IN_FLIGHT
 from tests.support.http_load import drive, request
 from tests.support.no_tls import NO_TLS
-from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, eventually, register, running, write_folder
+from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, register, running, write_folder
+from tests.support.waiting import eventually
 
 # A second request behind the first: two answers to one message mean that a request was smuggled.
 BEHIND = b"GET /health/live HTTP/1.1\r\nHost: smuggled\r\n\r\n"

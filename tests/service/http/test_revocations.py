@@ -23,18 +23,8 @@ from issuer.token.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify.revocations import Revocations, parse_revocations
 from tests.support.command import issuer
 from tests.support.no_tls import NO_TLS
-from tests.support.running import (
-    BODY,
-    Running,
-    body,
-    eventually,
-    listening,
-    numbered,
-    running,
-    serve,
-    within,
-    write_folder,
-)
+from tests.support.running import BODY, Running, body, listening, numbered, running, serve, write_folder
+from tests.support.waiting import eventually, within
 
 WORKERS = 2
 

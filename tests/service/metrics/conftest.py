@@ -9,8 +9,9 @@ import pytest
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from tests.support.backing_up import backup
-from tests.support.running import Running, eventually, listening, running, serve
+from tests.support.running import Running, listening, running, serve
 from tests.support.scraping import until_scraped
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

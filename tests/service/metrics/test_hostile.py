@@ -19,16 +19,9 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.service.process.bounds import MAX_SCRAPES, SCRAPE_S
 from tests.support.http_load import drive, request
-from tests.support.running import (
-    BODY,
-    METRIC_VALUE,
-    Running,
-    eventually,
-    numbered,
-    running,
-    write_folder,
-)
+from tests.support.running import BODY, METRIC_VALUE, Running, numbered, running, write_folder
 from tests.support.scraping import Series, scraped, total, until_scraped
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long
 REQUESTS = "issuer_requests_total"

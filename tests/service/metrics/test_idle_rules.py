@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from issuer.policy.model import Policy
 from issuer.service.metrics.idle_rules import AuditWatch, places
-from tests.support.running import Running, eventually, within
+from tests.support.running import Running
+from tests.support.waiting import eventually, within
 
 GRANTS: dict[str, object] = {
     "frameworks": [{"name": "a", "versions": ">=2"}, {"name": "b"}],

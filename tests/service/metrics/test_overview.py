@@ -17,9 +17,10 @@ from issuer.page.operator import loaded
 from issuer.service.signing.keyring import generate
 from tests.support.browser import drive, looks
 from tests.support.command import clean, issuer
-from tests.support.running import Running, body, eventually, numbered, register, running
+from tests.support.running import Running, body, numbered, register, running
 from tests.support.scraping import scraped, total
 from tests.support.stores import Store
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
 

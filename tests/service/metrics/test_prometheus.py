@@ -22,9 +22,10 @@ from issuer.dev.sandbox import free_port
 from tests.support.backing_up import backup
 from tests.support.in_process import run
 from tests.support.logged import Begun
-from tests.support.running import Running, eventually, listening, numbered, serve
+from tests.support.running import Running, listening, numbered, serve
 from tests.support.scraping import scraped, total, until_scraped
 from tests.support.shared import ROOT
+from tests.support.waiting import eventually
 from tests.support.witnessing import witnessing
 
 DEPLOY = ROOT / "deploy"

@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from tests.support.http_load import drive, request
-from tests.support.running import Running, eventually, singles
+from tests.support.running import Running, singles
 from tests.support.scraping import scraped, total
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long
 

@@ -36,7 +36,8 @@ from tests.support.command import issuer
 from tests.support.disk import disk_calls
 from tests.support.http_load import answer_to_head
 from tests.support.no_tls import NO_TLS
-from tests.support.running import Running, eventually, numbered, rewrite, running, start, write_folder
+from tests.support.running import Running, numbered, rewrite, running, start, write_folder
+from tests.support.waiting import eventually
 
 GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
 

@@ -19,7 +19,8 @@ from issuer.service.signing.keyring import generate
 from tests.support.disk import fill, small_disk
 from tests.support.http_load import request
 from tests.support.no_tls import NO_TLS
-from tests.support.running import BODY, Running, eventually, listening, rewrite, running, serve, within, write_folder
+from tests.support.running import BODY, Running, listening, rewrite, running, serve, write_folder
+from tests.support.waiting import eventually, within
 
 WORKERS = 3
 ITEM = '  - {{what: "{}", reason: "a test", since: "2026-01-01T00:00:00Z"}}\n'

@@ -26,7 +26,8 @@ from issuer.service.process.supervisor import Worker
 from issuer.service.settings.bounds import BEAT_S
 from tests.support.no_tls import NO_TLS
 from tests.support.processes import family
-from tests.support.running import Running, eventually, listening, numbered, rewrite, running, serve, write_folder
+from tests.support.running import Running, listening, numbered, rewrite, running, serve, write_folder
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,6 @@ from tests.support.running import (
     BODY,
     FIVE_TIMES,
     Running,
-    eventually,
     listening,
     numbered,
     rewrite,
@@ -45,6 +44,7 @@ from tests.support.running import (
     start,
     write_folder,
 )
+from tests.support.waiting import eventually
 
 # Whose limit is 20; everybody else's is wide.
 NARROW = "800000020"

@@ -21,9 +21,10 @@ from issuer.service.signing.bounds import SIGNER_S
 from tests.support.judging import ask, write_trust
 from tests.support.no_tls import NO_TLS
 from tests.support.processes import family
-from tests.support.running import Running, eventually, numbered, running, write_folder
+from tests.support.running import Running, numbered, running, write_folder
 from tests.support.shared import ROOT
 from tests.support.softhsm import make_token
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("softhsm2-util", "cc")]
 CALLERS = 12

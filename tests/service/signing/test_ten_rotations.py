@@ -30,7 +30,8 @@ from issuer.service.signing.lifecycle import may_sign_from
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH
 from issuer.verify.trust import parse_archive
 from tests.support.clocked import Ahead
-from tests.support.running import Running, eventually, listening, numbered, running, write_folder
+from tests.support.running import Running, listening, numbered, running, write_folder
+from tests.support.waiting import eventually
 
 WORKERS = 3
 TTL_S = 3600

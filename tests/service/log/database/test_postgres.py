@@ -23,9 +23,9 @@ from issuer.service.log.database.store import LogStore, OutcomeUnknown, Reader, 
 from tests.support.log_store import append, created, token
 from tests.support.postgresql import GUARDED, PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, is_cut
-from tests.support.running import within
 from tests.support.shared import ROOT
 from tests.support.tls import certificate
+from tests.support.waiting import within
 
 PASSWORD = "correct horse@battery:staple/?#%"
 

@@ -25,7 +25,7 @@ from issuer.service.log.database.store import LogStore
 from issuer.tlog.tiles import WIDTH, TilePath, read_entries, tiles_between
 from tests.support.log_store import ORIGIN, Place, append, token
 from tests.support.public_log import Writer, size_proved, writing
-from tests.support.running import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
