@@ -68,7 +68,8 @@ class JoinedTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Buffer the first piece until the second comes, or at most until the next turn of the loop.
 
-        After the client has closed the connection, drop the data: uvloop would raise, and uvicorn would log that.
+        After the client has closed the connection, drop the data: uvloop would raise, and uvicorn would log that with a
+        traceback. The protocol counts the client instead.
         """
         if self.is_closing():
             self._buffered = b""
@@ -168,6 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
     issuer_url = ""
     note_request: Callable[[], object] = staticmethod(lambda: None)
     note_refusal: Callable[[Refused], object] = staticmethod(lambda _: None)
+    note_early_close: Callable[[], object] = staticmethod(lambda: None)
     starts = StartQueue(MAX_BEGUN)
     large_starts = StartQueue(MAX_LARGE_BEGUN)
     _due: asyncio.TimerHandle | None = None
@@ -192,7 +194,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel all timers."""
+        """Cancel all timers. Count a client that did not wait for its answers."""
+        if not self.is_idle:
+            self.note_early_close()
         self._await(None)
         self._set_clock()
         self.resume_writing()
@@ -414,11 +418,13 @@ def protocol_for(
     issuer_url: str,
     note_request: Callable[[], object] = lambda: None,
     note_refusal: Callable[[Refused], object] = lambda _: None,
+    note_early_close: Callable[[], object] = lambda: None,
 ) -> type[BoundedProtocol]:
     """Return the protocol class of one service. Problem documents link to pages under `issuer_url`.
 
-    The protocol calls `note_request` for each complete head, and `note_refusal` for each refusal that never reaches an
-    endpoint. Raises SetupError (`package.missing`) for a version of uvicorn without the undocumented methods.
+    The protocol calls `note_request` for each complete head, `note_refusal` for each refusal that never reaches an
+    endpoint, and `note_early_close` for each connection that closes before its answers are written. Raises SetupError
+    (`package.missing`) for a version of uvicorn without the undocumented methods.
     """
     if missing := [hook for hook in _HOOKS if not hasattr(HttpToolsProtocol, hook)]:
         detail = f"uvicorn {uvicorn.__version__} lacks {', '.join(missing)}; run `pip install 'uvicorn>=0.45,<0.55'`"
@@ -430,6 +436,7 @@ def protocol_for(
             "issuer_url": issuer_url,
             "note_request": staticmethod(note_request),
             "note_refusal": staticmethod(note_refusal),
+            "note_early_close": staticmethod(note_early_close),
             "starts": StartQueue(MAX_BEGUN),
             "large_starts": StartQueue(MAX_LARGE_BEGUN),
         },

@@ -103,26 +103,42 @@ def _timed(work: Callable[[], Found]) -> tuple[Found | Exception, int]:
 _log = structlog.get_logger("issuer")
 
 
+class CountedEvent:
+    """An event that any client can cause at any rate: one line of the log stream a second has the number of requests.
+
+    It belongs to one event loop.
+    """
+
+    def __init__(self, name: str, **members: str) -> None:
+        self._name = name
+        self._members = members
+        self._count = 0
+
+    def add(self) -> None:
+        """Count one request."""
+        if not self._count:
+            asyncio.get_running_loop().call_later(COUNT_S, self._log_count)
+        self._count += 1
+
+    def _log_count(self) -> None:
+        _log.warning(self._name, **self._members, requests=self._count)
+        self._count = 0
+
+
 class Tarpit:
     """The delayed refusals of one process. It belongs to one event loop."""
 
     def __init__(self, issuer_url: str) -> None:
         # One second is enough: refusals above the rate are not charged, so it soon admits a request again.
         self._problem = WrittenProblem(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url)
-        self._count = 0
+        self._event = CountedEvent("turned away", code=str(Code.RATE_SOURCE))
         self.waiting = 0
 
     def answer(self, request_id: str) -> TarpitAnswer:
         """Return the delayed answer to one request, and count it for the log stream."""
-        if not self._count:
-            asyncio.get_running_loop().call_later(COUNT_S, self._log_count)
-        self._count += 1
+        self._event.add()
         seconds = HELD_S * (1 + int(request_id[:2], 16) / 256)
         return TarpitAnswer(self, seconds, self._problem.headers, self._problem.body(request_id))
-
-    def _log_count(self) -> None:
-        _log.warning("turned away", code=str(Code.RATE_SOURCE), requests=self._count)
-        self._count = 0
 
 
 class TarpitAnswer(Answer):

@@ -28,6 +28,7 @@ from issuer.issuance.ports import Log
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import Clock, Shared, build, load, prepare
 from issuer.service.http.protocol import protocol_for
+from issuer.service.http.request_limits import CountedEvent
 from issuer.service.log.database.engines import settle_home
 from issuer.service.log.sequencer.process import SequencerProcess
 from issuer.service.log.sequencer.setup import log_settings
@@ -118,11 +119,12 @@ def server(
     """Make the server of one worker, which counts its `progress`. Raises SetupError and InputError."""
     shared = shared or Shared(SharedPage())
     counts = Counters(shared.row)
+    early_close = CountedEvent("clients closed early")
     config = uvicorn.Config(
         build(settings, log, progress, shared, clock),
         host=settings.listen.host,
         port=settings.listen.port,
-        http=protocol_for(settings.url, counts.http_requests.add, counts.problem),
+        http=protocol_for(settings.url, counts.http_requests.add, counts.problem, early_close.add),
         loop="uvloop",
         ws="none",
         lifespan="on",
