@@ -13,11 +13,12 @@ export PATH := $(PATH):/usr/sbin
 # What is compiled once need not be compiled by every process of a suite: a third of its time, where an image sets this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check mutants lint fmt bench bench-instructions soak simulate dist lock clean needs
+.PHONY: help demo test check attack mutants lint fmt bench bench-instructions soak simulate dist lock clean needs tools
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
 	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
+	@echo 'make attack  further rounds of faults, hostile messages and floods: half an hour'
 	@echo 'make mutants small faults in the code that must have none: does a test notice each? Up to an hour'
 	@echo 'make fmt     format the code, and correct what ruff can'
 	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
@@ -52,6 +53,9 @@ $(VENV)/dev.done: dev.lock pyproject.toml | needs
 demo: $(VENV)/run.done
 	@$(BIN)/issuer demo
 
+tools: needs
+	@$(PYTHON) -m tests.support.tools
+
 # The frameworks themselves: `make check` runs them, and reads what they write.
 $(VENV)/check.done: check.lock pyproject.toml | needs
 	$(call install,check.lock)
@@ -69,12 +73,16 @@ lint: $(VENV)/dev.done
 # Lint runs beside the tests, which wait for half of their time, and has the last word.
 test: $(VENV)/dev.done
 	@$(MAKE) --no-print-directory lint >$(VENV)/lint.txt 2>&1 & lint=$$!; \
-	$(BIN)/pytest -q --processes $(PROCESSES) -m 'not long'; tests=$$?; \
-	wait $$lint; linted=$$?; cat $(VENV)/lint.txt; exit $$((tests | linted))
+	$(BIN)/pytest -q --processes $(PROCESSES) -m 'not long' --skips $(VENV)/skips.txt; tests=$$?; \
+	wait $$lint; linted=$$?; cat $(VENV)/lint.txt $(VENV)/skips.txt; exit $$((tests | linted))
 
-check: $(VENV)/check.done lint
-	$(BIN)/python -m tests.support.tools
+# The list of missing tools comes first: a run takes half an hour.
+check: tools $(VENV)/check.done lint
 	$(BIN)/pytest -q --processes 2 --every-tool --timeout 900
+
+attack: $(VENV)/dev.done
+	$(BIN)/pytest -q --processes 2 --timeout 900 -m attack
+	$(BIN)/python -m tests.bench.flood
 
 mutants: $(VENV)/dev.done
 	$(BIN)/python -m tests.mutants --jobs $(PROCESSES)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import side_by_side
 from tests.support.shared import EXAMPLES
-from tests.support.tools import missing
+from tests.support.tools import missing, skipped
 
+pytest_plugins = ["tests.support.failures"]
 settings.register_profile(
     "make check", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -26,6 +28,9 @@ settings.load_profile("make check")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-tool", action="store_true", help="fail, not skip, where a command of the system is missing"
+    )
+    parser.addoption(
+        "--skips", type=Path, help="write one line to this file: how many tests were skipped, and for which commands"
     )
     parser.addoption(
         "--processes", type=int, default=0, help="run the files of tests side by side, in this many processes"
@@ -50,8 +55,10 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the service: its tests wait for clocks, and others fill that time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make attack` runs. Begin with the service: its tests wait, and others fill that time."""
+    if config.option.markexpr != "attack":
+        items[:] = [item for item in items if item.get_closest_marker("attack") is None]
     items.sort(key=lambda item: "service" not in item.path.parts)
 
 
@@ -62,6 +69,13 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None
     side_by_side.run(session, option.processes)
     return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write the line about skipped tests, which `make test` prints last."""
+    if config.option.skips:
+        reports = terminalreporter.stats.get("skipped", [])
+        config.option.skips.write_text(skipped(report.longrepr[2] for report in reports) + "\n", "utf-8")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -222,7 +222,7 @@ def test_a_log_stream_that_takes_nothing_stops_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("round_number", range(5))
+@FIVE_TIMES
 def test_a_kill_under_load_loses_no_token_and_gives_no_second_one(
     tmp_path: Path, provider: LocalProvider, round_number: int
 ) -> None:

@@ -25,6 +25,7 @@ from issuer.limits.bounds import SOURCE_RATE
 from issuer.service.settings.model import Settings, changed
 from issuer.service.signing.keyring import generate
 from tests.support.command import Forked, start_issuer
+from tests.support.failures import logged
 from tests.support.http_load import drive, request
 from tests.support.no_tls import NO_TLS
 from tests.support.waiting import log_says
@@ -54,9 +55,9 @@ WIDE_LIMITS = """limits:
 # Any other command is a Python of its own.
 SERVE = ("-m", "issuer", "serve")
 
-# A fault is tried once in `make test` and five times in `make check`.
+# A test tries a fault once, and four times more in `make attack`.
 FIVE_TIMES = pytest.mark.parametrize(
-    "round_number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 5))]
+    "round_number", [0, *(pytest.param(number, marks=pytest.mark.attack) for number in range(1, 5))]
 )
 
 
@@ -218,6 +219,7 @@ def bring_to_its_limit(service: Running, *lines: str) -> None:
 def start(settings: Settings, folder: Path, command: tuple[str, ...] = SERVE, **more: str) -> Process:
     """Start the child; its standard output and error go to `service.log`."""
     env = {**os.environ, **environment(settings), **more}
+    logged(folder / "service.log")
     with (folder / "service.log").open("ab") as log:
         if command[: len(SERVE)] == SERVE:
             return start_issuer(command[2:], env, log)

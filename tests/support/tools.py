@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +39,16 @@ def missing(*commands: str, path: str | None = None) -> str:
     absent = [TOOLS[command] for command in commands if shutil.which(command, path=path) is None]
     names = ", ".join(tool.command for tool in absent)
     return f"{names}: apt-get install {' '.join(tool.package for tool in absent).replace(',', ' ')}" if absent else ""
+
+
+def skipped(reasons: Iterable[str]) -> str:
+    """Return the line that says how many tests were skipped, and for which commands."""
+    counts: Counter[str] = Counter()
+    for reason in reasons:
+        needs = reason.partition("needs ")[2]
+        counts[f"need {needs}" if ": apt-get " in needs else "for other reasons"] += 1
+    listed = ", ".join(f"{count} {why}" for why, count in counts.most_common())
+    return f"{counts.total()} tests were skipped{listed and ': '}{listed}"
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ def test_kill_9_of_a_worker_loses_its_requests_alone_and_it_comes_back(four: Run
 
 
 @pytest.mark.long  # it waits for the ten seconds of silence; supervised workers, below, have shorter ones
-@pytest.mark.parametrize("round_number", range(5))
+@FIVE_TIMES
 def test_a_worker_that_is_stopped_is_replaced_and_a_busy_one_is_not(four: Running, round_number: int) -> None:
     before = workers_of(four)
     stopped = before[round_number % 4]
