@@ -1,6 +1,6 @@
 """A hook of Inspect AI that has the score of each successful task signed, and puts its entry into `.eval_results/`.
 
-Import this file in the task (`import inspect_hook`). The environment names the issuer and what a log lacks:
+Import this file in the task (`import inspect_hook`). These variables name the issuer, and data that the log lacks:
 $ISSUER_URL, $ISSUER_RUN_MODEL_REPO, $ISSUER_RUN_MODEL_REVISION, $ISSUER_RUN_COMMAND. If the hook fails, Inspect AI only
 logs a warning, so run `issuer verify` as the job's next step.
 """

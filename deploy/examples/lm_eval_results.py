@@ -3,7 +3,7 @@
     lm_eval run --model hf --model_args pretrained=acme/open-model --tasks gsm8k --output_path results
     python lm_eval_results.py results/*/results_*.json gsm8k
 
-$ISSUER_URL names the issuer; $ISSUER_RUN_... give what the results file lacks.
+$ISSUER_URL names the issuer; $ISSUER_RUN_... have the data that the results file lacks.
 """
 
 from __future__ import annotations

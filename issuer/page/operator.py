@@ -26,7 +26,7 @@ HEADERS = (
     ("Content-Security-Policy", _POLICY), ("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer"),
     ("Cache-Control", "no-store"),
 )  # fmt: skip
-# The period of the page that reloads itself.
+# After so many seconds the page reloads itself.
 AGAIN_S = 30
 # The most rows of a table. A last row sums up or counts the rest.
 MOST_ROWS = 50
@@ -95,7 +95,7 @@ class StandingsView(Struct, frozen=True):
 
 
 class Unneeded(Struct, frozen=True):
-    """An integration's policy: the places of its entries that `never` matched, and the number of its `entries`."""
+    """An integration's policy: `never` has the places of entries that matched nothing, `entries` the number of all."""
 
     name: str
     never: Sequence[str]
@@ -104,7 +104,7 @@ class Unneeded(Struct, frozen=True):
 
 class Unmatched(Struct, frozen=True):
     """The entries of policies that matched nothing since a time in Unix seconds. `silent` policies made no decision.
-    `unread` is the number of batches that are too large to be in the audit."""
+    `unread` is the number of batches whose results are too large for the audit."""
 
     since: int
     policies: Sequence[Unneeded] = ()

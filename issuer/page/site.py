@@ -105,8 +105,8 @@ FOREVER = "public, max-age=31536000, immutable"
 FRESH = "public, max-age=0, must-revalidate"
 HTML_TYPE = "text/html; charset=utf-8"
 _COMMON = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-# A page that opens one of these loses its reference to the window. Otherwise it could navigate the window elsewhere, or
-# change the fragment of the URL while a person reads the page.
+# A foreign page that opens one of our pages loses its reference to the window. Otherwise it could navigate the window
+# elsewhere, or change the fragment of the URL while a person reads the page.
 _APART = {"Cross-Origin-Opener-Policy": "same-origin"}
 # A web worker has the policy of its script's answer: it may load modules of this origin, and fetch nothing.
 _OF_STATIC = "default-src 'none'; script-src 'self'; frame-ancestors 'none'"
@@ -189,7 +189,7 @@ def site(issuer_url: str, *, has_log: bool) -> dict[str, File]:
     return made
 
 
-# The headers for a page that has its policy in the markup. There these would have no effect.
+# The headers for a page that has its policy in the markup: in markup, these would have no effect.
 HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff", **_APART}
 _OF_OTHERS = {
     f"ui/{name}.js"

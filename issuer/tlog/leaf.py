@@ -153,7 +153,7 @@ def token_digest(signing_input: bytes) -> bytes:
 
 
 def read_leaf(raw: bytes) -> Leaf:
-    """Read an entry of the log. Raises FormatError(`log.malformed`) if it is not a leaf of any kind."""
+    """Read a leaf of the log. Raises FormatError(`log.malformed`) if the bytes are not a leaf of any kind."""
     if len(raw) > MAX_LEAF_BYTES:
         raise malformed(f"a leaf may have at most {MAX_LEAF_BYTES} bytes")
     try:
@@ -210,8 +210,8 @@ OTHERS = "(others)"
 
 
 class LeafCounts:
-    """Counts of leaves: known `kinds` and `unknown` kinds by their first line, and `malformed` entries. `first_defect`
-    says which malformed entry came first, and why; it is "" at first."""
+    """Counts of leaves: known `kinds` and `unknown` kinds by their first line, and `malformed` ones. `first_defect`
+    names the first malformed leaf and its fault; it is "" at first."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
@@ -220,7 +220,7 @@ class LeafCounts:
         self.first_defect = ""
 
     def add(self, index: int, raw: bytes) -> None:
-        """Count the entry at an index."""
+        """Count the leaf at an index."""
         try:
             leaf = read_leaf(raw)
         except FormatError as error:

@@ -78,8 +78,8 @@ def hashes_at(level: Level, size: int) -> int:
 
 
 def tiles_between(size1: int, size2: int) -> Iterator[TilePath]:
-    """Yield the files that a tree gains when it grows from `size1` to `size2` leaves: entries, then level by level. A
-    file that was partial at `size1` is yielded again, wider. Partial files of sizes in between are not yielded."""
+    """Yield the files that a tree gains from `size1` to `size2` leaves: entry bundles, then tiles, level by level.
+    A file that was partial at `size1` is yielded again, wider. Partial files of sizes in between are not yielded."""
     yield from _grown("entries", size1, size2)
     for level in count():
         if not hashes_at(level, size2):
@@ -120,7 +120,7 @@ def write_entries(leaves: Iterable[bytes]) -> bytes:
 
 def _length_prefix(leaf: bytes) -> bytes:
     if len(leaf) > MAX_ENTRY_BYTES:
-        raise malformed(f"an entry of {len(leaf)} bytes: a bundle allows {MAX_ENTRY_BYTES}")
+        raise malformed(f"a leaf of {len(leaf)} bytes: a bundle allows {MAX_ENTRY_BYTES}")
     return len(leaf).to_bytes(2, "big")
 
 
@@ -131,11 +131,11 @@ def read_entries(raw: bytes) -> tuple[bytes, ...]:
     while at < len(raw):
         end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
         if end > len(raw):
-            raise malformed(f"an entry bundle ends within its entry {len(entries)}")
+            raise malformed(f"an entry bundle ends within its leaf {len(entries)}")
         entries.append(raw[at + 2 : end])
         at = end
     if not 0 < len(entries) <= WIDTH:
-        raise malformed(f"an entry bundle of {len(entries)} entries: it must have 1 to {WIDTH}")
+        raise malformed(f"an entry bundle of {len(entries)} leaves: it must have 1 to {WIDTH}")
     return tuple(entries)
 
 

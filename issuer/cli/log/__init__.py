@@ -61,7 +61,7 @@ def describe_head(head: TimedCheckpoint) -> str:
 @policy_option
 @json_option
 def verify(source: str, policy_file: Path, as_json: bool) -> None:
-    """Rebuild the whole tree of the log at SOURCE, a URL or a folder, from its entries to the signed root.
+    """Rebuild the whole tree of the log at SOURCE, a URL or a folder, from its leaves to the signed root.
 
     The command stops at the first file that the root does not cover, and shows its index. It parses every leaf by the
     grammar of its kind, counts the malformed leaves and shows the first. It lists unknown kinds by name, because a
@@ -98,7 +98,7 @@ def _show(head: TimedCheckpoint, counts: LeafCounts) -> None:
     if counts.malformed:
         say(f"not good: {counts.malformed} malformed leaves. The first is {printable(counts.first_defect)}")
     else:
-        say("good: the entries lead to the signed root")
+        say("good: the leaves lead to the signed root")
 
 
 @log.command()

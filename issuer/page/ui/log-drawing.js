@@ -1,4 +1,4 @@
-// The drawings of the log's page: the path from an entry to the root, and tokens by day. Each has its numbers beside it.
+// The drawings of the log's page: the path from a leaf to the root, and tokens by day. Each has its numbers beside it.
 import { hex } from "../verify/bytes.js";
 import { el, result, table } from "./dom.js";
 

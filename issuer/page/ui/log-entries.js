@@ -1,4 +1,4 @@
-// The newest entries of the log, each checked against the root that the log has signed; tokens by day and integration.
+// The newest leaves of the log, each checked against the root that the log has signed; tokens by day and integration.
 import { FormatError } from "../verify/errors.js";
 import { readLines } from "../verify/log/leaf.js";
 import { leafHash, verifyInclusion } from "../verify/log/merkle.js";
@@ -10,7 +10,7 @@ import { counted, read } from "./log-reading.js";
 
 const BUNDLES = 4n;
 
-/** Read and draw the newest entries. Throws FormatError. @param {import("./log-reading.js").Good} shown */
+/** Read and draw the newest leaves. Throws FormatError. @param {import("./log-reading.js").Good} shown */
 export async function newestEntries(shown) {
   const { size } = shown.checkpoint;
   if (size === 0n) return [note("", el("p", "The log has no entry yet."))];
@@ -22,7 +22,7 @@ export async function newestEntries(shown) {
 }
 
 /**
- * Read a bundle of entries, and check each against the signed root.
+ * Read an entry bundle, and check each leaf against the signed root.
  * @param {bigint} index @param {import("./log-reading.js").Good} under
  */
 async function checkedBundle(index, { checkpoint: { size, root }, node }) {

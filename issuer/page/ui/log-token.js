@@ -1,4 +1,4 @@
-// A token's place in the log: its entry, and the path of hashes from it to the root that the log has signed.
+// A token's place in the log: its leaf, and the path of hashes from it to the root that the log has signed.
 import { utf8 } from "../verify/bytes.js";
 import { FormatError } from "../verify/errors.js";
 import { proofUrl, unverifiedLeaf } from "../verify/log/ask.js";
@@ -16,14 +16,14 @@ import { LOG, MOST_INFO, counted, isBeginning, judged, read } from "./log-readin
 /** @typedef {import("./log-reading.js").Checkpoint} Checkpoint */
 /** @typedef {import("./log-reading.js").Good} Good */
 
-/** The labels for the lines of an entry. @type {Record<string, string>} */
+/** The labels for the lines of a leaf. @type {Record<string, string>} */
 const NAMES = {
   first_line: "Kind of entry", iss: "Issuer", sub: "Integration", kid: "Key", iat: "Signed", exp: "The token ends",
   policy: "Policy's digest", token: "Token's digest",
 };
 
 /**
- * Ask the log for a token, and draw the proof. Throws FormatError if the answer does not prove the entry.
+ * Ask the log for a token, and draw the proof. Throws FormatError if the answer does not prove the leaf.
  * @param {string} text a token @param {Good} shown
  */
 export async function findToken(text, shown) {

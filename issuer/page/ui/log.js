@@ -1,4 +1,4 @@
-// The page of the log: its checkpoint and witnesses, changes since the last visit, a token's place, and the newest entries.
+// The page of the log: its checkpoint and witnesses, changes since the last visit, a token's place, and the newest leaves.
 import { hex, utf8 } from "../verify/bytes.js";
 import { FormatError } from "../verify/errors.js";
 import { isObject, readJson } from "../verify/json.js";
@@ -115,7 +115,7 @@ async function drawWitnesses(policy, signed) {
 
 // -- visits ------------------------------------------------------------------------------------------------------------
 
-/** @param {Good} under @param {Uint8Array} raw its checkpoint, signed @param {() => boolean} isAsked whether the person has not pressed "forget" since */
+/** @param {Good} under @param {Uint8Array} raw its checkpoint, signed @param {() => boolean} isAsked false after the person pressed "forget" */
 async function compared(under, raw, isAsked) {
   const { checkpoint } = under;
   const before = lastVisit(checkpoint.origin);

@@ -1,8 +1,8 @@
 /**
  * Checks 1 to 5 of contract section 6: is this a valid token of a trusted issuer, for us, in time?
  *
- * Of the entry this file knows only the token and the place, which a receipt must name. The claims are returned only if
- * the signature is good.
+ * This file knows only the entry's token and place, which a receipt must name. It returns the claims only if the
+ * signature is good.
  */
 
 import { covers } from "./archive.js";
@@ -70,8 +70,8 @@ export async function judgeToken(token, trust, found) {
   if (!parsed) return { ...nothing, checks: [first, restsOn(2, 1), restsOn(3, 1), ...unsigned], moment: found.moment };
   const issuer = trust.issuers.get(parsed.claims.iss) ?? null;
   const held = await heldKey(parsed, issuer);
-  // The log comes before the key's window, because it may open the window. It is searched only for tokens with a good
-  // signature.
+  // The log is searched before the key's window is judged, because a witnessed time may open the window; and only for
+  // tokens with a good signature.
   const inclusion = issuer && held.signed ? await lookUp(parsed, issuer, found) : null;
   const moment = await momentFor(parsed, token, trust, found, inclusion);
   const second = judgeKey(parsed, issuer, held, moment, found.now);

@@ -137,7 +137,7 @@ class Reader {
     return members;
   }
 
-  /** @param {number} [depth]  of what a broken rule is told: a name's is its object's */
+  /** @param {number} [depth]  of the place where a broken rule is reported: of a name, its object's */
   string(depth = this.path.length) {
     const start = this.at++;
     this.take(PLAIN);
@@ -180,7 +180,7 @@ class Reader {
   }
 
   /**
-   * Take the match of a pattern at the position, "" without one.
+   * Move past the match of a pattern at the position, and return it; "" without a match.
    * @param {RegExp} pattern
    */
   take(pattern) {

@@ -51,7 +51,7 @@ export function parseKeySet(raw) {
 }
 
 /**
- * Read a number beside the keys, where its size does no harm; NaN and Infinity are not JSON.
+ * Read a number of any size, because no key uses it. NaN and Infinity are refused: they are not JSON.
  * @param {string} text
  */
 function anyNumber(text) {

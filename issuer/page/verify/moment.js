@@ -13,7 +13,7 @@ import { readReceipt, receiptObjection } from "./receipt.js";
  * `receiptIat` is when a good receipt was written, `witnessed` a time by which the log's witnesses had seen the token;
  * null without one. A reader does not know when the file came (`atFrom` is `unknown`), so `at` is now. If the token had
  * expired by then and witnesses saw it in time, `at` is `witnessed` (`log`). `note` says why a receipt at hand is not
- * usable; `unsure`: that could not be decided.
+ * usable. If it is unknown whether the receipt is usable, `unsure` is set.
  * @typedef {{at: number, atFrom: import("./report.js").AtFrom, receiptIat: number | null, witnessed: number | null,
  *   note: string, unsure: boolean}} Moment
  */

@@ -14,7 +14,7 @@ import { doubtOfTwoOwners } from "./provenance.js";
 /** @typedef {import("./report.js").Said} Said */
 /** @typedef {import("./claims.js").RunClaims} RunClaims */
 /**
- * How far two values of a metric may differ, in its unit, by metric id; without an entry they must be equal.
+ * How far two values of a metric may differ, in its unit, by metric id. Values of other metrics must be equal.
  * @typedef {Map<string, number>} Tolerance
  */
 /**
@@ -129,7 +129,7 @@ function numberText(value) {
 }
 
 /**
- * Shorten foreign text, because each entry that it names repeats it in its report.
+ * Shorten foreign text: the report of each entry that it is compared with repeats it.
  * @param {string} text
  */
 const shown = (text) => ([...text].length > MOST ? `${[...text].slice(0, MOST).join("")}...` : text || "-");

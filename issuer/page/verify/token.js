@@ -15,8 +15,8 @@ import { MAX_UNIX_S } from "./times.js";
 
 /** @typedef {import("./claims.js").RunClaims} RunClaims */
 /**
- * The number of different sets of values that were signed for this run since then, including this one; 64 also stands
- * for more.
+ * How many different sets of values were signed for this run key since `since`, including this one; 64 also stands for
+ * more.
  * @typedef {{number: number, since: number}} Attempt
  */
 /**

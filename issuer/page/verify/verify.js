@@ -37,8 +37,8 @@ import { ranked, withReproductions } from "./tiers.js";
  * Judge all entries of a file `path` in the model repository `repo`, as received at `at` (Unix seconds).
  *
  * A reader passes null for `at`, because it does not know when the file came: check 5 of an expired token is then
- * `unknown` and does not fail. Two different tokens of one issuer with one jti both fail. Of the rest, a reproduced
- * result gets the tier `reproduced`.
+ * `unknown` and does not fail. Two different tokens of one issuer with one jti both fail. A reproduced result
+ * among the others gets the tier `reproduced`.
  * @param {Entry[]} entries
  * @param {string} repo
  * @param {string} path

@@ -2,7 +2,7 @@
 
 The server of the files is not trusted: each file has a bounded size, and counts only under a signed root. From the top
 down: the partial tiles at the right edge give the root; each hash in a tile is the root of the full tile below it; the
-hashes of a bundle's entries are a tile of level 0. So a wrong byte is found in its tile before the leaf is used.
+hashes of a bundle's leaves are a tile of level 0. So a wrong byte is found in its tile before the leaf is used.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def read_bundle(log: LogFiles, index: int, width: int) -> tuple[bytes, ...]:
     except FormatError as error:
         raise unverified(f"{path} is {error.detail}") from None
     if len(entries) < width or (len(entries) > width and not whole):
-        raise unverified(f"{path} has {len(entries)} entries")
+        raise unverified(f"{path} has {len(entries)} leaves")
     return entries[:width]
 
 

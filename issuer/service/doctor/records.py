@@ -135,11 +135,11 @@ def _compare(settings: Settings) -> str:
         raise SetupError(Code.LOG_ABSENT, f"{place} has no log")
     for evidence in shown:
         if evidence.checkpoint.size > head.size:
-            detail = f"{evidence.name} shows {evidence.checkpoint.size} entries, but the database has only {head.size}"
+            detail = f"{evidence.name} shows {evidence.checkpoint.size} leaves, but the database has only {head.size}"
             raise SetupError(Code.LOG_ROLLBACK, detail)
     if not shown:
         raise SetupError(Code.LOG_UNRECORDED)
-    return f"{head.size} entries; {len(shown)} records agree"
+    return f"{head.size} leaves; {len(shown)} records agree"
 
 
 def look_at_audit(file: Path) -> Iterator[Line]:

@@ -20,23 +20,23 @@ from issuer.service.metrics.state import BoardReader, WorkerState
 
 # By name: the labels, in the order of the board, and the help text.
 COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
-    counts.HTTP_REQUESTS: ((), "Requests whose head was read, for whatever path."),
+    counts.HTTP_REQUESTS: ((), "Requests whose head was read, for any path."),
     counts.REQUESTS: (
         ("endpoint", "outcome", "code", "integration"),
         "Answers of the endpoints for tokens and of /verify, and problems of all others (endpoint=other).",
     ),
-    counts.FETCHES: (("outcome", "provider"), "Questions to a registered provider: about its keys, or about a token."),
-    counts.SIGNALS: (("signal", "then", "integration"), "Signals of abuse, and the consequence of each."),
-    counts.AUDIT_FAILURES: ((), "Failed writes, or syncs, of the audit."),
+    counts.FETCHES: (("outcome", "provider"), "Requests to a registered provider, for its keys or about a token."),
+    counts.SIGNALS: (("signal", "then", "integration"), "Signals of abuse, by signal and consequence."),
+    counts.AUDIT_FAILURES: ((), "Failed writes and syncs of the audit."),
     counts.STARTS: ((), "Starts of workers."),
     counts.CPU_NS: ((), "CPU time of workers."),
 }
 HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
-    counts.DURATION: (("endpoint",), "From the head of a request to its answer."),
-    counts.ADMISSION: ((), "A call of the admission script, its wait for the store included."),
-    counts.SIGNING: ((), "The signatures of a request."),
-    counts.APPEND: ((), "The entries of a request in the transparency log."),
-    counts.LAG: ((), "How much later than requested a task of the event loop runs, four times a second."),
+    counts.DURATION: (("endpoint",), "Time from a request's head to its answer."),
+    counts.ADMISSION: ((), "Time of an admission, with the wait for the store."),
+    counts.SIGNING: ((), "Time to sign a request's tokens."),
+    counts.APPEND: ((), "Time to append a request's leaves to the transparency log."),
+    counts.LAG: ((), "Delay of a task of the event loop, measured four times a second."),
 }
 _NANO = 1e9
 
@@ -85,34 +85,35 @@ def _buckets(numbers: Sequence[int]) -> Iterator[tuple[str, float]]:
 # A gauge of the workers: its name, its help text, the choice among their values, and one worker's value, if any.
 Gauge = tuple[str, str, Callable[[Iterable[float]], float], Callable[[WorkerState], float | None]]
 GAUGES: tuple[Gauge, ...] = (
-    ("policies_loaded_timestamp_seconds", "When the policies that decide were loaded.", min,
+    ("policies_loaded_timestamp_seconds", "When the policies in force were loaded.", min,
      lambda one: one.policies.loaded_at),
-    ("policies_stale", "1 if the folder has not loaded since.", max, lambda one: one.policies.stale),
-    ("policies_narrowed", "Policies that lost rights by a folder that does not load.", max,
+    ("policies_stale", "1 if the policy folder fails to load, so earlier policies stay in force.", max,
+     lambda one: one.policies.stale),
+    ("policies_narrowed", "Integrations that a policy folder restricts although it fails to load.", max,
      lambda one: one.policies.narrowed),
     ("integrations", "Registered integrations.", max, lambda one: one.policies.integrations),
-    ("keys_stale", "1 if the folders of keys are unusable, or their history cannot be kept.", max,
+    ("keys_stale", "1 if the key folders have an error, or the key history cannot be written.", max,
      lambda one: one.keys_stale),
     ("revoked_items", "Revoked tokens and intervals.", max, lambda one: one.revocations.items),
     ("revocations_unlisted", "Revoked items that the signed list lacks.", max, lambda one: one.revocations.unlisted),
-    ("revocations_stale", "1 if the files of revocations are faulty.", max, lambda one: one.revocations.stale),
+    ("revocations_stale", "1 if the files of revocations have an error.", max, lambda one: one.revocations.stale),
     ("revocation_list_number", "The number of the signed list.", min,
      lambda one: one.revocations.signed_list.number if one.revocations.signed_list else None),
-    ("revocation_list_next_update_timestamp_seconds", "Until when the signed list is good.", min,
+    ("revocation_list_next_update_timestamp_seconds", "When the signed list expires.", min,
      lambda one: one.revocations.signed_list.next_update if one.revocations.signed_list else None),
     ("stops", "Emergency stops in force.", max, lambda one: one.stops.count),
-    ("stops_stale", "1 if stops.yaml is faulty.", max, lambda one: one.stops.stale),
+    ("stops_stale", "1 if stops.yaml has an error.", max, lambda one: one.stops.stale),
     ("everything_stopped", "1 if a signal has stopped everything.", max, lambda one: one.stops.everything),
-    ("store_up", "1 if every worker's store takes writes.", min, lambda one: not one.store.is_lost),
-    ("store_epoch_timestamp_seconds", "Since when the store remembers uses.", max,
+    ("store_up", "1 if the store accepts every worker's writes.", min, lambda one: not one.store.is_lost),
+    ("store_epoch_timestamp_seconds", "When the store's records of uses begin.", max,
      lambda one: one.store.bearing.epoch if one.store.bearing else None),
     ("store_used_bytes", "Memory that the store uses.", max,
      lambda one: one.store.memory.used if one.store.memory else None),
-    ("store_max_bytes", "The most that it may use: its maxmemory, or its machine's memory.", min,
+    ("store_max_bytes", "Memory that the store may use: its maxmemory, or its machine's.", min,
      lambda one: one.store.memory.most or one.store.memory.machine if one.store.memory else None),
-    ("log_up", "1 if every worker could append an entry.", min, lambda one: not one.log.is_lost if one.log else None),
-    ("audit_fails", "1 if a worker cannot write its audit, and issues nothing.", max, lambda one: one.audit_fails),
-    ("data_free_bytes", "Room on the disk of the folder of data.", min, lambda one: one.data_free_bytes),
+    ("log_up", "1 if every worker can append a leaf.", min, lambda one: not one.log.is_lost if one.log else None),
+    ("audit_fails", "1 if a worker cannot write its audit, so it issues no token.", max, lambda one: one.audit_fails),
+    ("data_free_bytes", "Free bytes on the disk of `data`.", min, lambda one: one.data_free_bytes),
     ("backup_timestamp_seconds", "When deploy/backup.sh last succeeded.", min, lambda one: one.backed_up_at),
 )  # fmt: skip
 
@@ -134,17 +135,17 @@ def _of_process(workers: int, states: Sequence[WorkerState]) -> Iterator[Metric]
     yield _series("build_info", "The running version.", ("version",), [((__version__,), 1)])
     yield from _gauge("workers", "Workers that live and have reported in the last ten seconds.", len(states))
     yield from _gauge("workers_expected", "Workers that should exist.", workers)
-    yield from _gauge("resident_bytes", "Memory of all workers, shared pages counted once for each.",
+    yield from _gauge("resident_bytes", "Memory of all workers; shared pages count for each.",
                       sum(state.resident_bytes for state in states))  # fmt: skip
 
 
 def _of_workers(states: Sequence[WorkerState], now: float) -> Iterator[Metric]:
     if not states:
         return
-    yield _series("policies_info", "The digest of the policies that decide.", ("digest",),
+    yield _series("policies_info", "The digest of the policies in force.", ("digest",),
                   [((state.policies.digest,), 1) for state in states])  # fmt: skip
     keys = [((key.kid, key.state), key.since) for state in states for key in state.keys]
-    yield _series("signing_key_since_timestamp_seconds", "Since when a published key is in its state.",
+    yield _series("signing_key_since_timestamp_seconds", "When a published key entered its state.",
                   ("kid", "state"), keys)  # fmt: skip
     yield _series("store_role_info", "The role of the store: master, replica, unknown.", ("role",),
                   [((state.store.bearing.role,), 1) for state in states if state.store.bearing])  # fmt: skip
@@ -160,9 +161,9 @@ def _log(states: Sequence[WorkerState], now: float) -> Iterator[Metric]:
         return
     newest, _ = max(statuses, key=lambda one: one[0].size)
     cosigned = [(one.cosigned.size, one.cosigned.age_s + ago) for one, ago in statuses if one.cosigned is not None]
-    yield from _gauge("log_size", "Entries of the transparency log.", newest.size)
-    yield from _gauge("log_cosigned_size", "Entries of the newest tree that a quorum has cosigned.",
+    yield from _gauge("log_size", "Leaves of the transparency log.", newest.size)
+    yield from _gauge("log_cosigned_size", "Leaves of the newest checkpoint with a quorum's cosignatures.",
                       max((size for size, _ in cosigned), default=None))  # fmt: skip
-    yield from _gauge("log_cosigned_age_seconds", "The age of that tree.",
+    yield from _gauge("log_cosigned_age_seconds", "The age of the newest checkpoint with a quorum's cosignatures.",
                       min((age for _, age in cosigned), default=None))  # fmt: skip
     yield from _gauge("log_witnesses_failing", "Failing witnesses.", len(newest.failing_witnesses))

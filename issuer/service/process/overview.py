@@ -202,7 +202,7 @@ def _log(logs: Sequence[LogState], now: float) -> Condition:
     if not found:
         return Condition("Transparency log", False, "has not reported its state yet")
     status, ago = max(found, key=lambda one: one[0].size)
-    says = [f"{status.size:,} entries"]
+    says = [f"{status.size:,} leaves"]
     if status.cosigned is not None:
         says.append(f"{status.cosigned.size:,} of them cosigned {show_span(int(status.cosigned.age_s + ago))} ago")
     if failing := status.failing_witnesses:

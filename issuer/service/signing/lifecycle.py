@@ -3,7 +3,7 @@
     next ─► active ─► retiring ─► archived        and revoked from any of them
 
 A history is a list of events, oldest first, which only grows (history.py stores it). `fold` derives the rest from it:
-which key may sign, the archive (contract section 5), and which step of a rotation is due. The folder of a key is the
+which key may sign, the archive (contract section 6), and which step of a rotation is due. The folder of a key is the
 state that the operator wants; the history has the state that the key has reached.
 """
 
@@ -306,7 +306,7 @@ def _first(keys: Observations) -> Iterator[MissingEvent]:
 
 
 def archive(lives: Lives) -> bytes:
-    """Return the JSON key set of all keys that ever signed, each with its window (contract section 5)."""
+    """Return the JSON key set of all keys that ever signed, each with its window (contract section 6)."""
     return msgspec.json.encode({"keys": [_archived(life) for life in lives.values() if life.active_from is not None]})
 
 

@@ -52,11 +52,11 @@ export function readEntries(raw) {
   for (let at = 0; at < raw.length; ) {
     const begin = at + 2;
     at = begin + ((raw[at] ?? 0) << 8) + (raw[at + 1] ?? 0);
-    if (at > raw.length) throw malformed(`an entry bundle ends within its entry ${entries.length}`);
+    if (at > raw.length) throw malformed(`an entry bundle ends within its leaf ${entries.length}`);
     entries.push(raw.subarray(begin, at));
   }
   if (!entries.length || entries.length > WIDTH)
-    throw malformed(`an entry bundle of ${entries.length} entries: it must have 1 to ${WIDTH}`);
+    throw malformed(`an entry bundle of ${entries.length} leaves: it must have 1 to ${WIDTH}`);
   return entries;
 }
 

@@ -185,8 +185,8 @@ class Parser {
   }
 
   /**
-   * Read the value of a dash or a colon: on its line by `inLine`, or in deeper lines. A map's value may also be a list
-   * whose dashes are in the column of the key.
+   * Read the value after a dash or a colon: on the same line by `inLine`, or in deeper lines. A map's value may also be a
+   * list whose dashes are in the column of the key.
    * @param {number} column
    * @param {() => Node} inLine
    * @param {boolean} [isMember]

@@ -1,4 +1,4 @@
-"""The public view of the log, read from its database: checkpoints, tiles, entries, and proofs of tokens.
+"""The public view of the log, read from its database: checkpoints, tiles, entry bundles, and proofs of tokens.
 
 A few threads have a read-only connection each. An old copy of the database, or a replaced file or server, must not
 mislead readers, so this process keeps the largest head that it has seen, and replaces its connections from time to

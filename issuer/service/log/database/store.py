@@ -179,7 +179,7 @@ _ADD_HASH = "INSERT INTO hashes (level, idx, hash) VALUES (?, ?, ?)"
 _TILE = "SELECT hash FROM hashes WHERE level = ? AND idx >= ? AND idx < ? ORDER BY idx"
 _LEAVES = "SELECT leaf FROM entries WHERE idx >= ? AND idx < ? ORDER BY idx"
 _PLACE = "SELECT idx FROM entries WHERE iat = ? AND token = ?"
-# A join, in this order, because `(iat, token) IN (VALUES ...)` makes SQLite scan every entry.
+# A join, in this order, because `(iat, token) IN (VALUES ...)` makes SQLite scan every row.
 _PLACES = (
     "WITH wanted (iat, token) AS (VALUES ...) SELECT entries.iat, entries.token, idx FROM wanted CROSS JOIN entries "
     "WHERE entries.iat = wanted.iat AND entries.token = wanted.token"
