@@ -56,7 +56,7 @@ class SharedPage:
         self.stop_everything(stopped)
         _log.critical("everything is stopped" if stopped else "the stop of everything is lifted", by="signal")
 
-    def tell(self, about: About, digest: bytes) -> None:
+    def publish(self, about: About, digest: bytes) -> None:
         """Publish the digest (32 bytes) of this process's stops or keys. The other digest is zeros at first."""
         place = self._own_place()
         pid, stops, keys = _SLOT.unpack_from(self._page, place)
@@ -65,7 +65,7 @@ class SharedPage:
         digests = (digest, keys) if about == "stops" else (stops, digest)
         _SLOT.pack_into(self._page, place, os.getpid(), *digests)
 
-    def told(self, about: About) -> list[bytes]:
+    def published(self, about: About) -> list[bytes]:
         """Return the digest that each living process has published."""
         return [stops if about == "stops" else keys for _, pid, stops, keys in self._slots() if _is_alive(pid)]
 

@@ -52,7 +52,7 @@ def another_worker(page: SharedPage, digest: bytes) -> Iterator[None]:
 
 
 def _publish(page: SharedPage, digest: bytes, told: Event, end: Event) -> None:
-    page.tell("keys", digest)
+    page.publish("keys", digest)
     told.set()
     end.wait(60)
 

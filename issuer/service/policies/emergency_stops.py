@@ -54,7 +54,7 @@ class LiveStops:
         self._behind = behind
         self._clock = clock
         self._thread = OwnThread()
-        page.tell("stops", bytes(32))  # before the read: a command that awaits a stop must await this process
+        page.publish("stops", bytes(32))  # before the read: a command that awaits a stop must await this process
         self._before = self._look()
         self._seen: Seen | None = self._before
         self._error: Finding | None = None
@@ -87,21 +87,21 @@ class LiveStops:
     @property
     def status(self) -> StopsStatus:
         """The stops as health shows them."""
-        told, own = self._page.told("stops"), _digest_bytes(self.stops)
+        published, own = self._page.published("stops"), _digest_bytes(self.stops)
         return StopsStatus(
             digest=self.stops.digest,
             count=len(self.stops.all),
             stale=self._error is not None,
             everything=self._page.everything_stopped,
-            workers=len(told),
-            agreeing=told.count(own),
+            workers=len(published),
+            agreeing=published.count(own),
         )
 
     # -- following ----------------------------------------------------------------------------------------------------
 
     async def announce(self) -> None:
         """Audit the stops in force if they have changed. After a failure the next `turn` tries again."""
-        self._page.tell("stops", _digest_bytes(self.stops))
+        self._page.publish("stops", _digest_bytes(self.stops))
         if (self.stops, self._page.everything_stopped) == self._recorded:
             return
         with suppress(Undecided):
@@ -134,7 +134,7 @@ class LiveStops:
 
     def _set(self, stops: Stops) -> None:
         self.stops = stops
-        self._page.tell("stops", _digest_bytes(stops))
+        self._page.publish("stops", _digest_bytes(stops))
         _log.warning("stops in force", digest=stops.digest, stops=[stop.what for stop in stops.all])
 
     def _look(self) -> Seen:

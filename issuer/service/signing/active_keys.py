@@ -316,7 +316,7 @@ class Hosts:
 
     def publish(self, kids: Collection[str]) -> None:
         """Write to the shared page which keys this process publishes."""
-        self._page.tell("keys", hashlib.sha256(" ".join(sorted(kids)).encode()).digest())
+        self._page.publish("keys", hashlib.sha256(" ".join(sorted(kids)).encode()).digest())
 
     async def agree(self, *, ask: bool) -> bool:
         """Write this host's row, and return whether every host publishes the same keys.
@@ -346,5 +346,5 @@ class Hosts:
 
     def _own(self) -> str:
         """Return the digest that all workers of this host share, or nothing if they differ."""
-        digests = set(self._page.told("keys"))
+        digests = set(self._page.published("keys"))
         return digests.pop().hex() if len(digests) == 1 else _NOTHING

@@ -206,7 +206,7 @@ def test_a_signal_stops_everything_without_any_file(house: House) -> None:
 
 
 def elsewhere(page: SharedPage, tell: bytes, told: object, end: object) -> None:
-    page.tell("stops", tell)
+    page.publish("stops", tell)
     told.set()  # type: ignore[attr-defined]
     end.wait(60)  # type: ignore[attr-defined]
     assert page.everything_stopped
@@ -215,31 +215,31 @@ def elsewhere(page: SharedPage, tell: bytes, told: object, end: object) -> None:
 def test_each_process_sees_what_all_living_ones_have_told() -> None:
     page, fork = SharedPage(), multiprocessing.get_context("fork")
     told, end = fork.Event(), fork.Event()
-    page.tell("stops", b"a" * 32)
+    page.publish("stops", b"a" * 32)
     other = fork.Process(target=elsewhere, args=(page, b"b" * 32, told, end))
     other.start()
     assert told.wait(60)
-    assert sorted(page.told("stops")) == [b"a" * 32, b"b" * 32]
-    page.tell("stops", b"c" * 32)
-    assert sorted(page.told("stops")) == [b"b" * 32, b"c" * 32]
+    assert sorted(page.published("stops")) == [b"a" * 32, b"b" * 32]
+    page.publish("stops", b"c" * 32)
+    assert sorted(page.published("stops")) == [b"b" * 32, b"c" * 32]
     page.stop_everything(True)
     end.set()
     other.join(60)
     assert other.exitcode == 0, "it saw the flag"
-    assert page.told("stops") == [b"c" * 32], "the dead are not waited for"
+    assert page.published("stops") == [b"c" * 32], "the dead are not waited for"
 
 
 def test_a_process_tells_of_its_keys_and_of_its_stops_apart() -> None:
     page = SharedPage()
-    page.tell("keys", b"k" * 32)
-    assert page.told("stops") == [bytes(32)], "it has told nothing of these: whoever waits for them must wait for it"
-    page.tell("stops", b"s" * 32)
-    assert (page.told("stops"), page.told("keys")) == ([b"s" * 32], [b"k" * 32])
+    page.publish("keys", b"k" * 32)
+    assert page.published("stops") == [bytes(32)], "it has told nothing of these: whoever waits for them must wait for it"
+    page.publish("stops", b"s" * 32)
+    assert (page.published("stops"), page.published("keys")) == ([b"s" * 32], [b"k" * 32])
     assert page.host != SharedPage().host
 
 
 async def test_a_process_that_starts_is_waited_for_until_it_has_the_stops(house: House) -> None:
-    assert house.page.told("stops") == [bytes(32)]
+    assert house.page.published("stops") == [bytes(32)]
     assert (house.stops.status.workers, house.stops.status.agreeing) == (1, 0)
     await house.stops.announce()
     assert (house.stops.status.workers, house.stops.status.agreeing) == (1, 1)
