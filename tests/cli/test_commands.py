@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from issuer.dev.sandbox import AUDIENCE, SAMPLE_RUN
+from issuer.dev.sandbox import AUDIENCE
 from issuer.formats.jose import base64url_encode
 from issuer.identity import pat
-from tests.support.command import issuer
+from tests.support.in_process import Done, run
 from tests.support.running import BODY, Running, running
+from tests.support.waiting import ask_until
 
 REPO = "acme/open-model"
 PATH = ".eval_results/gsm8k.yaml"
@@ -31,334 +32,138 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield live
 
 
-def write_entry(folder: Path, service: Running, text: str | None = None) -> Path:
-    """Have an entry issued and write it where it belongs."""
-    entry = text if text is not None else service.post(service.token()).json()["entry"]
-    path = folder / ".eval_results" / "gsm8k.yaml"
+def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "") -> Done:
+    return run(list(map(str, arguments)), Path.cwd(), env=env, stdin=stdin)
+
+
+def write_entry(folder: Path, service: Running) -> Path:
+    """Have an entry issued and write it to its place."""
+    path = folder / PATH
     path.parent.mkdir(exist_ok=True)
-    path.write_text(entry, "utf-8")
+    path.write_text(service.post(service.token()).json()["entry"], "utf-8")
     return path
 
 
-def verify(path: Path, service: Running, *more: object) -> subprocess.CompletedProcess[str]:
-    by = ("--path", PATH, "--issuer", service.url, "--audience", AUDIENCE)
-    return issuer("verify", path, "--repo", REPO, *by, *more)
+def verify(path: Path, service: Running, *more: object, audience: str = AUDIENCE, repo: str = REPO) -> Done:
+    return issuer("verify", path, "--repo", repo, "--issuer", service.url, "--audience", audience, *more)
+
+
+def request(service: Running, sent: Any, *more: object, env: dict[str, str] | None = None, **claims: Any) -> Done:
+    """Request a token for this body; the identity is in a variable, unless `env` has another."""
+    identity = {"ISSUER_ID_TOKEN": service.token(**claims)} if env is None else env
+    arguments = ("token", "request", "--issuer", service.url, "--claims", "-", *more)
+    return issuer(*arguments, env=identity, stdin=json.dumps(sent))
+
+
+def failures(done: Done) -> list[str]:
+    return [line for line in (done.out + done.err).splitlines() if line.startswith("FAIL")]
 
 
 # -- verify -------------------------------------------------------------------------------------------------------------
 
 
-def test_verify_shows_every_check_and_exits_0(tmp_path: Path, service: Running) -> None:
-    done = verify(write_entry(tmp_path, service), service)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("  pass    ") == 9
-    assert "verified" in done.stdout
-    assert "\x1b" not in done.stdout, "nothing coloured where it is piped"
-
-
-def test_verify_of_a_changed_digit_names_the_check_and_both_values_and_exits_1(
-    tmp_path: Path, service: Running
-) -> None:
+def test_verify_judges_an_entry_that_a_real_service_issued(tmp_path: Path, service: Running) -> None:
     path = write_entry(tmp_path, service)
-    path.write_text(path.read_text().replace("0.62437518", "0.92437518"))
     done = verify(path, service)
-    assert done.returncode == 1
-    assert "8  FAIL    metrics" in done.stdout
-    assert "0.62437518" in done.stdout
-    assert "0.92437518" in done.stdout
-
-
-def test_verify_as_json_is_one_document_with_a_version(tmp_path: Path, service: Running) -> None:
-    done = verify(write_entry(tmp_path, service), service, "--json")
-    document = json.loads(done.stdout)
+    assert (done.code, done.out.count("  pass    "), "verified" in done.out) == (0, 9, True), done
+    assert "\x1b" not in done.out, "no colours in a pipe"
+    document = json.loads(verify(path, service, "--json").out)
     assert (document["version"], document["reports"][0]["verdict"]) == (1, "verified")
     assert [check["number"] for check in document["reports"][0]["checks"]] == list(range(1, 12))
-
-
-def test_a_file_without_a_token_is_no_answer_to_build_on(tmp_path: Path, service: Running) -> None:
-    entry = service.post(service.token()).json()["entry"]
-    bare = "\n".join(line for line in entry.splitlines() if "verify_token" not in line) + "\n"
-    done = verify(write_entry(tmp_path, service, bare), service)
-    assert (done.returncode, "unverified: no token" in done.stdout) == (1, True)
-    both = write_entry(tmp_path, service, entry + bare)
-    assert verify(both, service).returncode == 1
-    assert verify(both, service, "--allow-unsigned").returncode == 0
-
-
-@pytest.mark.parametrize(
-    "text", ["- [", "dataset: {}\n", "- dataset: {id: 1}\n", "- {a: 1, a: 2}\n", "\ufeff- {}\n", ""]
-)
-def test_a_malformed_file_exits_3_with_its_place(tmp_path: Path, service: Running, text: str) -> None:
-    path = write_entry(tmp_path, service, text)
-    done = verify(path, service)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert re.match(rf"issuer: {re.escape(str(path))}:[12]:\d+: file\.", done.stderr)
-
-
-def test_a_missing_file_exits_3(tmp_path: Path, service: Running) -> None:
-    assert verify(tmp_path / "none.yaml", service).returncode == 3
-
-
-def test_a_key_set_that_cannot_be_had_exits_4(tmp_path: Path, service: Running) -> None:
-    path = write_entry(tmp_path, service)
-    trust = tmp_path / "trust.yaml"
-    trust.write_text(
-        f'version: 1\naudience: "{AUDIENCE}"\nissuers:\n  - issuer: "{service.url}"\n    keys: {{url: "http://127.0.0.1:1/jwks"}}\n'
+    assert issuer("verify", path, "--repo", REPO, "--issuer", service.url).code == 2, (
+        "no audience is taken from the token"
     )
-    done = issuer("verify", path, "--repo", REPO, "--trust", trust)
-    assert done.returncode == 4
-    assert "unknown" in done.stdout
-
-
-def test_trust_files_hold_keys_inline_or_beside_them(tmp_path: Path, service: Running) -> None:
-    path = write_entry(tmp_path, service)
-    keys = service.http.get("/.well-known/jwks.json").text
-    (tmp_path / "keys.json").write_text(keys)
-    for source in ("{file: keys.json}", f"{{inline: {keys}}}"):
-        trust = tmp_path / "trust.yaml"
-        trust.write_text(
-            f'version: 1\naudience: "{AUDIENCE}"\nissuers:\n  - issuer: "{service.url}"\n    frameworks: ["inspect-ai"]\n    keys: {source}\n'
-        )
-        done = issuer("verify", path, "--repo", REPO, "--trust", trust)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_audience_is_never_taken_from_the_token(tmp_path: Path, service: Running) -> None:
-    path = write_entry(tmp_path, service)
-    assert issuer("verify", path, "--repo", REPO, "--issuer", service.url).returncode == 2
-    other = issuer("verify", path, "--repo", REPO, "--issuer", service.url, "--audience", "https://other.example")
-    assert (other.returncode, "4  FAIL" in other.stdout) == (1, True)
-    assert (
-        issuer("verify", path, "--repo", "acme/other", "--issuer", service.url, "--audience", AUDIENCE).returncode == 1
-    )
-
-
-def test_a_file_is_judged_at_the_time_it_was_received(tmp_path: Path, service: Running) -> None:
-    path = write_entry(tmp_path, service)
+    other = verify(path, service, audience="https://other.example")
+    assert (other.code, "4  FAIL" in other.out) == (1, True)
+    assert verify(path, service, repo="acme/other").code == 1
     late = verify(path, service, "--at", "2036-01-01T00:00:00Z")
-    assert (late.returncode, "expired" in late.stdout) == (1, True)
-    assert verify(path, service, "--at", "2036-01-01").returncode == 2
+    assert (late.code, "expired" in late.out) == (1, True)
+    assert verify(path, service, "--at", "2036-01-01").code == 2
+    path.write_text(path.read_text().replace("0.62437518", "0.92437518"))
+    done = verify(path, service)
+    assert (done.code, "8  FAIL    metrics" in done.out) == (1, True)
+    assert ("0.62437518" in done.out, "0.92437518" in done.out) == (True, True)
 
 
 # -- token request ------------------------------------------------------------------------------------------------------
 
 
-def test_token_request_takes_the_ambient_identity_of_the_ci(tmp_path: Path, service: Running) -> None:
-    claims = tmp_path / "claims.json"
-    claims.write_text(json.dumps(BODY))
-    out = tmp_path / ".eval_results" / "gsm8k.yaml"
-    for count in (1, 2):
-        done = issuer(
-            "token",
-            "request",
-            "--issuer",
-            service.url,
-            "--claims",
-            claims,
-            "--out",
-            out,
-            env=service.provider.environment,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "entry written" in done.stdout, count
-        assert re.search(r"until 20[0-9T:-]+Z \(in (1 h|5\d min)", done.stdout), "a time as people read it"
-    assert out.read_text().count("verify_token") == 1, "another token of the same entry"
-    assert verify(out, service).returncode == 0
-
-
-def test_token_request_puts_the_token_into_the_entry_that_was_built_without_one(
-    tmp_path: Path, service: Running
-) -> None:
-    out, claims = write_entry(tmp_path, service), tmp_path / "claims.json"
-    claims.write_text(json.dumps(BODY))
+def test_token_request_puts_the_token_into_an_entry_built_without_one(tmp_path: Path, service: Running) -> None:
+    out = write_entry(tmp_path, service)
     built = [line for line in out.read_text().splitlines() if "verify_token" not in line]
-    before = "\n".join(["# built", *built, "# end", ""])
+    other = "- dataset: {id: openai/gsm8k, task_id: other}   # kept\n  metrics: [{metric_id: a, value: 1.50}]"
+    before = "\n".join(["# built", *built, other, "# end", ""])
     out.write_text(before)
-    done = issuer(
-        "token", "request", "--issuer", service.url, "--claims", claims, "--out", out, env=service.provider.environment
-    )
-    assert done.returncode == 0, done.stderr
-    lines = out.read_text().splitlines()
-    (added,) = (line for line in lines if "verify_token" in line)
-    assert [line for line in lines if line != added] == before.splitlines()
-    assert verify(out, service).returncode == 0
+    for _ in range(2):  # the second token replaces the first
+        done = request(service, BODY, "--out", out, env=service.provider.environment)
+        assert (done.code, "entry written" in done.out) == (0, True), done
+        assert re.search(r"until 20[0-9T:-]+Z \(in (1 h|5\d min)", done.out)
+        lines = out.read_text().splitlines()
+        (added,) = (line for line in lines if "verify_token" in line)
+        assert [line for line in lines if line != added] == before.splitlines()
+    assert verify(out, service, "--allow-unsigned").code == 0
 
 
-def test_token_request_reads_a_real_inspect_log_and_says_what_was_supplied(tmp_path: Path, service: Running) -> None:
-    out = tmp_path / ".eval_results" / "gsm8k.yaml"
-    done = issuer(
-        "token", "request", "--issuer", service.url, "--inspect-log", SAMPLE_RUN, "--allow-mock", "mockllm/model", "--model-repo", REPO,
-        "--model-revision", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321", "--command", "inspect eval gsm8k_mini.py",
-        "--metric", "accuracy=match/accuracy", "--out", out, env=service.provider.environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "model_repo: supplied" in done.stderr
-    assert "benchmark_revision: run" in done.stderr
-    assert verify(out, service).returncode == 0
-
-
-def test_token_request_prefers_file_then_variable(tmp_path: Path, service: Running) -> None:
-    file = tmp_path / "identity"
-    file.write_text(service.token() + "\n")
-    variable = {"ISSUER_ID_TOKEN": service.token(), **service.provider.environment}
-    arguments = ("token", "request", "--issuer", service.url, "--claims", "-", "--json")
-    stdin = json.dumps(BODY["claims"])
-    first = issuer(*arguments, "--id-token-file", file, env={"ISSUER_ID_TOKEN": "not.a.token"}, stdin=stdin)
-    second = issuer(*arguments, env=variable, stdin=stdin)
-    again = issuer(*arguments, env=variable, stdin=stdin)
-    jtis = [json.loads(done.stdout)["jti"] for done in (first, second, again)]
-    assert jtis[0] != jtis[1] == jtis[2], "the variable's identity was used, and its repeat gave its token"
-
-
-def test_a_refusal_exits_5_with_code_place_and_next_step(service: Running) -> None:
-    wrong: dict[str, Any] = {"claims": {**BODY["claims"], "benchmark_repo": "not/granted"}}
-    done = issuer(
-        "token", "request", "--issuer", service.url, "--claims", "-", env={"ISSUER_ID_TOKEN": service.token()}, stdin=json.dumps(wrong)
-    )  # fmt: skip
-    assert done.returncode == 5
-    assert "policy.benchmark" in done.stderr
-    assert "/claims/benchmark_repo" in done.stderr
-
-
-def test_a_refusal_shows_each_failed_check_with_what_is_expected(service: Running) -> None:
+def test_a_refusal_shows_each_failed_check_with_the_wanted_value(service: Running) -> None:
     wrong = {"claims": {**BODY["claims"], "framework": {"name": "helm", "version": "1"}, "benchmark_repo": "x/y"}}
-    done = issuer(
-        "token", "request", "--issuer", service.url, "--claims", "-", env={"ISSUER_ID_TOKEN": service.token()}, stdin=json.dumps(wrong)
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (5, "")
-    failed = [line for line in done.stderr.splitlines() if line.startswith("FAIL")]
-    assert len(failed) == 2
-    assert "policy.framework /claims/framework/name" in failed[0]
-    assert "policy.benchmark /claims/benchmark_repo" in failed[1]
-    assert "      wanted: one of inspect-ai\n" in done.stderr
-    assert "issuer: policy.framework" in done.stderr
-    assert "  ok  " not in done.stderr
+    done = request(service, wrong)
+    assert (done.code, done.out) == (5, "")
+    assert [line.partition("  ")[2] for line in failures(done)] == [
+        "policy.framework /claims/framework/name", "policy.benchmark /claims/benchmark_repo",
+    ]  # fmt: skip
+    assert "      wanted: one of inspect-ai\n" in done.err
+    assert ("issuer: policy.framework" in done.err, "  ok  " in done.err) == (True, False)
 
 
-def dry_run(service: Running, sent: dict[str, Any], *more: object, **claims: Any) -> subprocess.CompletedProcess[str]:
-    return issuer(
-        "token", "request", "--issuer", service.url, "--claims", "-", "--dry-run", *more,
-        env={"ISSUER_ID_TOKEN": service.token(**claims)}, stdin=json.dumps(sent),
-    )  # fmt: skip
-
-
-def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
-    return [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
-
-
-def test_a_dry_run_names_what_passed_and_exits_0_where_the_answer_is_yes(service: Running) -> None:
-    done = dry_run(service, BODY, repository_owner="renamed")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_a_granted_dry_run_names_the_passed_checks(service: Running) -> None:
+    done = request(service, BODY, "--dry-run", repository_owner="renamed")
+    lines = done.out.splitlines()
+    assert (done.code, failures(done), "eyJ" in done.out) == (0, [], False), done
     assert lines[0].startswith("ok    14 checks: mode, integration, event, ref, ")
-    assert "FAIL" not in done.stdout
-    assert "warning: the identity token's repository_owner" in done.stdout
+    assert "warning: the identity token's repository_owner" in done.out
     assert lines[-2] == f"inspect-ai/evaluate-main: a token for {AUDIENCE}, good for 1 h"
     assert lines[-1].startswith("policy sha256:")
-    assert "unknown: whether the identity token is used up" in done.stdout
-    assert "eyJ" not in done.stdout
+    assert "unknown: whether the identity token is used up" in done.out
     assert not [line for line in lines if line != line.rstrip()]
-    assert sum(line.startswith("ok ") for line in dry_run(service, BODY, "--verbose").stdout.splitlines()) == 14
+    verbose = request(service, BODY, "--dry-run", "--verbose").out.splitlines()
+    assert sum(line.startswith("ok ") for line in verbose) == 14
+    assert json.loads(request(service, BODY, "--dry-run", "--json").out)["verdict"] == "granted"
+    assert request(service, BODY, "--dry-run", "--out", "x.yaml").code == 2
 
 
-def test_a_dry_run_exits_5_where_the_answer_is_no_and_uses_nothing_up(service: Running) -> None:
-    wrong = {**BODY, "claims": {**BODY["claims"], "benchmark_repo": "x/\u202e"}}
-    malformed = dry_run(service, wrong)
-    assert (malformed.returncode, "claims.invalid" in malformed.stderr) == (5, True)
-    wrong["claims"]["benchmark_repo"] = "x/y"
-    done = dry_run(service, wrong, ref="refs/heads/\u202eevil")
-    assert done.returncode == 5
-    (failed,) = failures(done)
-    assert "      wanted: refs/heads/main\n" in done.stdout
-    assert "benchmark" not in done.stdout, "its body is not read"
-    assert "\u202e" not in done.stdout, "nothing that a terminal obeys"
-    assert "inspect-ai/evaluate-main: refused, identity.claim_mismatch" in done.stdout
-    (failed,) = failures(dry_run(service, wrong))
+def test_a_refused_dry_run_exits_5_and_uses_up_no_identity(service: Running) -> None:
+    def wrong(benchmark: str) -> dict[str, Any]:
+        return {**BODY, "claims": {**BODY["claims"], "benchmark_repo": benchmark}}
+
+    malformed = request(service, wrong("x/\u202e"), "--dry-run")
+    assert (malformed.code, "claims.invalid" in malformed.err) == (5, True)
+    done = request(service, wrong("x/y"), "--dry-run", ref="refs/heads/\u202eevil")
+    assert (done.code, len(failures(done)), "      wanted: refs/heads/main\n" in done.out) == (5, 1, True)
+    assert ("benchmark" in done.out, "\u202e" in done.out) == (False, False), "the service does not read its body"
+    assert "inspect-ai/evaluate-main: refused, identity.claim_mismatch" in done.out
+    (failed,) = failures(request(service, wrong("x/y"), "--dry-run"))
     assert "policy.benchmark /claims/benchmark_repo" in failed
-    identity = service.token()
-    environment = {"ISSUER_ID_TOKEN": identity}
-    arguments = ("token", "request", "--issuer", service.url, "--claims", "-")
-    assert issuer(*arguments, "--dry-run", env=environment, stdin=json.dumps(BODY)).returncode == 0
-    assert issuer(*arguments, env=environment, stdin=json.dumps({**BODY, "details": {}})).returncode == 0
+    as_json = request(service, BODY, "--dry-run", "--json", ref="refs/heads/x")
+    assert (as_json.code, json.loads(as_json.out)["code"]) == (5, "identity.claim_mismatch")
+    stranger = request(service, BODY, "--dry-run", repository_id="99")
+    assert (stranger.code, stranger.out, stranger.err.count("repository_id=99")) == (5, "", 1)
+    identity = {"ISSUER_ID_TOKEN": service.token()}
+    assert request(service, BODY, "--dry-run", env=identity).code == 0
+    assert request(service, {**BODY, "details": {}}, env=identity).code == 0
 
 
-def test_a_long_value_is_told_whole_and_unbroken(service: Running) -> None:
-    """A workflow's reference is nearly as wide as a terminal, and its branch is at the end."""
-    sent, wrong = "example-org/inspect-evals/.github/workflows/evaluate.yml@refs/heads/other", BODY
-    for done in (
-        dry_run(service, wrong, workflow_ref=sent),
-        issuer("token", "request", "--issuer", service.url, "--claims", "-", stdin=json.dumps(wrong),
-               env={"ISSUER_ID_TOKEN": service.token(workflow_ref=sent)}),
-    ):  # fmt: skip
-        told = (done.stdout + done.stderr).splitlines()
-        assert done.returncode == 5
-        at = told.index("FAIL  identity.claim_mismatch identities.evaluate-main.require.workflow_ref")
-        assert told[at + 1] == "      yours:  the identity token's workflow_ref is"
-        assert told[at + 2].strip() == sent
-        assert told[at + 3] == "      wanted: text of the form"
-        assert told[at + 4].strip() == "example-org/inspect-evals/.github/workflows/*.yml@refs/heads/main"
-
-
-def test_a_refusal_is_told_once(service: Running) -> None:
-    done = dry_run(service, BODY, repository_id="99")
-    assert done.stderr.count("repository_id=99") == 1
-
-
-def test_a_number_that_cannot_be_sent_is_named_with_its_place(service: Running) -> None:
+def test_a_request_that_cannot_be_sent_is_refused_with_the_next_step(service: Running) -> None:
     wrong = {"claims": {**BODY["claims"], "metrics": [{"metric_id": "accuracy", "value": 1e300}]}}
-    done = dry_run(service, wrong)
-    assert done.returncode == 3
-    assert "  at /claims/metrics/0/value\n" in done.stderr
+    done = request(service, wrong, "--dry-run")
+    assert (done.code, "  at /claims/metrics/0/value\n" in done.err) == (3, True)
+    done = request(service, {}, env={})
+    assert (done.code, "--id-token-file" in done.err) == (6, True)
+    plain = ("--issuer", "http://issuer.example", "--claims", "-")
+    done = issuer("token", "request", *plain, env={"ISSUER_ID_TOKEN": "x"}, stdin="{}")
+    assert (done.code, "must be https" in done.err) == (6, True)
 
 
-def test_a_dry_run_as_json_is_the_issuer_s_answer_with_the_same_exit_code(service: Running) -> None:
-    done = dry_run(service, BODY, "--json")
-    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (0, "granted")
-    done = dry_run(service, BODY, "--json", ref="refs/heads/x")
-    assert (done.returncode, json.loads(done.stdout)["code"]) == (5, "identity.claim_mismatch")
-
-
-def test_a_dry_run_of_a_stranger_exits_5_with_its_own_claims(service: Running) -> None:
-    done = dry_run(service, BODY, repository_id="99")
-    assert (done.returncode, done.stdout) == (5, "")
-    assert "repository_id=99" in done.stderr
-    assert dry_run(service, BODY, "--out", "x.yaml").returncode == 2
-
-
-def test_without_an_identity_it_says_how_to_give_one(service: Running) -> None:
-    done = issuer("token", "request", "--issuer", service.url, "--claims", "-", stdin="{}")
-    assert (done.returncode, "--id-token-file" in done.stderr) == (6, True)
-
-
-def test_an_issuer_on_plain_http_elsewhere_is_refused() -> None:
-    done = issuer(
-        "token",
-        "request",
-        "--issuer",
-        "http://issuer.example",
-        "--claims",
-        "-",
-        env={"ISSUER_ID_TOKEN": "x"},
-        stdin="{}",
-    )
-    assert (done.returncode, "must be https" in done.stderr) == (6, True)
-
-
-def test_an_existing_file_keeps_every_byte(tmp_path: Path, service: Running) -> None:
-    out = tmp_path / ".eval_results" / "gsm8k.yaml"
-    out.parent.mkdir()
-    before = "# a comment\n- dataset: {id: openai/gsm8k, task_id: other}   # kept\n  metrics: [{metric_id: a, value: 1.50}]\n"
-    out.write_text(before)
-    arguments = ("token", "request", "--issuer", service.url, "--claims", "-", "--out", out)
-    assert issuer(*arguments, env=service.provider.environment, stdin=json.dumps(BODY)).returncode == 0
-    assert out.read_text().startswith(before)
-    out.write_text("not: a list\n")
-    assert issuer(*arguments, env=service.provider.environment, stdin=json.dumps(BODY)).returncode == 3
-    assert out.read_text() == "not: a list\n"
-
-
-# -- keys, and the overview ---------------------------------------------------------------------------------------------
-
+# -- groups of commands -------------------------------------------------------------------------------------------------
 
 GROUPS = ["keys", "log", "pat", "policy", "results", "token", "witness"]
 EACH_BY_ITSELF = """
@@ -372,7 +177,7 @@ for group in sys.argv[1:]:
 
 
 def test_each_group_of_commands_starts_by_itself() -> None:
-    """In a process that has loaded nothing of another one."""
+    """In a process that has loaded no other group."""
     done = subprocess.run(
         [sys.executable, "-c", EACH_BY_ITSELF, *GROUPS], capture_output=True, text=True, timeout=60, check=False
     )
@@ -381,70 +186,53 @@ def test_each_group_of_commands_starts_by_itself() -> None:
         assert f"issuer {group}" in done.stdout, group
 
 
-def test_the_overview_names_every_command() -> None:
-    done = issuer("--help")
-    for name in ("demo", "dev", "keys", "serve", "token", "verify", "witness"):
-        assert f" {name} " in done.stdout
-    assert issuer("nonsense").returncode == 2
-
-
 # -- dev and demo -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
 def test_the_curl_that_dev_prints_works(tmp_path: Path) -> None:
+    def answer() -> str:
+        _, marker, script = (tmp_path / "out").read_text().partition("TOKEN=$(")
+        command = ["bash", "-c", marker + script.partition("\n\n")[0]]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     with (tmp_path / "out").open("w+") as out:
-        env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-        child = subprocess.Popen(
-            [sys.executable, "-m", "issuer", "dev"], stdout=out, stderr=subprocess.DEVNULL, env=env
-        )
-        try:
-            printed, script, answer = "", "", ""
-            for _ in range(600):
-                printed = (tmp_path / "out").read_text()
-                _, marker, script = printed.partition("TOKEN=$(")
-                script = script.partition("\n\n")[0]
-                if marker:
-                    answer = subprocess.run(
-                        ["bash", "-c", marker + script], capture_output=True, text=True, timeout=60, check=False
-                    ).stdout
-                if "verify_token" in answer:
-                    break
-                subprocess.run(["sleep", "0.1"], check=True)
-            assert "verify_token" in answer, script
-            folder = Path(printed.partition("folder   ")[2].split()[0])
-            assert folder.is_dir()
-        finally:
-            child.terminate()
-            assert child.wait(60) == 0
-        assert not folder.exists(), "it leaves nothing behind"
+        command = [sys.executable, "-m", "issuer", "dev"]
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=env)
+    try:
+        ask_until(answer, lambda text: "verify_token" in text)
+        folder = Path((tmp_path / "out").read_text().partition("folder   ")[2].split()[0])
+        assert folder.is_dir()
+    finally:
+        child.terminate()
+        assert child.wait(60) == 0
+    assert not folder.exists()
 
 
-def test_the_demo_keeps_nothing_beside_results_that_are_there(tmp_path: Path) -> None:
+def test_the_demo_replaces_no_results(tmp_path: Path) -> None:
     (tmp_path / ".eval_results").mkdir()
     done = issuer("demo", "--keep", tmp_path)
-    assert (done.returncode, done.stdout, "exists already: remove it" in done.stderr) == (2, "", True)
+    assert (done.code, done.out, "exists already: remove it" in done.err) == (2, "", True)
 
 
 @pytest.mark.long
-def test_what_the_demo_keeps_is_verified_by_the_command_that_it_prints(tmp_path: Path) -> None:
+def test_the_command_that_the_demo_prints_verifies_its_results(tmp_path: Path) -> None:
     done = issuer("demo", "--keep", tmp_path / "kept")
-    assert done.returncode == 0, done.stderr
-    words = shlex.split(done.stdout.splitlines()[-1])
+    assert done.code == 0, done.err
+    words = shlex.split(done.out.splitlines()[-1])
     assert words[:2] == ["issuer", "verify"]
     verified = issuer(*words[1:])
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert verified.code == 0, verified
 
 
-# -- secrets that were put where they do not belong ----------------------------------------------------------------------
+# -- secrets in the wrong place -------------------------------------------------------------------------------------------
 
 PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
 JWT = ".".join(
     base64url_encode(part) for part in (b'{"alg":"EdDSA","typ":"JWT"}', b'{"sub":"x","aud":"y"}', bytes(range(64)))
 )
 TYPED = [JWT, "hf_" + "aB3" * 12, "0123456789abcdef" * 2, f"xx{PAT}", base64url_encode(bytes(range(200, 248)))]
-
-
 PLACES: list[tuple[str, ...]] = [
     ("token", "request", "--issuer", "https://issuer.example", "--claims", "c.json", "{}"),
     ("token", "request", "--access-token", "{}"),
@@ -458,35 +246,24 @@ PLACES: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("command", "secret"), [*((place, PAT) for place in PLACES), *((PLACES[0], secret) for secret in TYPED)]
-)
-def test_what_was_typed_in_the_wrong_place_is_not_said_again(command: tuple[str, ...], secret: str) -> None:
-    done = issuer(*(word.replace("{}", secret) for word in command))
-    assert (done.returncode, done.stdout) == (2, "")
-    shown = re.sub(r"[\s│╭╮╰╯─]", "", done.stderr)
-    assert "Error" in shown
-    runs = {secret[at : at + 12] for at in range(len(secret) - 11)}
-    assert not [run for run in runs if run in shown], done.stderr
+def test_a_secret_that_was_typed_in_the_wrong_place_is_not_repeated(tmp_path: Path) -> None:
+    for command, secret in [*((place, PAT) for place in PLACES), *((PLACES[0], secret) for secret in TYPED)]:
+        done = issuer(*(word.replace("{}", secret) for word in command))
+        shown = re.sub(r"[\s│╭╮╰╯─]", "", done.err)
+        assert (done.code, done.out, "Error" in shown) == (2, "", True), command
+        parts = {secret[at : at + 12] for at in range(len(secret) - 11)}
+        assert not [part for part in parts if part in shown], done.err
+    for arguments in (("verify", PAT, "--repo", REPO, "--trust", tmp_path / "t"), ("results", "lint", PAT)):
+        done = issuer(*arguments)
+        assert (done.code, PAT[20:] in done.out + done.err) == (3, False), "it was given in place of a file"
 
 
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
+def test_a_typing_error_is_repeated() -> None:
+    for command, text in (
         (("verfy",), "No such command 'verfy'"),
         (("verify", "a.yaml", "--requires-token-of-everybody-everywhere"), "--requires-token-of-everybody-everywhere"),
         (("pat", "list", "benchmarks/gsm8k/eval.yaml"), "unexpected extra argument (benchmarks/gsm8k/eval.yaml)"),
         (("pat", "create", "--account", "a", "--expires", "91"), "91 is not in the range 1<=x<=90"),
-    ],
-)
-def test_an_honest_slip_is_said_again(command: tuple[str, ...], told: str) -> None:
-    done = issuer(*command)
-    assert done.returncode == 2
-    assert told in " ".join(done.stderr.replace("│", " ").split())
-
-
-def test_a_credential_that_was_taken_for_a_file_is_not_said_again(tmp_path: Path) -> None:
-    for arguments in (("verify", PAT, "--repo", REPO, "--trust", tmp_path / "t"), ("results", "lint", PAT)):
-        done = issuer(*arguments)
-        assert done.returncode == 3, done.stderr
-        assert PAT[20:] not in done.stdout + done.stderr
+    ):
+        done = issuer(*command)
+        assert (done.code, text in " ".join(done.err.replace("│", " ").split())) == (2, True), done.err

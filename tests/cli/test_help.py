@@ -26,7 +26,7 @@ from tests.support.shared import ROOT
 
 
 def commands(inside: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command and group below the root, by what is typed after `issuer`."""
+    """Yield every command and group below the root, by the words after `issuer`."""
     if path:
         yield " ".join(path), inside
     if isinstance(inside, click.Group):
@@ -40,7 +40,7 @@ def commands(inside: click.Command = cli, path: tuple[str, ...] = ()) -> Iterato
 COMMANDS = dict(commands())
 
 
-def test_every_command_has_examples_and_a_page_and_nothing_else_has() -> None:
+def test_exactly_the_commands_have_examples_and_a_page() -> None:
     assert set(EXAMPLES) == set(COMMANDS)
     for examples in EXAMPLES.values():
         assert examples.lines
@@ -48,7 +48,7 @@ def test_every_command_has_examples_and_a_page_and_nothing_else_has() -> None:
 
 
 def test_the_examples_of_a_command_are_read_by_it() -> None:
-    """Its options are there, and take these values; nothing is run."""
+    """Its options exist and accept these values; the test runs no command."""
     for path in EXAMPLES.keys() & COMMANDS:
         for example in EXAMPLES[path].lines:
             words = shlex.split(example)
@@ -61,7 +61,7 @@ def test_the_examples_of_a_command_are_read_by_it() -> None:
             command.make_context("issuer", words[: words.index(">")] if ">" in words else words)
 
 
-def test_help_fits_a_terminal_and_ends_with_where_to_learn_more(tmp_path: Path) -> None:
+def test_help_fits_a_terminal_and_ends_with_its_page(tmp_path: Path) -> None:
     for path in ["", *sorted(COMMANDS)]:
         done = run([*path.split(), "-h"], tmp_path)
         assert (done.code, done.err) == (0, ""), path
@@ -97,31 +97,25 @@ def test_the_page_of_exit_codes_has_those_of_the_commands(tmp_path: Path) -> Non
     assert sorted(TOPICS) == ["credentials", "environment", "exit-codes"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_what_its_shell_runs(shell: str, tmp_path: Path) -> None:
-    done = run(["completion", shell], tmp_path)
-    assert (done.code, done.err) == (0, "")
-    assert f"_ISSUER_COMPLETE={shell}_complete" in done.out
-    if shell == "bash":
-        script = done.out + "\nCOMP_WORDS=(issuer ver); COMP_CWORD=1; type _issuer_completion"
-        assert "_issuer_completion is a function" in subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, check=True
-        ).stdout  # fmt: skip
-
-
-def test_a_completion_is_what_the_shell_asks_for(tmp_path: Path) -> None:
+def test_completion_prints_a_script_for_each_shell(tmp_path: Path) -> None:
+    printed = {shell: run(["completion", shell], tmp_path) for shell in ("fish", "zsh", "bash")}
+    for shell, done in printed.items():
+        assert (done.code, done.err, f"_ISSUER_COMPLETE={shell}_complete" in done.out) == (0, "", True)
+    command = ["bash", "-c", printed["bash"].out + "\ntype _issuer_completion"]
+    defined = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "_issuer_completion is a function" in defined
     asked = {"_ISSUER_COMPLETE": "bash_complete", "COMP_WORDS": "issuer ver", "COMP_CWORD": "1"}
     assert run([], tmp_path, env=asked).out == "plain,verify\n"
 
 
-def test_version_says_commit_python_and_openssl(tmp_path: Path) -> None:
+def test_version_prints_commit_python_and_openssl(tmp_path: Path) -> None:
     lines = run(["--version"], tmp_path).out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["issuer", "commit", "Python", "OpenSSL"]
     assert "TLS" in lines[4]
     assert describe_version().splitlines() == lines
 
 
-def test_the_commit_of_a_release_is_what_git_archive_wrote(tmp_path: Path) -> None:
+def test_the_commit_of_a_release_comes_from_git_archive(tmp_path: Path) -> None:
     file = tmp_path / "commit.txt"
     assert released_from(file) == ""
     for text, commit in (("ab" * 20 + "\n", "ab" * 20), ("$Format:%H$\n", ""), ("ab" * 19 + "\x1b[", ""), ("\xff", "")):
@@ -129,7 +123,7 @@ def test_the_commit_of_a_release_is_what_git_archive_wrote(tmp_path: Path) -> No
         assert released_from(file) == commit
 
 
-def test_the_commit_is_that_of_the_checkout_loose_packed_or_detached(tmp_path: Path) -> None:
+def test_the_commit_is_read_from_loose_packed_or_detached_heads(tmp_path: Path) -> None:
     git, commit = tmp_path / ".git", "ab" * 20
     assert commit_of(tmp_path) == ""
     (git / "refs" / "heads").mkdir(parents=True)
@@ -150,15 +144,13 @@ def test_the_commit_is_that_of_the_checkout_loose_packed_or_detached(tmp_path: P
     assert commit_of(worktree) == "cd" * 20
 
 
-@pytest.mark.parametrize("audience", ["https://issuer.example", "http://127.0.0.1:8000/a-b", "9 lives", "é", "a_b"])
-def test_the_variable_of_gitlab_is_the_one_that_is_looked_for(audience: str) -> None:
-    """By the `id` package itself, in an environment that is GitLab's."""
-    payload = jose.base64url_encode(msgspec.json.encode({"aud": audience}))  # the package looks into it
-    token, before = f"x.{payload}.x", dict(os.environ)
-    os.environ.clear()
-    os.environ.update({"GITLAB_CI": "true", gitlab_variable(audience): token})
-    try:
-        assert ambient.detect_credential(audience) == token
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+def test_the_id_package_reads_our_variable_of_gitlab(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("GITHUB_", "ACTIONS_", "CIRCLE", "BUILDKITE")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("GITLAB_CI", "true")
+    for audience in ("https://issuer.example", "http://127.0.0.1:8000/a-b", "9 lives", "é", "a_b"):
+        payload = jose.base64url_encode(msgspec.json.encode({"aud": audience}))  # the package looks into it
+        monkeypatch.setenv(gitlab_variable(audience), f"x.{payload}.x")
+        assert ambient.detect_credential(audience) == f"x.{payload}.x"
+    assert gitlab_variable("http://127.0.0.1:8080") == "HTTP___127_0_0_1_8080_ID_TOKEN"

@@ -1,4 +1,4 @@
-"""deploy/kubernetes: each object by the API's own schemas, the whole by kustomize, and what it gives to the service."""
+"""deploy/kubernetes: each object by the API's own schemas, all of them by kustomize, and the settings of the service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pod() -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", OBJECTS)
-def test_an_object_is_what_the_api_takes(name: str) -> None:
+def test_an_object_is_valid_for_the_api(name: str) -> None:
     validate = pytest.importorskip("kubernetes_validate").validate
     document = yaml.safe_load((FOLDER / name).read_text("utf-8"))
     validate(document, "1.31", strict=True)
@@ -37,16 +37,14 @@ def test_an_object_is_what_the_api_takes(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.needs_tool("kubectl")
-def test_kustomize_builds_all_of_it() -> None:
+def test_kustomize_builds_every_object() -> None:
     built = subprocess.run(["kubectl", "kustomize", FOLDER], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     objects = {each["kind"]: each for each in yaml.safe_load_all(built.stdout)}
     kinds = {yaml.safe_load((FOLDER / name).read_text("utf-8"))["kind"] for name in OBJECTS}
     assert objects.keys() == kinds | {"ConfigMap"}
     volumes = {each["name"]: each for each in objects["StatefulSet"]["spec"]["template"]["spec"]["volumes"]}
-    assert volumes["settings"]["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"], (
-        "its hash is in the name"
-    )
+    assert volumes["settings"]["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"]  # it ends with a hash
     selected = objects["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
     for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
         spec = objects[kind]["spec"]
@@ -54,7 +52,7 @@ def test_kustomize_builds_all_of_it() -> None:
         assert selector.get("matchLabels", selector).items() <= selected.items(), kind
 
 
-def test_what_a_pod_mounts_is_there_and_no_container_may_do_more_than_it_needs() -> None:
+def test_every_container_is_hardened_and_mounts_existing_volumes() -> None:
     spec = pod()
     volumes = {volume["name"] for volume in spec["volumes"]} | {"state"}
     assert spec["enableServiceLinks"] is False, "a Service named issuer would set unknown ISSUER_ variables"
@@ -64,20 +62,18 @@ def test_what_a_pod_mounts_is_there_and_no_container_may_do_more_than_it_needs()
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_the_settings_are_good_with_what_the_secret_says() -> None:
+def test_the_settings_are_valid_with_the_secret() -> None:
     (container,) = pod()["containers"]
-    said = {each["name"]: each["value"] for each in container["env"]}
-    secret = {
-        "ISSUER_STORE_URL": "rediss://store.example:6379/0",
-        "ISSUER_LOG_DATABASE": "postgresql://db.example/issuer",
-    }
-    settings = read_settings(FOLDER / "settings.yaml", {**said, **secret})
+    env = {each["name"]: each["value"] for each in container["env"]}
+    env["ISSUER_STORE_URL"] = "rediss://store.example:6379/0"
+    env["ISSUER_LOG_DATABASE"] = "postgresql://db.example/issuer"
+    settings = read_settings(FOLDER / "settings.yaml", env)
     (mounted,) = (mount for mount in container["volumeMounts"] if mount["name"] == "policies")
     assert settings.policies == mounted["mountPath"]
 
 
-def test_the_init_container_makes_private_files_of_links_that_a_group_may_read(tmp_path: Path) -> None:
-    """Its own program, with folders of this test; the secret lies there as the kubelet lays it."""
+def test_the_init_container_copies_the_secret_to_private_files(tmp_path: Path) -> None:
+    """Its own program, with folders of this test; the secret is laid out as the kubelet does it."""
     (container,) = pod()["initContainers"]
     secrets = tmp_path / "secrets"
     for item in pod()["volumes"][2]["projected"]["sources"][0]["secret"]["items"]:
@@ -88,17 +84,12 @@ def test_the_init_container_makes_private_files_of_links_that_a_group_may_read(t
         (secrets / Path(item["path"]).parent).symlink_to(real.parent)
     (tmp_path / "state").mkdir()
     program = container["command"][-1]
-    for inside, here in (
-        ("/secrets", secrets),
-        ("/run/issuer", tmp_path / "run"),
-        ("/var/lib/issuer", tmp_path / "state"),
-    ):
+    made = tmp_path / "run"
+    for inside, here in (("/secrets", secrets), ("/run/issuer", made), ("/var/lib/issuer", tmp_path / "state")):
         assert inside in program
         program = program.replace(inside, str(here))
     subprocess.run([sys.executable, "-c", program], check=True)
-    found = {
-        path.relative_to(tmp_path / "run").as_posix(): path for path in (tmp_path / "run").rglob("*") if path.is_file()
-    }
+    found = {path.relative_to(made).as_posix(): path for path in made.rglob("*") if path.is_file()}
     assert {name: path.read_text() for name, path in found.items()} == {
         "keys/active/key.pem": "active.pem", "keys/log/log.pem": "log.pem", "store/store-secret": "store-secret",
     }  # fmt: skip

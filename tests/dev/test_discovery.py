@@ -1,4 +1,4 @@
-"""How `issuer dev token` finds the issuer that runs: only one of the user's own, and only while it is there."""
+"""How `issuer dev token` finds the running issuer: only the user's own, and only while it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def absent(state: Path | None, port: int | None = None) -> SetupError:
     return caught.value
 
 
-def test_it_is_found_while_it_runs_by_its_owner_alone(local: LocalProvider, tmp_path: Path) -> None:
+def test_an_issuer_is_found_while_it_runs_by_its_owner_alone(local: LocalProvider, tmp_path: Path) -> None:
     mine = found(local, 8001)
     with announced(tmp_path, mine):
         assert find(tmp_path, None) == find(tmp_path, 8001) == mine
@@ -40,13 +40,19 @@ def test_it_is_found_while_it_runs_by_its_owner_alone(local: LocalProvider, tmp_
     assert not path.exists()
 
 
-def test_of_several_one_is_chosen_by_its_port(local: LocalProvider, tmp_path: Path) -> None:
-    with announced(tmp_path, found(local, 8001)), announced(tmp_path, found(local, 8002)):
-        assert "8001, 8002" in absent(tmp_path).detail
-        assert find(tmp_path, 8002).port == "8002"
+def test_one_of_several_issuers_is_chosen_by_its_port(local: LocalProvider, tmp_path: Path) -> None:
+    with announced(tmp_path, found(local, 8001)):
+        assert absent(tmp_path, 8002).detail == "port 8002 has no `issuer dev`; the running ones have 8001"
+        with pytest.raises(BlockingIOError), announced(tmp_path, found(local, 8001)):
+            pass  # a second one of the same port
+        with announced(tmp_path, found(local, 8002)):
+            assert "8001, 8002" in absent(tmp_path).detail
+            assert [find(tmp_path, port).port for port in (8001, 8002)] == ["8001", "8002"]
+    with announced(None, found(local, 8001)):  # a user without a home
+        assert absent(None).code is Code.DEV_ABSENT
 
 
-def test_one_that_was_killed_is_none_whoever_listens_at_its_port_now(local: LocalProvider, tmp_path: Path) -> None:
+def test_a_killed_issuer_is_not_found_though_its_port_is_in_use(local: LocalProvider, tmp_path: Path) -> None:
     with announced(tmp_path, found(local, 8001)):
         (path,) = (tmp_path / "dev").glob("*.json")
         left = path.read_bytes()
@@ -54,25 +60,11 @@ def test_one_that_was_killed_is_none_whoever_listens_at_its_port_now(local: Loca
     path.chmod(0o600)
     asked = local.requests.total()
     assert absent(tmp_path).code is Code.DEV_ABSENT
-    assert local.requests.total() == asked, "nobody is sent the request token of a dead one"
+    assert local.requests.total() == asked, "its request token is sent to no server"
     assert not path.exists()
 
 
-def test_a_second_one_of_the_same_port_does_not_take_the_place_of_the_first(
-    local: LocalProvider, tmp_path: Path
-) -> None:
-    with announced(tmp_path, found(local, 8001)):
-        with pytest.raises(BlockingIOError), announced(tmp_path, found(local, 8001)):
-            pass
-        assert find(tmp_path, 8001).port == "8001"
-
-
-def test_a_port_where_none_runs_is_not_called_the_absence_of_all(local: LocalProvider, tmp_path: Path) -> None:
-    with announced(tmp_path, found(local, 8001)):
-        assert absent(tmp_path, 8002).detail == "port 8002 has no `issuer dev`; the running ones have 8001"
-
-
-def test_a_file_or_folder_that_others_may_write_is_believed_in_nothing(local: LocalProvider, tmp_path: Path) -> None:
+def test_a_file_or_folder_that_others_may_write_is_ignored(local: LocalProvider, tmp_path: Path) -> None:
     with announced(tmp_path, found(local, 8001)):
         (path,) = (tmp_path / "dev").glob("*.json")
         path.chmod(0o644)
@@ -85,8 +77,3 @@ def test_a_file_or_folder_that_others_may_write_is_believed_in_nothing(local: Lo
         assert find(tmp_path, None).port == "8001", "a link is not followed"
         path.write_text("[]")
         assert absent(tmp_path).code is Code.DEV_ABSENT
-
-
-def test_a_user_without_a_home_is_told(local: LocalProvider) -> None:
-    with announced(None, found(local, 8001)):
-        assert absent(None).code is Code.DEV_ABSENT

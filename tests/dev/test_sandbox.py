@@ -1,4 +1,4 @@
-"""What a throw-away issuer leaves behind."""
+"""The folders of throw-away issuers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from issuer.dev.sandbox import sandbox
 from issuer.io import files
 
 
-def test_the_folder_of_one_that_was_killed_goes_when_the_next_one_starts() -> None:
+def test_the_next_sandbox_removes_the_folder_of_a_killed_one() -> None:
     killed, running, new = (Path(tempfile.mkdtemp(prefix="issuer-sandbox-")) for _ in range(3))
     (killed / "key").write_text("a private key")
     for old in (killed, running):
@@ -18,8 +18,8 @@ def test_the_folder_of_one_that_was_killed_goes_when_the_next_one_starts() -> No
     try:
         with files.folder_locked(running, wait_s=0), sandbox() as box:
             assert not killed.exists()
-            assert running.exists(), "somebody's, who runs"
-            assert new.exists(), "of one that is about to take its lock"
+            assert running.exists(), "its lock is held"
+            assert new.exists(), "its issuer is about to take the lock"
         assert not box.folder.exists()
     finally:
         for folder in (running, new):

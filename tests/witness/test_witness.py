@@ -1,4 +1,4 @@
-"""A witness over real HTTP: what it cosigns, and every answer of c2sp.org/tlog-witness."""
+"""A witness over real HTTP: its cosignatures, and every answer of c2sp.org/tlog-witness."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from issuer.tlog.note import Note, NoteSigner, parse_note
 from issuer.witness.server import KEY_FILE, SOURCE_MS, STATE_FILE
 from issuer.witness.state import WitnessState
 from tests.support.command import issuer
+from tests.support.in_process import Done, run
 from tests.support.witnessing import RunningWitness, TestLog, Tree, both_verify, witnessing
 
 ORIGINS = [TestLog(f"log.example/{number}") for number in range(30)]
@@ -33,7 +34,7 @@ def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWitness
 
 @pytest.fixture
 def log() -> TestLog:
-    """A log of which the witness knows nothing but its key."""
+    """A log whose key the witness knows, and of which it has seen no checkpoint."""
     return next(_unused)
 
 
@@ -42,45 +43,39 @@ def note_of(log: TestLog, *, size: int = 1, root: bytes | None = None, signer: N
     return Note(text, ((signer or log.signer).sign(text),)).to_bytes()
 
 
-# -- what it cosigns -----------------------------------------------------------------------------------------------------
+# -- cosigning -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_first_checkpoint_and_one_that_extends_it_are_cosigned_with_the_time(
+def submission(old: int, note: bytes, *proof: bytes) -> bytes:
+    return WitnessSubmission(old, proof, note).to_bytes()
+
+
+def test_a_first_checkpoint_and_its_extensions_are_cosigned_with_the_time(
     witness: RunningWitness, log: TestLog
 ) -> None:
+    assert witness.shown(log.origin).status_code == 404
     before = int(time.time())
-    for old, new in ((0, 3), (3, 8), (8, 300)):
+    for old, new in ((0, 0), (0, 3), (3, 8), (8, 300), (300, 300)):  # the last log got no answer and asks again
         answer = witness.submit(log.submission(old, new))
         verified = witness.cosigned(log, new, answer)
         assert verified.timestamp is not None
         assert before <= verified.timestamp <= time.time()
         assert answer.headers["cache-control"] == "no-store"
+    assert both_verify(witness.shown(log.origin), log, witness).text == log.text(300)
+    assert witness.shown("log.example/unknown").status_code == 404
 
 
-def test_the_same_checkpoint_is_cosigned_again_for_a_log_that_got_no_answer(
-    witness: RunningWitness, log: TestLog
-) -> None:
-    witness.cosigned(log, 5, witness.submit(log.submission(0, 5)))
-    witness.cosigned(log, 5, witness.submit(log.submission(5, 5)))
-
-
-def test_an_empty_tree_is_cosigned_and_may_grow(witness: RunningWitness, log: TestLog) -> None:
-    witness.cosigned(log, 0, witness.submit(log.submission(0, 0)))
-    witness.cosigned(log, 4, witness.submit(log.submission(0, 4)))
-
-
-def test_lines_of_others_are_ignored_and_extension_lines_are_cosigned(witness: RunningWitness, log: TestLog) -> None:
+def test_other_signatures_are_ignored_and_extension_lines_are_cosigned(witness: RunningWitness, log: TestLog) -> None:
     text = Checkpoint(log.origin, 2, log.tree.root(2), ("an extension",)).to_text()
     other = TestLog(log.origin).signer
     note = Note(text, (other.sign(text), log.signer.sign(text)))
-    answer = witness.submit(WitnessSubmission(0, (), note.to_bytes()).to_bytes())
-    assert answer.status_code == 200
+    assert witness.submit(submission(0, note.to_bytes())).status_code == 200
     shown = parse_note(witness.shown(log.origin).content)
     assert shown.text == text
     assert [line.key_id for line in shown.signatures] == [log.signer.verifier.key_id, witness.verifier.key_id]
 
 
-def test_a_log_whose_key_is_replaced_may_sign_with_either_key(tmp_path: Path) -> None:
+def test_a_log_with_two_keys_may_sign_with_either(tmp_path: Path) -> None:
     old = TestLog("log.example/rotated")
     new = TestLog(old.origin, tree=old.tree)
     with witnessing(tmp_path / "w", [old.vkey, new.vkey]) as witness:
@@ -88,18 +83,10 @@ def test_a_log_whose_key_is_replaced_may_sign_with_either_key(tmp_path: Path) ->
         witness.cosigned(new, 4, witness.submit(new.submission(2, 4)))
 
 
-def test_the_last_checkpoint_is_shown_under_the_hash_of_its_origin(witness: RunningWitness, log: TestLog) -> None:
-    assert witness.shown(log.origin).status_code == 404
-    for old, new in ((0, 2), (2, 7)):
-        witness.submit(log.submission(old, new))
-    assert both_verify(witness.shown(log.origin), log, witness).text == log.text(7)
-    assert witness.shown("log.example/unknown").status_code == 404
+# -- refusals ------------------------------------------------------------------------------------------------------------
 
 
-# -- what it does not ----------------------------------------------------------------------------------------------------
-
-
-def test_another_old_size_is_answered_with_the_right_one(witness: RunningWitness, log: TestLog) -> None:
+def test_a_wrong_old_size_gets_the_right_one(witness: RunningWitness, log: TestLog) -> None:
     witness.submit(log.submission(0, 5))
     for old in (0, 4, 6):
         answer = witness.submit(log.submission(old, 9))
@@ -107,55 +94,41 @@ def test_another_old_size_is_answered_with_the_right_one(witness: RunningWitness
         assert answer.headers["content-type"] == SIZE_TYPE
     first = witness.submit(next(_unused).submission(1, 2))
     assert (first.status_code, first.content) == (409, b"0\n")
+    assert witness.submit(submission(5, log.checkpoint(3))).status_code == 400, "an older checkpoint"
 
 
-def test_an_older_checkpoint_is_never_cosigned_again(witness: RunningWitness, log: TestLog) -> None:
-    witness.submit(log.submission(0, 9))
-    assert witness.submit(log.submission(0, 5)).status_code == 409
-    assert witness.submit(WitnessSubmission(9, (), log.checkpoint(5)).to_bytes()).status_code == 400
-
-
-def test_what_its_log_has_not_signed_is_refused(witness: RunningWitness, log: TestLog) -> None:
-    stranger = TestLog(log.origin)
-    unsigned = WitnessSubmission(0, (), stranger.checkpoint(3)).to_bytes()
-    assert witness.submit(unsigned).status_code == 403
+def test_a_checkpoint_that_its_log_has_not_signed_is_refused(witness: RunningWitness, log: TestLog) -> None:
     good = parse_note(log.checkpoint(3))
     (line,) = parse_note(log.checkpoint(4)).signatures
-    assert witness.submit(WitnessSubmission(0, (), Note(good.text, (line,)).to_bytes()).to_bytes()).status_code == 403
-    spoilt = Note(good.text, (*good.signatures, line)).to_bytes()
-    assert witness.submit(WitnessSubmission(0, (), spoilt).to_bytes()).status_code == 403, "a bad line of a known key"
+    for note in (
+        TestLog(log.origin).checkpoint(3),
+        Note(good.text, (line,)).to_bytes(),
+        Note(good.text, (*good.signatures, line)).to_bytes(),  # a bad line of a known key
+    ):
+        assert witness.submit(submission(0, note)).status_code == 403
     assert witness.submit(log.submission(0, 3)).status_code == 200
-
-
-def test_a_log_that_nobody_named_is_unknown(witness: RunningWitness) -> None:
     assert witness.submit(TestLog("log.example/stranger").submission(0, 1)).status_code == 404
 
 
-def test_a_proof_that_does_not_show_it_is_refused_and_changes_nothing(witness: RunningWitness, log: TestLog) -> None:
+def test_a_wrong_proof_is_refused_and_changes_no_state(witness: RunningWitness, log: TestLog) -> None:
+    for note in (log.checkpoint(5), note_of(log, size=0, root=bytes(32))):
+        proof = (bytes(32),) if note == log.checkpoint(5) else ()
+        assert witness.submit(submission(0, note, *proof)).status_code == 422, "an empty tree has one root and no proof"
     witness.submit(log.submission(0, 5))
-    forked = log.forked()
     wrong = [
-        forked.submission(5, 9),
-        WitnessSubmission(5, log.tree.proof(4, 9), log.checkpoint(9)).to_bytes(),
-        WitnessSubmission(5, (), log.checkpoint(9)).to_bytes(),
-        WitnessSubmission(5, (bytes(32),), log.checkpoint(5)).to_bytes(),
+        log.forked().submission(5, 9),
+        submission(5, log.checkpoint(9), *log.tree.proof(4, 9)),
+        submission(5, log.checkpoint(9)),
+        submission(5, log.checkpoint(5), bytes(32)),
     ]
     assert [witness.submit(body).status_code for body in wrong] == [422] * 4
     assert both_verify(witness.shown(log.origin), log, witness).text == log.text(5)
     witness.cosigned(log, 9, witness.submit(log.submission(5, 9)))
 
 
-def test_a_proof_from_nothing_has_no_lines_and_an_empty_tree_one_root(witness: RunningWitness, log: TestLog) -> None:
-    assert witness.submit(WitnessSubmission(0, (bytes(32),), log.checkpoint(5)).to_bytes()).status_code == 422
-    empty = note_of(log, size=0, root=bytes(32))
-    assert witness.submit(WitnessSubmission(0, (), empty).to_bytes()).status_code == 422
-
-
-def test_two_trees_of_one_size_are_never_both_cosigned_and_the_other_is_kept_as_evidence(
-    witness: RunningWitness, log: TestLog
-) -> None:
+def test_a_second_tree_of_one_size_is_refused_and_kept_as_evidence(witness: RunningWitness, log: TestLog) -> None:
     witness.submit(log.submission(0, 5))
-    other = WitnessSubmission(5, (), log.forked().checkpoint(5)).to_bytes()
+    other = submission(5, log.forked().checkpoint(5))
     for _ in range(2):
         answer = witness.submit(other)
         assert (answer.status_code, answer.headers["content-type"]) == (409, "text/plain; charset=utf-8")
@@ -168,7 +141,7 @@ def test_two_trees_of_one_size_are_never_both_cosigned_and_the_other_is_kept_as_
 
 
 MALFORMED = {
-    "nothing": b"",
+    "an empty body": b"",
     "no old line": b"\n\n%s",
     "a leading zero": b"old 00\n\n%s",
     "a sign": b"old +0\n\n%s",
@@ -181,28 +154,24 @@ MALFORMED = {
     "not ASCII": b"old 0\n\xff\n\n%s",
     "no note": b"old 0\n\n",
     "no signature": b"old 0\n\nlog.example/0\n1\n" + b"A" * 43 + b"=\n",
-    "a note that is no checkpoint": b"old 0\n\nhello\n\n\xe2\x80\x94 a AAAAAAA=\n",
+    "another note": b"old 0\n\nhello\n\n\xe2\x80\x94 a AAAAAAA=\n",
 }
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_malformed_is_refused(witness: RunningWitness, name: str) -> None:
-    body = MALFORMED[name].replace(b"%s", ORIGINS[-1].checkpoint(1))
-    answer = witness.submit(body)
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "text/plain; charset=utf-8")
-
-
-def test_bodies_are_bounded_and_other_requests_are_none(witness: RunningWitness) -> None:
+def test_a_malformed_or_too_large_request_is_refused(witness: RunningWitness) -> None:
+    for name, text in MALFORMED.items():
+        answer = witness.submit(text.replace(b"%s", ORIGINS[-1].checkpoint(1)))
+        assert (answer.status_code, answer.headers["content-type"]) == (400, "text/plain; charset=utf-8"), name
     assert witness.submit(b"x" * (MAX_SUBMISSION_BYTES + 1)).status_code == 413
-    asked = httpx.get(f"{witness.url}/add-checkpoint")
-    assert (asked.status_code, asked.headers["allow"]) == (405, "POST")
+    got = httpx.get(f"{witness.url}/add-checkpoint")
+    assert (got.status_code, got.headers["allow"]) == (405, "POST")
     assert httpx.get(witness.url).status_code == 404
 
 
-# -- what it never forgets -----------------------------------------------------------------------------------------------
+# -- its state -----------------------------------------------------------------------------------------------------------
 
 
-def test_of_submitters_that_race_from_one_size_one_is_cosigned(witness: RunningWitness, log: TestLog) -> None:
+def test_one_of_many_racing_submissions_is_cosigned(witness: RunningWitness, log: TestLog) -> None:
     histories = [TestLog(log.origin, log.key, Tree(f"{number} ")) for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda own: witness.submit(own.submission(0, 4)), histories))
@@ -217,7 +186,7 @@ def test_of_submitters_that_race_from_one_size_one_is_cosigned(witness: RunningW
 
 
 @pytest.mark.long
-def test_what_was_cosigned_outlives_a_kill(tmp_path: Path) -> None:
+def test_a_cosigned_checkpoint_survives_a_kill(tmp_path: Path) -> None:
     log = TestLog("log.example/killed")
     with witnessing(tmp_path / "w", [log.vkey]) as witness:
         for old, new in itertools.pairwise((0, 3, 70)):
@@ -229,13 +198,13 @@ def test_what_was_cosigned_outlives_a_kill(tmp_path: Path) -> None:
         assert witness.end() == 0
 
 
-def test_nothing_is_signed_while_the_state_cannot_be_written(tmp_path: Path) -> None:
+def test_no_checkpoint_is_cosigned_while_the_state_cannot_be_written(tmp_path: Path) -> None:
     log = TestLog("log.example/full")
     with witnessing(tmp_path / "w", [log.vkey]) as witness:
         assert witness.process is not None
         witness.submit(log.submission(0, 3))
         soft, hard = resource.prlimit(witness.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(witness.process.pid, resource.RLIMIT_FSIZE, (512, hard))  # as a full disk, for its files alone
+        resource.prlimit(witness.process.pid, resource.RLIMIT_FSIZE, (512, hard))  # like a full disk, for this process
         answer = witness.submit(log.submission(3, 5))
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         resource.prlimit(witness.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
@@ -243,11 +212,11 @@ def test_nothing_is_signed_while_the_state_cannot_be_written(tmp_path: Path) -> 
         witness.cosigned(log, 5, witness.submit(log.submission(3, 5)))
 
 
-# -- who may ask how often -----------------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_a_source_that_asks_too_often_waits_and_others_do_not(tmp_path: Path) -> None:
+def test_only_a_source_over_its_rate_has_to_wait(tmp_path: Path) -> None:
     log = TestLog("log.example/flooded")
     with witnessing(tmp_path / "w", [log.vkey]) as witness:
         with httpx.Client(base_url=witness.url) as http:
@@ -260,7 +229,7 @@ def test_a_source_that_asks_too_often_waits_and_others_do_not(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_body_that_does_not_come_ends(tmp_path: Path) -> None:
+def test_an_incomplete_body_is_refused_after_a_time(tmp_path: Path) -> None:
     log = TestLog("log.example/slow")
     half = b"POST /add-checkpoint HTTP/1.1\r\nHost: w\r\nContent-Length: 10\r\n\r\nold"
     with (
@@ -274,36 +243,30 @@ def test_a_body_that_does_not_come_ends(tmp_path: Path) -> None:
 # -- the commands --------------------------------------------------------------------------------------------------------
 
 
+def begin(folder: Path, name: str = "witness.example/w1") -> Done:
+    return run(["witness", "init", "--dir", str(folder), "--name", name], folder.parent)
+
+
 def test_a_witness_is_made_once_with_a_key_for_its_owner_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "w"
-    made = issuer("witness", "init", "--dir", folder, "--name", "witness.example/w1")
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.startswith("witness.example/w1+")
-    assert f"witness witness.example/w1 {made.stdout.strip()} https://" in made.stderr.replace("\n", " ")
-    assert [(folder / name).stat().st_mode & 0o777 for name in (KEY_FILE, STATE_FILE)] == [0o600] * 2
-    again = issuer("witness", "init", "--dir", folder, "--name", "witness.example/w2")
-    assert (again.returncode, "witness.state" in again.stderr) == (6, True)
-    assert issuer("witness", "init", "--dir", tmp_path / "x", "--name", "a b").returncode == 2
-    assert not (tmp_path / "x").exists()
+    made = begin(tmp_path / "w")
+    assert (made.code, made.out[:19]) == (0, "witness.example/w1+"), made.err
+    assert f"witness witness.example/w1 {made.out.strip()} https://" in made.err.replace("\n", " ")
+    assert [(tmp_path / "w" / name).stat().st_mode & 0o777 for name in (KEY_FILE, STATE_FILE)] == [0o600] * 2
+    again = begin(tmp_path / "w", "witness.example/w2")
+    assert (again.code, "witness.state" in again.err) == (6, True)
+    assert (begin(tmp_path / "x", "a b").code, (tmp_path / "x").exists()) == (2, False)
 
 
-@pytest.mark.parametrize("lost", ["absent", "empty", "another database"])
-def test_a_witness_without_its_memory_does_not_start(tmp_path: Path, lost: str) -> None:
+def test_a_witness_without_its_state_or_a_log_does_not_start(tmp_path: Path) -> None:
     folder, logs = tmp_path / "w", tmp_path / "logs"
-    issuer("witness", "init", "--dir", folder, "--name", "witness.example/w1")
+    begin(folder)
+    for text in ("", "quorum none\n", "log x\nquorum none\n"):
+        logs.write_text(text)
+        done = issuer("witness", "serve", "--dir", folder, "--logs", logs, "--port", "0")
+        assert (done.returncode, f"{logs}" in done.stderr, "log.policy" in done.stderr) == (3, True, True)
     logs.write_text(f"log {ORIGINS[0].vkey}\nquorum none\n")
-    (folder / STATE_FILE).unlink()
-    if lost != "absent":
-        (folder / STATE_FILE).write_bytes(b"" if lost == "empty" else b"SQLite format 3\0" + bytes(4080))
-    done = issuer("witness", "serve", "--dir", folder, "--logs", logs, "--port", "0")
-    assert (done.returncode, "witness.state" in done.stderr) == (6, True)
-    assert lost != "absent" or not (folder / STATE_FILE).exists()
-
-
-@pytest.mark.parametrize("text", ["", "quorum none\n", "log x\nquorum none\n"])
-def test_a_file_that_names_no_log_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
-    folder, logs = tmp_path / "w", tmp_path / "logs"
-    issuer("witness", "init", "--dir", folder, "--name", "witness.example/w1")
-    logs.write_text(text)
-    done = issuer("witness", "serve", "--dir", folder, "--logs", logs)
-    assert (done.returncode, f"{logs}" in done.stderr, "log.policy" in done.stderr) == (3, True, True)
+    for state in (None, b"", b"SQLite format 3\0" + bytes(4080)):
+        (folder / STATE_FILE).unlink() if state is None else (folder / STATE_FILE).write_bytes(state)
+        done = issuer("witness", "serve", "--dir", folder, "--logs", logs, "--port", "0")
+        assert (done.returncode, "witness.state" in done.stderr) == (6, True)
+        assert state is not None or not (folder / STATE_FILE).exists()

@@ -1,4 +1,4 @@
-"""`issuer config`: what is in force and where it comes from, and everything that is wrong."""
+"""`issuer config`: the settings in force, their origins, and every fault of a file."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ def add(home: Path, text: str) -> None:
 # -- show -----------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_shown_is_a_settings_file_with_the_same_values(home: Path) -> None:
+def test_show_prints_a_settings_file_with_the_same_values(home: Path) -> None:
     add(home, "listen: {port: 9}\n")
     done = run(["config", "show", "--config", "s.yaml"], home)
-    assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("version: 1\n")
+    assert (done.code, done.err, done.out[:11]) == (0, "", "version: 1\n")
     (home / "shown.yaml").write_text(done.out)
     assert read_settings(home / "shown.yaml", {}) == read_settings(home / "s.yaml", {})
 
@@ -49,70 +48,52 @@ def test_what_is_shown_is_a_settings_file_with_the_same_values(home: Path) -> No
 def test_the_origin_of_each_is_its_line_its_variable_or_the_default(home: Path) -> None:
     env = {"ISSUER_LISTEN_PORT": "7"}
     done = run(["config", "show", "--origin", "--config", "s.yaml"], home, env=env)
-    said = [(line.partition(":")[0], line.partition("  # ")[2]) for line in done.out.splitlines() if "#" in line]
+    shown = {(line.partition(":")[0], line.partition("  # ")[2]) for line in done.out.splitlines()}
     wanted = {("version", "s.yaml:1"), ("  host", "default"), ("  port", "$ISSUER_LISTEN_PORT"), ("  port", "default")}
-    assert wanted <= set(said)
+    assert wanted <= shown
     rows = json.loads(run(["config", "show", "--json", "--config", "s.yaml"], home, env=env).out)["settings"]
     assert [row["name"] for row in rows] == list(MEMBERS)
     assert {"name": "listen.port", "value": 7, "origin": "$ISSUER_LISTEN_PORT"} in rows
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["rediss://me:hush@store.example:1/0", "redis://:hu@sh:hush@a", "unix://:hush@/run/s", "redis://a/0?password=hush",
-     "redis+sentinel://:hush@a:1,b:2/m", "redis://me:hush\nhush@a"],
-)  # fmt: skip
-@pytest.mark.parametrize("more", [["--origin"], pytest.param(["--json"], marks=pytest.mark.long)])
-def test_no_password_of_a_url_is_shown(home: Path, url: str, more: list[str]) -> None:
-    env = {"ISSUER_STORE_URL": url, "ISSUER_LOG_DATABASE": "postgresql://me:hush@db/log"}
-    done = run(["config", "show", *more, "--config", "s.yaml"], home, env=env)
-    assert (done.code, "hush" in done.out + done.err, done.out.count("***")) == (0, False, 2)
+def test_no_password_of_a_url_is_shown(home: Path) -> None:
+    for url in (
+        "rediss://me:hush@store.example:1/0", "redis://:hu@sh:hush@a", "unix://:hush@/run/s", "redis://a/0?password=hush",
+        "redis+sentinel://:hush@a:1,b:2/m", "redis://me:hush\nhush@a",
+    ):  # fmt: skip
+        env = {"ISSUER_STORE_URL": url, "ISSUER_LOG_DATABASE": "postgresql://me:hush@db/log"}
+        for form in ("--origin", "--json"):
+            done = run(["config", "show", form, "--config", "s.yaml"], home, env=env)
+            assert (done.code, "hush" in done.out + done.err, done.out.count("***")) == (0, False, 2), url
 
 
 # -- check ----------------------------------------------------------------------------------------------------------------
 
 
-def test_good_settings_are_said_to_be_good(home: Path) -> None:
+def test_every_check_of_good_settings_passes(home: Path) -> None:
     done = run(["config", "check", "--config", "s.yaml"], home)
-    assert (done.code, done.err) == (0, ""), done
-    assert set(re.findall(r"^\w+", done.out, re.M)) == {"pass"}
+    assert (done.code, done.err, set(re.findall(r"^\w+", done.out, re.M))) == (0, "", {"pass"})
 
 
-def lines(home: Path) -> tuple[int, dict[str, str]]:
-    done = run(["config", "check", "--json", "--config", "s.yaml"], home)
-    return done.code, {one["name"]: one["next"] for one in json.loads(done.out)["lines"] if one["verdict"] == "FAIL"}
-
-
-def test_modes_and_secrets_are_looked_at_and_all_told_at_once(home: Path) -> None:
+def test_check_reports_all_wrong_modes_and_secrets_at_once(home: Path) -> None:
     (home / "policies").chmod(0o777)
     (home / "keys").chmod(0o770 if (home / "keys").stat().st_gid != (home / "keys").stat().st_uid else 0o702)
-    (home / "passphrase").write_text("secret\n")
-    (home / "passphrase").chmod(0o644)
-    (home / "secret").write_text("x\n")
-    (home / "trust.yaml").write_text("version: 2\n")
+    for name, text in (("passphrase", "secret\n"), ("secret", "x\n"), ("trust.yaml", "version: 2\n")):
+        (home / name).write_text(text)
+        (home / name).chmod(0o644)
     add(home, 'trust: "trust.yaml"\nlog: {witness_policy: "gone.txt"}\n')
-    text = (
-        (home / "s.yaml").read_text().replace('"folder": "keys"', '"folder": "keys", "passphrase_file": "passphrase"')
-    )
-    (home / "s.yaml").write_text(text.replace('"url": "embedded"', '"url": "embedded", "secret_file": "secret"'))
-    code, wrong = lines(home)
-    assert code == 6
-    assert list(wrong) == [
-        "policies folder",
-        "keys folder",
-        "passphrase",
-        "store secret",
-        "trust file",
-        "witness policy",
-    ]
-    assert all(wrong.values())
+    text = (home / "s.yaml").read_text().replace('"url": "embedded"', '"url": "embedded", "secret_file": "secret"')
+    (home / "s.yaml").write_text(text.replace('"folder": "keys"', '"folder": "keys", "passphrase_file": "passphrase"'))
+    done = run(["config", "check", "--json", "--config", "s.yaml"], home)
+    wrong = {one["name"]: one["next"] for one in json.loads(done.out)["lines"] if one["verdict"] == "FAIL"}
+    names = ["policies folder", "keys folder", "passphrase", "store secret", "trust file", "witness policy"]
+    assert (done.code, list(wrong), all(wrong.values())) == (6, names, True)
 
 
-def test_what_is_wrong_in_the_file_is_told_as_serve_tells_it(home: Path) -> None:
+def test_a_faulty_file_is_refused_with_the_message_of_serve(home: Path) -> None:
     add(home, "prot: 1\nlog: {orign: x}\n")
     done = run(["config", "check", "--config", "s.yaml"], home)
-    assert done.code == 3
-    assert re.findall(r"did you mean `([a-z.]+)`", done.err) == ["listen.port", "log.origin"]
+    assert (done.code, re.findall(r"did you mean `([a-z.]+)`", done.err)) == (3, ["listen.port", "log.origin"])
     assert run(["serve", "--config", "s.yaml"], home).err == done.err
 
 
@@ -133,19 +114,16 @@ def test_the_schema_describes_every_setting_and_nothing_else(home: Path) -> None
 
 
 def test_the_page_has_a_row_for_each_setting_with_its_default() -> None:
-    page = (ROOT / "deploy" / "README.md").read_text()
-    rows = dict(
-        re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", page.partition("## Settings")[2].partition("\n## ")[0], re.M)
-    )
+    section = (ROOT / "deploy" / "README.md").read_text().partition("## Settings")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", section, re.M))
     assert sorted(rows) == sorted(MEMBERS)
-    defaults = {
-        name: field.default for name, field in MEMBERS.items() if field.default not in {"", False, msgspec.NODEFAULT}
-    }
+    without = {"", False, msgspec.NODEFAULT}
+    defaults = {name: field.default for name, field in MEMBERS.items() if field.default not in without}
     assert {name for name, default in defaults.items() if str(default).lower() not in rows[name]} == set()
 
 
-def test_a_settings_file_of_the_first_version_is_read_from_then_on() -> None:
-    """`version` 1 stays readable as it is here; a name that goes needs another version."""
+def test_a_settings_file_of_the_first_version_stays_readable() -> None:
+    """A change that removes a name needs another version."""
     file = ROOT / "tests" / "data" / "settings-1.yaml"
     settings, origins = find_settings(file, {})
     assert sorted(origins) == sorted(MEMBERS)

@@ -1,10 +1,9 @@
-"""`issuer revoke` and `issuer revocations`: what an operator types to take something back, and to keep the list."""
+"""`issuer revoke` and `issuer revocations`: an operator's commands to revoke tokens, and to keep the list."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -17,29 +16,32 @@ from issuer.io.keyfile import read
 from issuer.service.revocation.ledger import Ledger, Signing, make_key
 from issuer.service.signing.keyring import generate
 from issuer.verify.revocations import LONGEST_S, Revocations, parse_revocations
-from tests.support.command import issuer
+from tests.support.in_process import Done, run
 from tests.support.make import ISSUER
 from tests.support.revoking import JTIS
 from tests.support.settings import settings_text
 
 DAY_S = 86_400
+COMMANDS = (("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "renew"), ("revocations", "show"))
+
+
+def issuer(*arguments: object) -> Done:
+    return run(list(map(str, arguments)), Path.cwd())
 
 
 class Desk:
-    """An operator's folders: keys, with the one of the list, and data."""
+    """An operator's folders: keys, with the list's key, and data."""
 
     def __init__(self, folder: Path) -> None:
         self.keys, self.data = folder / "keys", folder / "data"
         self.data.mkdir()
         self.key = make_key(self.keys, None)
 
-    def run(self, *arguments: object, url: str = ISSUER) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: object, url: str = ISSUER) -> Done:
         return issuer(*arguments, "--dir", self.keys, "--data", self.data, *(("--url", url) if url else ()))
 
-    def revoke(
-        self, *what: object, reason: str = "a wrong adapter", url: str = ISSUER
-    ) -> subprocess.CompletedProcess[str]:
-        return self.run("revoke", *what, "--reason", reason, url=url)
+    def revoke(self, *what: object, url: str = ISSUER) -> Done:
+        return self.run("revoke", *what, "--reason", "a wrong adapter", url=url)
 
     @property
     def listed(self) -> Revocations:
@@ -52,53 +54,48 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def test_what_is_revoked_is_recorded_listed_and_shown(desk: Desk) -> None:
+def test_a_revocation_is_recorded_listed_and_shown(desk: Desk) -> None:
     done = desk.revoke("--jti", JTIS[0], "--jti", JTIS[1])
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"each of 2 tokens is revoked: {desk.data}/revocations.jsonl" in done.stdout
-    assert re.search(r"^list 1 of \S+Z: 2 items, until \S+Z, good for 4[78] h more$", done.stdout, re.M)
-    done = desk.revoke(
-        "--sub", "inspect-ai", "--from", "2026-11-01T00:00:00Z", "--until", "2026-11-08T00:00:00Z", url=""
-    )
-    assert "inspect-ai since 2026-11-01T00:00:00Z until 2026-11-08T00:00:00Z is revoked" in done.stdout
-    assert "no policy of inspect-ai ever decided here" in done.stderr
+    assert (done.code, done.err) == (0, "")
+    assert f"each of 2 tokens is revoked: {desk.data}/revocations.jsonl" in done.out
+    assert re.search(r"^list 1 of \S+Z: 2 items, until \S+Z, good for 4[78] h more$", done.out, re.M)
+    since, until = "2026-11-01T00:00:00Z", "2026-11-08T00:00:00Z"
+    done = desk.revoke("--sub", "inspect-ai", "--from", since, "--until", until, url="")
+    assert f"inspect-ai since {since} until {until} is revoked" in done.out
+    assert "no policy of inspect-ai ever decided here" in done.err
     assert desk.listed.jtis == {JTIS[0], JTIS[1]}
     assert desk.listed.revoked("", "inspect-ai", 1793491200)
     shown = desk.run("revocations", "show", url="")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.splitlines()[0].split() == ["WHAT", "WHEN", "WHO", "WHY"]
-    assert f"{JTIS[1]} " in shown.stdout
-    assert "list 2 of" in shown.stdout
-    document = json.loads(desk.run("revocations", "show", "--json").stdout)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.splitlines()[0].split() == ["WHAT", "WHEN", "WHO", "WHY"]
+    assert (f"{JTIS[1]} " in shown.out, "list 2 of" in shown.out) == (True, True)
+    document = json.loads(desk.run("revocations", "show", "--json").out)
     assert [row["who"] for row in document["revoked"][:2]] == [who()] * 2
     assert (document["list"]["number"], document["unlisted"]) == (2, 0)
 
 
-def test_where_the_record_has_moved_away_nothing_is_written_to_what_is_left(desk: Desk) -> None:
+def test_a_record_that_moved_to_the_database_is_not_written(desk: Desk) -> None:
     (desk.data / MOVED).touch()
-    done = desk.revoke("--jti", JTIS[0])
-    assert (done.returncode, done.stdout) == (6, "")
-    assert "moved to the log's database" in done.stderr
+    for command, code in zip(COMMANDS[::2], (6, 3), strict=True):
+        done = desk.run(*command)
+        assert (done.code, "moved to the log's database" in done.err) == (code, True)
     assert not (desk.data / RECORD).exists()
-    shown = desk.run("revocations", "show")
-    assert shown.returncode == 3
-    assert "moved to the log's database" in shown.stderr
 
 
-def test_an_integration_that_had_tokens_is_known_though_its_policy_is_gone(desk: Desk) -> None:
+def test_a_deleted_policy_s_integration_is_revoked_without_a_warning(desk: Desk) -> None:
     value = jcs.canonical({"policy": {"integration": "inspect-ai"}})
     kept = desk.data / "policies" / f"{jcs.digest_of_bytes(value).removeprefix('sha256:')}.json"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(value)
-    assert desk.revoke("--sub", "inspect-ai", "--from", 0).stderr == ""
-    assert "no policy of helm ever decided" in desk.revoke("--sub", "helm", "--from", 0).stderr
+    assert desk.revoke("--sub", "inspect-ai", "--from", 0).err == ""
+    assert "no policy of helm ever decided" in desk.revoke("--sub", "helm", "--from", 0).err
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
+def test_a_malformed_revocation_is_a_usage_error_and_writes_no_record(desk: Desk) -> None:
+    rows: list[tuple[object, ...]] = [
         (),
         ("--jti", "not a jti"),
+        ("--jti", "evi_pat_0123456789ab_secret"),
         ("--jti", JTIS[0][:-1] + "B"),
         ("--jti", JTIS[0], "--sub", "helm", "--from", 0),
         ("--jti", JTIS[0], "--from", 0),
@@ -111,124 +108,100 @@ def test_an_integration_that_had_tokens_is_known_though_its_policy_is_gone(desk:
         ("--sub", "helm", "--from", 9, "--until", "9999-12-31T00:00:00Z"),
         ("--jti", JTIS[0], "--reason", " "),
         ("--jti", JTIS[0], "--reason", "x" * 1001),
-    ],
-    ids=str,
-)
-def test_nonsense_is_a_usage_error_and_nothing_is_written(desk: Desk, what: tuple[object, ...]) -> None:
-    reason = () if "--reason" in what else ("--reason", "x")
-    done = desk.run("revoke", *what, *reason)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-    assert not list(desk.data.iterdir())
+    ]
+    for row in rows:
+        done = desk.run("revoke", *row, *(() if "--reason" in row else ("--reason", "x")))
+        assert (done.code, "evi_pat" in done.err, list(desk.data.iterdir())) == (2, False, []), row
 
 
-def test_a_folder_that_is_not_there_is_not_made(desk: Desk) -> None:
+def test_a_missing_folder_is_not_made(desk: Desk) -> None:
     desk.data.rmdir()
-    for command in (("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "renew"), ("revocations", "show")):
+    for command in COMMANDS:
         done = desk.run(*command)
-        assert (done.returncode, f"{desk.data} is not a folder" in done.stderr) == (6, True), done.stderr
+        assert (done.code, f"{desk.data} is not a folder" in done.err) == (6, True), done.err
     assert not desk.data.exists()
 
 
-def test_what_was_typed_in_place_of_a_jti_is_not_repeated(desk: Desk) -> None:
-    assert "evi_pat" not in desk.revoke("--jti", "evi_pat_0123456789ab_secret").stderr
-
-
-def test_without_the_key_it_is_recorded_and_says_what_is_left_to_do(desk: Desk) -> None:
+def test_without_the_list_s_key_a_revocation_is_recorded_and_listed_later(desk: Desk) -> None:
     away = desk.key.rename(desk.keys / "away.pem")
     done = desk.revoke("--jti", JTIS[0])
-    assert done.returncode == 4
-    assert "The service reads the record" in done.stderr
+    assert (done.code, "The service reads the record" in done.err) == (4, True)
     assert Ledger(FolderHome(desk.data), ISSUER).read().items.jtis == {JTIS[0]}
     shown = desk.run("revocations", "show")
-    assert (shown.returncode, "the revocation list does not exist" in shown.stderr) == (1, True)
-    assert desk.run("revocations", "renew").returncode == 6
+    assert (shown.code, "the revocation list does not exist" in shown.err) == (1, True)
+    assert desk.run("revocations", "renew").code == 6
     away.rename(desk.key)
-    assert desk.run("revocations", "renew").returncode == 0
+    assert desk.run("revocations", "renew").code == 0
     assert desk.listed.jtis == {JTIS[0]}
 
 
 @pytest.mark.parametrize("obstacle", ["open", "two", "a token key", "another one"])
-def test_a_key_that_is_not_fit_keeps_nothing_from_being_recorded(desk: Desk, obstacle: str) -> None:
-    assert desk.run("revocations", "renew").returncode == 0
+def test_an_unusable_key_prevents_no_revocation_from_being_recorded(desk: Desk, obstacle: str) -> None:
+    assert desk.run("revocations", "renew").code == 0
+    other = desk.key.with_name("b.pem")
     if obstacle == "open":
         desk.key.chmod(0o644)
     elif obstacle == "two":
-        desk.key.with_name("b.pem").write_bytes(desk.key.read_bytes())
+        other.write_bytes(desk.key.read_bytes())
     else:
         desk.key.unlink()
         signs = generate(desk.keys, "active")
-        (desk.key.parent / "b.pem").write_bytes(signs.read_bytes())
-        (desk.key.parent / "b.pem").chmod(0o600)
+        other.write_bytes(signs.read_bytes())
+        other.chmod(0o600)
         if obstacle == "another one":
             signs.unlink()
     done = desk.revoke("--jti", JTIS[0])
-    assert done.returncode == 6
-    assert "The list lacks this revocation" in done.stderr
+    assert (done.code, "The list lacks this revocation" in done.err) == (6, True)
     assert Ledger(FolderHome(desk.data), ISSUER).read().items.jtis == {JTIS[0]}
-    if obstacle == "a token key":
-        assert "signs tokens" in done.stderr
+    assert {"a token key": "signs tokens", "another one": "--new-key"}.get(obstacle, "") in done.err
     if obstacle == "another one":
-        assert "--new-key" in done.stderr
-        assert desk.run("revocations", "renew", "--new-key").returncode == 0
+        assert desk.run("revocations", "renew", "--new-key").code == 0
         assert desk.listed.number == 2
 
 
-def test_a_damaged_record_is_named_by_its_line_and_nothing_is_added(desk: Desk) -> None:
-    desk.revoke("--jti", JTIS[0])
+def test_a_damaged_record_is_named_by_its_line_and_not_changed(desk: Desk) -> None:
+    desk.run(*COMMANDS[0])
     record = desk.data / "revocations.jsonl"
     record.write_bytes(record.read_bytes() + b'{"time": 1}\n')
     before = record.read_bytes()
-    for command in (("revoke", "--jti", JTIS[1], "--reason", "x"), ("revocations", "renew"), ("revocations", "show")):
+    for command in COMMANDS:
         done = desk.run(*command)
-        assert done.returncode == 3
-        assert f"{record}:2:1: file.schema" in done.stderr
-    assert record.read_bytes() == before
-    assert JTIS[0] in desk.run("revocations", "show").stdout
+        assert (done.code, f"{record}:2:1: file.schema" in done.err) == (3, True)
+    assert (record.read_bytes(), JTIS[0] in desk.run("revocations", "show").out) == (before, True)
 
 
-def test_a_list_is_renewed_for_days_at_most_seven_and_above_a_number(desk: Desk) -> None:
-    assert desk.run("revocations", "renew", "--days", 8).returncode == 2
-    assert desk.run("revocations", "renew", "--days", 7, "--above", 11).returncode == 0
+def test_a_list_is_renewed_for_at_most_seven_days_and_above_a_number(desk: Desk) -> None:
+    assert [
+        desk.run("revocations", "renew", *more, url=url).code for more, url in ((("--days", 8), ISSUER), ((), ""))
+    ] == [2, 6]
+    assert desk.run("revocations", "renew", "--days", 7, "--above", 11).code == 0
     assert (desk.listed.number, desk.listed.next_update - desk.listed.iat) == (12, LONGEST_S)
+    again = desk.run("revocations", "init")
+    assert (again.code, "exists already" in again.err) == (6, True)
+    assert desk.run("revocations", "renew", url="https://other.example").code == 3
 
 
-def test_a_list_that_has_ended_or_is_dated_ahead_is_told(desk: Desk) -> None:
-    now = int(time.time())
-    ledger = Ledger(FolderHome(desk.data), ISSUER)
+def test_a_list_that_has_ended_or_is_dated_ahead_is_reported(desk: Desk) -> None:
+    now, ledger = int(time.time()), Ledger(FolderHome(desk.data), ISSUER)
     ledger.renew(Signing(read(desk.key)), now - 3 * DAY_S)
     shown = desk.run("revocations", "show")
-    assert (shown.returncode, "ENDED" in shown.stdout) == (1, True)
+    assert (shown.code, "ENDED" in shown.out) == (1, True)
     ledger.renew(Signing(read(desk.key)), now + DAY_S)
-    assert "ahead of this machine's clock" in desk.run("revocations", "renew").stderr
-
-
-def test_there_is_one_key_and_another_issuer_s_list_is_left_alone(desk: Desk) -> None:
-    again = desk.run("revocations", "init")
-    assert (again.returncode, "exists already" in again.stderr) == (6, True)
-    assert desk.run("revocations", "renew", url="").returncode == 6
-    desk.run("revocations", "renew")
-    assert desk.run("revocations", "renew", url="https://other.example").returncode == 3
-
-
-def write_settings(folder: Path, **more: str) -> Path:
-    """Write the settings of a service whose folders are here."""
-    (folder / "data").mkdir()
-    places = {"policies": folder / "policies", "keys_folder": folder / "keys", "data": folder / "data"}
-    paths = {name: str(path) for name, path in places.items()}
-    settings = folder / "settings.yaml"
-    settings.write_text(settings_text(url=ISSUER, store_url="x", **paths, **more))
-    return settings
+    assert "ahead of this machine's clock" in desk.run("revocations", "renew").err
 
 
 def test_an_encrypted_key_is_opened_by_the_settings_or_the_option(tmp_path: Path) -> None:
-    passphrase = tmp_path / "passphrase"
+    passphrase, settings = tmp_path / "passphrase", tmp_path / "settings.yaml"
     passphrase.write_text("correct horse\n")
     passphrase.chmod(0o600)
-    settings = write_settings(tmp_path, keys_passphrase_file=str(passphrase))
-    for command in (("revocations", "init"), ("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "show")):
+    (tmp_path / "data").mkdir()
+    places = {"policies": "policies", "keys_folder": "keys", "data": "data", "keys_passphrase_file": "passphrase"}
+    paths = {name: str(tmp_path / path) for name, path in places.items()}
+    settings.write_text(settings_text(url=ISSUER, store_url="x", **paths))
+    for command in (("revocations", "init"), *COMMANDS):
         done = issuer(*command, "--config", settings)
-        assert done.returncode == 0, done.stderr
-    by_option = ("--dir", tmp_path / "keys", "--data", tmp_path / "data")
-    assert issuer("revocations", "renew", *by_option).returncode == 6
-    assert issuer("revocations", "renew", *by_option, "--passphrase-file", passphrase).returncode == 0
-    assert issuer("revoke", "--jti", JTIS[0], "--reason", "x").returncode == 6, "neither settings nor folders"
+        assert done.code == 0, done.err
+    by_option = ("revocations", "renew", "--dir", tmp_path / "keys", "--data", tmp_path / "data")
+    assert issuer(*by_option).code == 6
+    assert issuer(*by_option, "--passphrase-file", passphrase).code == 0
+    assert issuer(*COMMANDS[0]).code == 6, "neither settings nor folders"

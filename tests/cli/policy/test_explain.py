@@ -1,4 +1,4 @@
-"""`issuer policy explain` with real tokens of a real provider: what it shows, hides and never prints."""
+"""`issuer policy explain` with real tokens of a real provider: its output, and that it never prints a token."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import write_policies
-from tests.support.command import issuer
+from tests.support.in_process import Done, run
 from tests.support.policies import changed
-from tests.support.running import BODY, body
+from tests.support.running import BODY
 
 URL = "https://issuer.example.org"
 
@@ -32,53 +31,46 @@ def folder(tmp_path: Path, provider: LocalProvider) -> Path:
     return tmp_path
 
 
-def explain(folder: Path, token: str, *more: object, run: Any = BODY) -> CompletedProcess[str]:
+def issuer(*arguments: object, stdin: str = "") -> Done:
+    return run(["policy", "explain", *map(str, arguments)], Path.cwd(), stdin=stdin)
+
+
+def explain(folder: Path, token: str, *more: object, body: Any = BODY) -> Done:
     (folder / "token").write_text(token + "\n")
-    (folder / "run.json").write_text(json.dumps(run))
-    arguments = [
-        "--identity-token-file",
-        folder / "token",
-        "--claims",
-        folder / "run.json",
-        "--url",
-        URL,
-        "--development",
-    ]
-    done = issuer("policy", "explain", folder / "policies", *arguments, *more)
-    assert "Traceback" not in done.stderr
+    (folder / "run.json").write_text(json.dumps(body))
+    given = ("--identity-token-file", folder / "token", "--claims", folder / "run.json", "--url", URL, "--development")
+    done = issuer(folder / "policies", *given, *more)
     for part in token.split("."):
-        assert len(part) < 8 or part not in done.stdout + done.stderr, "no part of a token is ever printed"
+        assert len(part) < 8 or part not in done.out + done.err, "no part of a token is ever printed"
     return done
 
 
-def failed(done: CompletedProcess[str]) -> list[str]:
-    return re.findall(r"^FAIL  (\S+)", done.stdout, re.M)
+def failed(done: Done) -> list[str]:
+    return re.findall(r"^FAIL  (\S+)", done.out, re.M)
 
 
 def test_a_grant_shows_every_check_in_the_order_of_the_service(folder: Path, provider: LocalProvider) -> None:
-    done = explain(folder, provider.token(URL))
-    assert (done.returncode, failed(done)) == (0, []), done.stdout
-    names = re.findall(r"^ok    (.{24})", explain(folder, provider.token(URL), "--verbose").stdout, re.M)
+    token = provider.token(URL)
+    done = explain(folder, f"{token.rpartition('.')[0]}.{'A' * 342}")  # no key is at hand to check its signature
+    assert (done.code, failed(done)) == (0, []), done.out
+    names = re.findall(r"^ok    (.{24})", explain(folder, token, "--verbose").out, re.M)
     rows = [name.partition("  ")[0].strip() for name in names]
     assert rows[:5] == ["provider", "algorithm", "times", "audience of the token", "form of the token"]
     assert rows[5:7] == ["mode", "integration"]
     assert rows.index("audience") < rows.index("framework") < rows.index("metric")
-    told = " ".join(done.stdout.split())
-    assert f"ok {len(rows)} checks: {', '.join(rows)} granted" in told, "the same in one line"
-    assert "granted, as inspect-ai/evaluate-main" in done.stdout
-    assert "signature not checked" in done.stdout
-    assert "unknown offline: rate limits, quarantine" in done.stdout
+    assert f"ok {len(rows)} checks: {', '.join(rows)} granted" in " ".join(done.out.split()), "the same in one line"
+    for text in (
+        "granted, as inspect-ai/evaluate-main",
+        "signature not checked",
+        "unknown offline: rate limits, quarantine",
+    ):
+        assert text in done.out
+    assert json.loads(explain(folder, token, "--json").out)["signature"] == "not checked"
+    piped = ("--identity-token-file", "-", "--url", URL, "--development")
+    assert issuer(folder / "policies", *piped, stdin=token + "\n").code == 0
 
 
-def test_a_signature_is_not_checked_and_the_answer_says_so(folder: Path, provider: LocalProvider) -> None:
-    token = provider.token(URL)
-    forged = token[: token.rindex(".") + 1] + "A" * (len(token) - token.rindex(".") - 1)
-    done = explain(folder, forged)
-    assert (done.returncode, "signature not checked" in done.stdout) == (0, True)
-    assert json.loads(explain(folder, forged, "--json").stdout)["signature"] == "not checked"
-
-
-REFUSED = [
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"exp": 1_500_000_300, "iat": 1_500_000_000, "nbf": 1_500_000_000}, "identity.expired", "2017-07-14T02:45:00Z"),
     ({"aud": "https://other.example"}, "identity.audience_mismatch", "https://other.example"),
     ({"event_name": "pull_request_target"}, "identity.event_forbidden", "pull_request_target"),
@@ -87,76 +79,71 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("claims", "code", "actual"), REFUSED)
-def test_a_refusal_names_what_was_wrong_expected_and_to_do(
-    folder: Path, provider: LocalProvider, claims: dict[str, Any], code: str, actual: str
-) -> None:
-    token = provider.token(claims.get("aud", URL), **{name: value for name, value in claims.items() if name != "aud"})
-    done = explain(folder, token)
-    assert (done.returncode, failed(done)) == (5, [code]), done.stdout
-    block = done.stdout.partition("FAIL  ")[2].partition("wanted:")[0]
-    assert actual in block
-    assert re.search(rf"^refused: {re.escape(code)}", done.stdout, re.M)
-    check = next(item for item in json.loads(explain(folder, token, "--json").stdout)["checks"] if not item["passed"])
-    assert (check["code"], bool(check["expected"]), bool(check["hint"])) == (code, True, True)
+def test_a_refusal_shows_the_actual_and_the_wanted_value_and_a_hint(folder: Path, provider: LocalProvider) -> None:
+    for claims, code, actual in REFUSED:
+        own = {name: value for name, value in claims.items() if name != "aud"}
+        token = provider.token(claims.get("aud", URL), **own)
+        done = explain(folder, token)
+        assert (done.code, failed(done)) == (5, [code]), done.out
+        assert actual in done.out.partition("FAIL  ")[2].partition("wanted:")[0]
+        assert re.search(rf"^refused: {re.escape(code)}", done.out, re.M)
+        check = next(item for item in json.loads(explain(folder, token, "--json").out)["checks"] if not item["passed"])
+        assert (check["code"], bool(check["expected"]), bool(check["hint"])) == (code, True, True)
 
 
-def test_what_is_wrong_with_a_token_hides_nothing_of_what_the_policy_says(
-    folder: Path, provider: LocalProvider
-) -> None:
-    done = explain(
-        folder, provider.token("https://other.example", ref="refs/heads/dev"), run=body(benchmark_repo="a/b")
-    )
-    assert failed(done) == ["identity.audience_mismatch", "identity.claim_mismatch", "policy.benchmark"]
+def test_every_fault_of_the_token_and_the_run_is_shown_at_once(folder: Path, provider: LocalProvider) -> None:
+    token = provider.token("https://other.example", ref="refs/heads/dev")
+    wrong = {"claims": {**BODY["claims"], "benchmark_repo": "a/b"}}
+    codes = ["identity.audience_mismatch", "identity.claim_mismatch", "policy.benchmark"]
+    assert failed(explain(folder, token, body=wrong)) == codes
+    batch = explain(folder, provider.token(URL), body={"results": [{"claims": BODY["claims"]}, wrong]})
+    assert failed(batch) == ["policy.benchmark"]
+    assert "FAIL  policy.benchmark /results/1/claims/benchmark_repo" in batch.out
+    assert explain(folder, provider.token(URL), body=BODY["claims"]).code == 0
+    assert failed(explain(folder, provider.token(URL), body={**BODY, "integration": "other"})) == [
+        "integration.unknown"
+    ]
 
 
-def test_an_unregistered_token_shows_the_registration_that_comes_nearest(folder: Path, provider: LocalProvider) -> None:
+def test_an_unregistered_token_shows_the_nearest_registration(folder: Path, provider: LocalProvider) -> None:
     done = explain(folder, provider.token(URL, repository_id="1"))
-    assert (done.returncode, failed(done)) == (5, ["integration.unknown", "integration.unknown"])
+    assert (done.code, failed(done)) == (5, ["integration.unknown", "integration.unknown"])
     assert re.search(
         r"FAIL  integration\.unknown inspect-ai/evaluate-main: [a-z._]*\n"
         r" +yours: +the identity token's repository_id is 1\n +wanted: 7\d+",
-        done.stdout,
+        done.out,
     )
 
 
-def test_as_caller_shows_what_the_service_would_and_no_more(folder: Path, provider: LocalProvider) -> None:
-    # A bad identity: its code.
-    done = explain(folder, provider.token("https://other.example"), "--as-caller")
-    assert (done.returncode, done.stdout.split("\n")[0]) == (5, "refused: identity.audience_mismatch")
-    assert "inspect-ai" not in done.stdout
-    assert (
-        json.loads(explain(folder, provider.token("https://o.example"), "--as-caller", "--json").stdout)["integration"]
-        is None
-    )
-    # Nobody's: its own claims.
-    done = explain(folder, provider.token(URL, repository_id="1"), "--as-caller")
-    assert (done.returncode, "repository_id=1" in done.stdout, "inspect-ai" in done.stdout) == (5, True, False)
-    # Registered: every check, but what the policy does not disclose.
-    done = explain(folder, provider.token(URL), "--as-caller", run=body(benchmark_repo="a/b"))
-    assert failed(done) == ["policy.benchmark"]
-    assert "cais/*" not in done.stdout
-    assert "cais/*" in explain(folder, provider.token(URL), run=body(benchmark_repo="a/b")).stdout
+def test_as_caller_shows_only_the_service_s_answer(folder: Path, provider: LocalProvider) -> None:
+    other, wrong = provider.token("https://other.example"), {"claims": {**BODY["claims"], "benchmark_repo": "a/b"}}
+    done = explain(folder, other, "--as-caller")
+    assert (done.code, done.out.split("\n")[0]) == (5, "refused: identity.audience_mismatch")
+    assert "inspect-ai" not in done.out
+    assert json.loads(explain(folder, other, "--as-caller", "--json").out)["integration"] is None
+    stranger = explain(folder, provider.token(URL, repository_id="1"), "--as-caller")
+    assert (stranger.code, "repository_id=1" in stranger.out, "inspect-ai" in stranger.out) == (5, True, False)
+    registered = explain(folder, provider.token(URL), "--as-caller", body=wrong)
+    assert (failed(registered), "cais/*" in registered.out) == (["policy.benchmark"], False)
+    assert "cais/*" in explain(folder, provider.token(URL), body=wrong).out
 
 
-def test_time_is_as_stated(folder: Path, provider: LocalProvider) -> None:
+def test_a_token_is_judged_at_the_stated_time(folder: Path, provider: LocalProvider) -> None:
     token = provider.token(URL, iat=1_500_000_000, nbf=1_500_000_000, exp=1_500_000_300)
-    assert explain(folder, token, "--at", "2017-07-14T02:41:00Z").returncode == 0
-    assert explain(folder, token, "--at", "1500000001").returncode == 0
-    assert failed(explain(folder, token, "--at", "2017-07-14T03:41:00Z")) == ["identity.expired"]
-    assert explain(folder, token, "--at", "2017-07-14T03:41:00").returncode == 2
+    for at, code in (("2017-07-14T02:41:00Z", 0), ("1500000001", 0), ("2017-07-14T03:41:00Z", 5), ("2017-07-14", 2)):
+        assert explain(folder, token, "--at", at).code == code, at
 
 
-def test_claims_alone_explain_to_an_author_without_a_token(folder: Path, provider: LocalProvider) -> None:
+def test_claims_are_explained_without_a_token(folder: Path, provider: LocalProvider) -> None:
     path = folder / "identity.json"
-    path.write_text(json.dumps(provider.claims()))
-    arguments = ("policy", "explain", folder / "policies", "--identity-claims-file", path, "--development")
-    done = issuer(*arguments)
-    assert (done.returncode, "identity.expired" in done.stdout) == (0, False), done.stdout
-    path.write_text(json.dumps(provider.claims(ref="refs/heads/dev")))
-    assert failed(issuer(*arguments)) == ["identity.claim_mismatch"]
-    path.write_text('{"iss": "https://evil.example"}')
-    assert failed(issuer(*arguments)) == ["identity.issuer_unknown"]
+    for claims, code, codes in (
+        (provider.claims(), 0, []),
+        (provider.claims(ref="refs/heads/dev"), 5, ["identity.claim_mismatch"]),
+        ({"iss": "https://evil.example"}, 5, ["identity.issuer_unknown"]),
+    ):
+        path.write_text(json.dumps(claims))
+        done = issuer(folder / "policies", "--identity-claims-file", path, "--development")
+        assert (done.code, failed(done)) == (code, codes), done.out
 
 
 # -- reusable credentials -----------------------------------------------------------------------------------------------
@@ -195,169 +182,109 @@ def access_token(provider: LocalProvider, typ: str = "at+jwt", **changes: Any) -
     return provider.sign(header, {**claims, **times, **changes})
 
 
-def test_an_access_token_is_explained_as_the_service_judges_it(apps: Path, provider: LocalProvider) -> None:
+def test_an_access_token_is_judged_by_the_service_s_rules(apps: Path, provider: LocalProvider) -> None:
     done = explain(apps, access_token(provider))
-    assert (done.returncode, failed(done)) == (0, []), done.stdout + done.stderr
-    assert "granted, as inspect-ai/app" in done.stdout
+    assert (done.code, failed(done), "granted, as inspect-ai/app" in done.out) == (0, [], True), done
     bad: list[tuple[dict[str, Any], str]] = [
         ({"typ": "JWT"}, "identity.type_refused"),
         ({"cnf": {"jkt": "x"}}, "identity.type_refused"),
         ({"jti": ""}, "identity.malformed"),
         ({"client_id": None}, "identity.malformed"),
         ({"scope": "openid"}, "identity.claim_mismatch"),
+        ({"iss": URL}, "identity.issuer_unknown"),  # the service's own tokens are opaque
     ]
     for changes, code in bad:
         refused = explain(apps, access_token(provider, **changes))
-        assert (refused.returncode, failed(refused)[0]) == (5, code), refused.stdout
+        assert (refused.code, failed(refused)[0]) == (5, code), refused.out
 
 
-@pytest.mark.parametrize(
-    ("token", "give"),
-    [
+def test_an_opaque_credential_needs_its_provider_and_claims(apps: Path, provider: LocalProvider) -> None:
+    opaque = "--provider opaque and its claims client_id, scope"
+    for token, give in (
         ("evi_pat_x", "--provider robots and its claims account, scope"),
         ("hf_x", "--provider hub and its claims id"),
-        ("acme_x", "--provider opaque and its claims client_id, scope"),
-        ("jwt of the opaque one", "--provider opaque and its claims client_id, scope"),
-    ],
-)
-def test_a_credential_that_says_nothing_by_itself_is_not_guessed_at(
-    apps: Path, provider: LocalProvider, token: str, give: str
-) -> None:
-    if token.startswith("jwt"):
-        token = access_token(provider, iss="https://o.example")
-    done = explain(apps, token)
-    assert (done.returncode, done.stdout) == (2, "")
-    told = " ".join(done.stderr.replace("│", " ").split())
-    assert give in told
-    assert "--identity-claims-file" in told
+        ("acme_x", opaque),
+        (access_token(provider, iss="https://o.example"), opaque),
+    ):
+        done = explain(apps, token)
+        text = " ".join(done.err.replace("│", " ").split())
+        assert (done.code, done.out, give in text, "--identity-claims-file" in text) == (2, "", True, True)
 
 
-def test_a_jwt_that_names_this_service_as_its_issuer_is_nobody_s(apps: Path, provider: LocalProvider) -> None:
-    """Its own tokens are opaque, and so the service refuses it without asking anyone."""
-    done = explain(apps, access_token(provider, iss=URL))
-    assert (done.returncode, failed(done)) == (5, ["identity.issuer_unknown"])
-
-
-@pytest.mark.parametrize(
-    ("provider_id", "claims", "verdict"),
-    [
+def test_claims_need_no_iss_if_the_provider_is_named(apps: Path) -> None:
+    path = apps / "identity.json"
+    arguments = (apps / "policies", "--identity-claims-file", path, "--development")
+    rows: list[tuple[str, dict[str, Any], str]] = [
         ("robots", {"account": "nightly", "scope": "tokens:issue"}, "granted, as inspect-ai/robot"),
         ("robots", {"account": "nightly", "scope": "other"}, "refused: identity.claim_mismatch"),
         ("opaque", {"client_id": "ci", "scope": "tokens:issue"}, "granted, as inspect-ai/opaque-app"),
         ("hub", {"id": "63f0", "auth": {"accessToken": {"role": "fineGrained"}}}, "granted, as inspect-ai/account"),
         ("hub", {"id": "63f0", "auth": {"accessToken": {"role": "write"}}}, "refused: identity.claim_mismatch"),
         ("apps", {"client_id": "other", "scope": "tokens:issue"}, "refused: integration.unknown"),
-    ],
-)
-def test_claims_of_a_provider_that_is_named_need_no_iss(
-    apps: Path, provider_id: str, claims: dict[str, Any], verdict: str
-) -> None:
-    path = apps / "identity.json"
-    path.write_text(json.dumps(claims))
-    arguments = ("policy", "explain", apps / "policies", "--identity-claims-file", path, "--development")
-    done = issuer(*arguments, "--provider", provider_id)
-    assert verdict in done.stdout, done.stdout + done.stderr
-    unsaid = issuer(*arguments)
-    assert unsaid.returncode == 2
-    assert "the claims have no `iss`: give --provider, one of apps, opaque" in unsaid.stderr
-    unknown = issuer(*arguments, "--provider", "nobody")
-    assert (unknown.returncode, "which has apps, opaque, robots, hub" in unknown.stderr) == (2, True)
+    ]
+    for provider_id, claims, verdict in rows:
+        path.write_text(json.dumps(claims))
+        done = issuer(*arguments, "--provider", provider_id)
+        assert verdict in done.out, done
+    without = issuer(*arguments)
+    assert (without.code, "have no `iss`: give --provider, one of apps, opaque" in without.err) == (2, True)
+    unknown = issuer(*arguments, "--provider", "unknown")
+    assert (unknown.code, "which has apps, opaque, robots, hub" in unknown.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("provider_id", "pin"), [("robots", "account"), ("opaque", "client_id"), ("apps", "client_id")]
-)
-def test_a_credential_without_the_scope_is_told_to_get_one_with_it(apps: Path, provider_id: str, pin: str) -> None:
-    who = {"account": "nightly", "client_id": "ci"}[pin]
-    own = {"sub": "ci"} if provider_id == "apps" else {}
-    (apps / "identity.json").write_text(json.dumps({pin: who, "scope": "other", **own}))
-    arguments = ("--identity-claims-file", apps / "identity.json", "--development", "--provider", provider_id)
-    for form in ((), ("--as-caller",)):
-        done = issuer("policy", "explain", apps / "policies", *arguments, *form)
-        assert failed(done) == ["identity.claim_mismatch"], done.stdout
-        assert "Ask for a token with the scope tokens:issue." in done.stdout
-        assert "workflow" not in done.stdout
+def test_a_credential_without_the_scope_gets_a_hint_about_it(apps: Path) -> None:
+    for provider_id, claims in (
+        ("robots", {"account": "nightly"}),
+        ("opaque", {"client_id": "ci"}),
+        ("apps", {"client_id": "ci", "sub": "ci"}),
+    ):
+        (apps / "identity.json").write_text(json.dumps({"scope": "other", **claims}))
+        given = ("--identity-claims-file", apps / "identity.json", "--development", "--provider", provider_id)
+        for form in ((), ("--as-caller",)):
+            done = issuer(apps / "policies", *given, *form)
+            assert failed(done) == ["identity.claim_mismatch"], done.out
+            assert "Ask for a token with the scope tokens:issue." in done.out
+            assert "workflow" not in done.out
 
 
-def test_a_token_s_provider_is_not_chosen(folder: Path, provider: LocalProvider) -> None:
-    assert explain(folder, provider.token(URL), "--provider", "github-actions").returncode == 2
-
-
-def test_a_token_may_come_by_standard_input(folder: Path, provider: LocalProvider) -> None:
-    arguments = ("policy", "explain", folder / "policies", "--identity-token-file", "-", "--url", URL, "--development")
-    assert issuer(*arguments, stdin=provider.token(URL) + "\n").returncode == 0
-
-
-def test_a_batch_is_explained_as_one_request(folder: Path, provider: LocalProvider) -> None:
-    batch = {"results": [{"claims": BODY["claims"]}, {"claims": {**BODY["claims"], "benchmark_repo": "a/b"}}]}
-    done = explain(folder, provider.token(URL), run=batch)
-    assert failed(done) == ["policy.benchmark"]
-    assert "FAIL  policy.benchmark /results/1/claims/benchmark_repo" in done.stdout
-
-
-def test_run_claims_alone_and_a_request_body_are_both_read(folder: Path, provider: LocalProvider) -> None:
-    assert explain(folder, provider.token(URL), run=BODY["claims"]).returncode == 0
-    done = explain(folder, provider.token(URL), run={**BODY, "integration": "other"})
-    assert failed(done) == ["integration.unknown"]
-
-
-@pytest.mark.parametrize(
-    "token", ["", "x", "a.b.c", "e30.e30.", "\x1b[2J", "\x00", "x" * 70_000, "é.é.é", "eyJhbGciOiJub25lIn0.e30.x"]
-)
-def test_what_is_no_token_is_refused_without_being_quoted(folder: Path, token: str) -> None:
-    done = explain(folder, token)
-    assert (done.returncode, failed(done)) == (5, ["identity.malformed"])
-    assert "\x1b" not in done.stdout
+def test_a_malformed_token_is_refused_without_being_quoted(folder: Path) -> None:
+    for token in ("", "x", "a.b.c", "e30.e30.", "\x1b[2J", "\x00", "x" * 70_000, "é.é.é", "eyJhbGciOiJub25lIn0.e30.x"):
+        done = explain(folder, token)
+        assert (done.code, failed(done), "\x1b" in done.out) == (5, ["identity.malformed"], False), token
 
 
 HOSTILE = "x\x07\r\ngranted\x1b[2J"
 
 
-@pytest.mark.parametrize("more", [(), ("--as-caller",), ("--json",)])
-def test_a_claim_s_value_cannot_write_on_the_terminal(
-    folder: Path, provider: LocalProvider, more: tuple[str, ...]
-) -> None:
-    tokens = [
-        provider.token(URL, repository_owner=HOSTILE),  # a warning
-        provider.token(URL, repository=HOSTILE, repository_id="1"),  # what a stranger is told
-        provider.token(URL, ref=HOSTILE),
-    ]
-    for code, token in zip((0, 5, 5), tokens, strict=True):
-        done = explain(folder, token, *more)
-        assert (done.returncode, {"\x1b", "\r", "\x07"} & set(done.stdout)) == (code, set())
-        assert not re.search("^granted(?!, as)", done.stdout, re.M)
+def test_a_claim_s_value_cannot_write_on_the_terminal(folder: Path, provider: LocalProvider) -> None:
+    for code, token in (
+        (0, provider.token(URL, repository_owner=HOSTILE)),  # a warning
+        (5, provider.token(URL, repository=HOSTILE, repository_id="1")),
+        (5, provider.token(URL, ref=HOSTILE)),
+    ):
+        for more in ((), ("--as-caller",), ("--json",)):
+            done = explain(folder, token, *more)
+            assert (done.code, {"\x1b", "\r", "\x07"} & set(done.out)) == (code, set())
+            assert not re.search("^granted(?!, as)", done.out, re.M)
 
 
-@pytest.mark.parametrize("run", [[], {"claims": {}}, {"claims": BODY["claims"], "other": 1}, {"model_repo": 1}])
-def test_a_run_that_the_service_would_refuse_is_refused_here(folder: Path, provider: LocalProvider, run: Any) -> None:
-    done = explain(folder, provider.token(URL), run=run)
-    assert done.returncode == (3 if run == [] else 5)
-    assert done.stderr.startswith("issuer: ")
-
-
-def test_usage(folder: Path, provider: LocalProvider) -> None:
-    (folder / "token").write_text(provider.token(URL))
-    both = ("--identity-token-file", folder / "token", "--identity-claims-file", folder / "token")
-    assert issuer("policy", "explain", folder / "policies").returncode == 2
-    assert issuer("policy", "explain", folder / "policies", *both).returncode == 2
-    without_url = issuer("policy", "explain", folder / "policies", *both[:2])
-    assert (without_url.returncode, "--url" in without_url.stderr) == (2, True)
-    missing = issuer(
-        "policy",
-        "explain",
-        folder / "policies",
-        "--identity-token-file",
-        folder / "none",
-        "--url",
-        URL,
-        "--development",
-    )
-    assert (missing.returncode, "file.unreadable" in missing.stderr) == (3, True)
-
-
-def test_policies_that_do_not_load_explain_nothing(folder: Path, provider: LocalProvider) -> None:
+def test_a_malformed_run_and_wrong_options_explain_no_decision(folder: Path, provider: LocalProvider) -> None:
+    token = provider.token(URL)
+    malformed: list[Any] = [[], {"claims": {}}, {"claims": BODY["claims"], "other": 1}, {"model_repo": 1}]
+    for sent in malformed:
+        done = explain(folder, token, body=sent)
+        assert (done.code, done.err[:8]) == (3 if sent == [] else 5, "issuer: ")
+    assert explain(folder, token, "--provider", "github-actions").code == 2
+    by_token = ("--identity-token-file", folder / "token")
+    for arguments, code, text in (
+        ((), 2, ""),
+        ((*by_token, "--identity-claims-file", folder / "token"), 2, ""),
+        (by_token, 2, "--url"),
+        (("--identity-token-file", folder / "none", "--url", URL, "--development"), 3, "file.unreadable"),
+    ):
+        done = issuer(folder / "policies", *arguments)
+        assert (done.code, text in done.err) == (code, True), arguments
     path = folder / "policies" / "inspect-ai.yaml"
     path.write_text(changed(path.read_text(), "mode: active", "mode: activ"))
-    done = explain(folder, provider.token(URL))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "inspect-ai.yaml:" in done.stderr
+    done = explain(folder, token)
+    assert (done.code, done.out, "inspect-ai.yaml:" in done.err) == (3, "", True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from issuer.dev.provider import LocalProvider
-from tests.support.command import issuer
+from tests.support.in_process import Done, run
 from tests.support.policies import changed
 from tests.support.running import Running, body, numbered, running
 
@@ -38,20 +38,9 @@ def new(service: Running, tmp_path: Path) -> Path:
     return folder
 
 
-def plan(service: Running, new: Path, *more: object, audit: Path | None = None) -> subprocess.CompletedProcess[str]:
-    file = audit or service.settings.audit_file
-    return issuer(
-        "policy",
-        "plan",
-        service.folder / "policies",
-        new,
-        "--audit",
-        file,
-        "--url",
-        service.url,
-        "--development",
-        *more,
-    )
+def plan(service: Running, new: Path, *more: object, audit: Path | None = None) -> Done:
+    given = ("--audit", audit or service.settings.audit_file, "--url", service.url, "--development", *more)
+    return run(["policy", "plan", *map(str, (service.folder / "policies", new, *given))], new)
 
 
 def edit(folder: Path, old: str, new: str) -> None:
@@ -59,49 +48,43 @@ def edit(folder: Path, old: str, new: str) -> None:
     path.write_text(changed(path.read_text("utf-8"), old, new), "utf-8")
 
 
-def test_nothing_changes_where_nothing_that_decides_does(service: Running, new: Path) -> None:
+def test_the_same_rules_change_no_decision(service: Running, new: Path) -> None:
     done = plan(service, new)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
         "5 decisions: 4 unchanged, 0 would be refused, 0 would be granted, 0 cannot tell\n"
         "1 more were refused before a policy decided (limits, replays, bodies): left out\n"
     )
 
 
-def test_what_would_change_is_told_by_integration_and_code_with_examples(service: Running, new: Path) -> None:
+def test_changed_decisions_are_grouped_by_integration_and_code_with_examples(service: Running, new: Path) -> None:
     edit(new, '["openai/gsm8k", ', '["a/*", ')
-    done = plan(service, new)
-    assert "2 unchanged, 1 would be refused, 1 would be granted, 0 cannot tell" in done.stdout
-    assert "would be refused: 1 of inspect-ai: policy.benchmark\n" in done.stdout
-    assert "would be granted: 1 of inspect-ai: policy.benchmark\n" in done.stdout
-    assert "the run names openai/gsm8k; rule: grants.benchmarks" in done.stdout
-    document = json.loads(plan(service, new, "--json").stdout)
+    out = plan(service, new).out
+    for text in (
+        "2 unchanged, 1 would be refused, 1 would be granted, 0 cannot tell",
+        "would be refused: 1 of inspect-ai: policy.benchmark\n",
+        "would be granted: 1 of inspect-ai: policy.benchmark\n",
+        "the run names openai/gsm8k; rule: grants.benchmarks",
+    ):
+        assert text in out
+    document = json.loads(plan(service, new, "--json").out)
     assert (document["version"], document["decisions"], document["refused"], document["granted"]) == (1, 5, 1, 1)
     ids = {event["request_id"] for event in service.audit() if event.get("event") == "decision"}
     assert {example["request_id"] for group in document["groups"] for example in group["examples"]} <= ids
-
-
-def test_what_the_audit_does_not_hold_cannot_be_told(service: Running, new: Path) -> None:
     edit(new, 'ref: "refs/heads/main"', 'ref: "refs/heads/main"\n      environment: "production"')
-    done = plan(service, new)
-    assert "cannot tell: 1 of inspect-ai: the audit file lacks the claim environment" in done.stdout
+    lacking = "of inspect-ai: the audit file lacks the claim environment"
+    assert lacking in plan(service, new).out
 
 
 def test_torn_and_endless_lines_are_skipped_with_a_warning(service: Running, new: Path, tmp_path: Path) -> None:
-    raw = service.settings.audit_file.read_bytes()
-    (tmp_path / "audit").write_bytes(
-        raw[: len(raw) // 3] + b"\n" + raw + b'{"x": "' + b"y" * 40_000_000 + b'"}\n' + raw[:-20]
-    )
-    done = plan(service, new, audit=tmp_path / "audit")
-    assert done.returncode == 0
-    assert "warning: skipped 3 lines" in done.stderr
-
-
-def test_an_audit_file_that_is_not_there_or_policies_that_do_not_load_exit_3(service: Running, new: Path) -> None:
+    raw, audit = service.settings.audit_file.read_bytes(), tmp_path / "audit"
+    audit.write_bytes(raw[: len(raw) // 3] + b"\n" + raw + b'{"x": "' + b"y" * 40_000_000 + b'"}\n' + raw[:-20])
+    done = plan(service, new, audit=audit)
+    assert (done.code, "warning: skipped 3 lines" in done.err) == (0, True)
     missing = plan(service, new, audit=new / "none")
-    assert (missing.returncode, "file.unreadable" in missing.stderr) == (3, True)
+    assert (missing.code, "file.unreadable" in missing.err) == (3, True)
     edit(new, "mode: active", "mode: activ")
-    assert plan(service, new).returncode == 3
+    assert plan(service, new).code == 3
 
 
 def test_values_of_the_audit_cannot_write_on_the_terminal(service: Running, new: Path, tmp_path: Path) -> None:
@@ -110,10 +93,8 @@ def test_values_of_the_audit_cannot_write_on_the_terminal(service: Running, new:
     (tmp_path / "audit").write_text(json.dumps(event))
     edit(new, '["openai/gsm8k", ', '["a/*", ')
     for more in ((), ("--json",)):
-        done = plan(service, new, *more, audit=tmp_path / "audit")
-        assert "::error::" in done.stdout
-        assert not {"\x1b", "\x07"} & set(done.stdout)
-        assert "\n::error" not in done.stdout
+        out = plan(service, new, *more, audit=tmp_path / "audit").out
+        assert ("::error::" in out, "\n::error" in out, {"\x1b", "\x07"} & set(out)) == (True, False, set())
 
 
 @pytest.mark.long
@@ -130,8 +111,7 @@ def test_memory_does_not_grow_with_the_file(service: Running, new: Path, tmp_pat
             "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program, *map(str, command)], capture_output=True, text=True, check=True
-        )
+        measured = [sys.executable, "-c", program, *map(str, command)]
+        done = subprocess.run(measured, capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout) * (1 if sys.platform == "darwin" else 1024))
     assert peaks[1] - peaks[0] < 8 * 1024 * 1024, peaks

@@ -1,25 +1,15 @@
-"""`issuer benchmark init|lint`: what an author says becomes an eval.yaml; nothing else does, and nothing is replaced."""
+"""`issuer benchmark init|lint`: an author's options become an eval.yaml, and no file is replaced."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark
-from tests.support.command import issuer
+from tests.support.in_process import Done, run
 
 COMMIT = "5503434ddd753f426f4b38109466949a1217c2bb"
-SAID = (
-    "--name",
-    'Acme\'s "Last" Exam',
-    "--description",
-    "Questions: hard ones.",
-    "--higher",
-    "accuracy=Top-1",
-    "--lower",
-    "wer=Error = rate",
-)
+GIVEN = ("--name", 'Acme\'s "Last" Exam', "--description", "Questions: hard ones.", "--higher", "accuracy=Top-1",
+         "--lower", "wer=Error = rate")  # fmt: skip
 TASKS = (
     "--task",
     "exam",
@@ -34,92 +24,79 @@ TASKS = (
 )
 
 
+def benchmark(*arguments: object, env: dict[str, str] | None = None) -> Done:
+    return run(["benchmark", *map(str, arguments)], Path.cwd(), env=env)
+
+
 def made(out: Path, *arguments: object) -> Benchmark:
-    done = issuer("benchmark", "init", *arguments, "--out", out)
-    assert done.returncode == 0, done.stderr
+    done = benchmark("init", *arguments, "--out", out)
+    assert done.code == 0, done.err
     return read_benchmark(out.read_bytes(), "eval.yaml")
 
 
-def test_what_is_said_is_written_and_breaks_no_rule_of_its_profile(tmp_path: Path) -> None:
+def test_init_writes_every_option_and_keeps_the_rules_of_each_profile(tmp_path: Path) -> None:
     out = tmp_path / "eval.yaml"
     framed = ("--evaluation-framework", "acme-exam", "--profile", "both")
-    benchmark = made(out, *SAID, *TASKS, "--primary", "wer", *framed)
-    assert (benchmark.name, benchmark.description) == ('Acme\'s "Last" Exam', "Questions: hard ones.")
-    assert [(one.id, one.display_name, one.higher_is_better, one.primary) for one in benchmark.metrics] == [
+    found = made(out, *GIVEN, *TASKS, "--primary", "wer", *framed)
+    assert (found.name, found.description) == ('Acme\'s "Last" Exam', "Questions: hard ones.")
+    assert [(one.id, one.display_name, one.higher_is_better, one.primary) for one in found.metrics] == [
         ("accuracy", "Top-1", True, False), ("wer", "Error = rate", False, True),
     ]  # fmt: skip
-    assert [(task.id, task.config, task.split) for task in benchmark.tasks] == [
-        ("exam", "default", "test"),
-        ("hard", "default", "test"),
-    ]
-    assert benchmark.evaluation_framework == "acme-exam"
+    tasks = [(task.id, task.config, task.split) for task in found.tasks]
+    assert tasks == [(name, "default", "test") for name in ("exam", "hard")]
+    assert found.evaluation_framework == "acme-exam"
     for profile in ("both", "target", "hub"):
-        linted = issuer("benchmark", "lint", out, "--profile", profile)
-        assert (linted.returncode, linted.stdout) == (0, ""), linted
-
-
-def test_the_only_metric_is_primary_and_what_is_left_open_is_said(tmp_path: Path) -> None:
-    done = issuer("benchmark", "init", *SAID[:6], "--task", "exam", "--out", tmp_path / "eval.yaml")
-    assert (done.returncode, "lacks `dataset`" in done.stdout) == (0, True)
-    assert read_benchmark((tmp_path / "eval.yaml").read_bytes(), "e").primary == "accuracy"
-
-
-def test_a_definition_for_today_s_hub_needs_no_metric(tmp_path: Path) -> None:
+        linted = benchmark("lint", out, "--profile", profile)
+        assert (linted.code, linted.out) == (0, ""), linted
+    done = benchmark("init", *GIVEN[:6], "--task", "exam", "--out", tmp_path / "one.yaml")
+    assert (done.code, "lacks `dataset`" in done.out) == (0, True)
+    assert read_benchmark((tmp_path / "one.yaml").read_bytes(), "e").primary == "accuracy", "the only metric"
     hub = ("--profile", "hub", "--evaluation-framework", "acme-exam")
-    assert made(tmp_path / "eval.yaml", *SAID[:4], "--task", "exam", *hub).metrics == ()
+    assert made(tmp_path / "hub.yaml", *GIVEN[:4], "--task", "exam", *hub).metrics == ()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "rule"),
-    [
-        ((*SAID, *TASKS), "several metrics, but none has"),
-        ((*SAID, *TASKS, "--primary", "f1"), "give the id of one of the metrics"),
-        ((*SAID[:4], *TASKS), "lacks `metrics`"),
-        ((*SAID[:6], *TASKS, "--profile", "both"), "lacks `evaluation_framework`"),
-        ((*SAID[:4], "--higher", "accuracy", *TASKS), "ID=NAME"),
-        ((*SAID[:6], "--lower", "accuracy=Again", *TASKS, "--primary", "accuracy"), "a second time"),
-        ((*SAID[:6], "--task", "a b"), "/tasks/0/id must be 1 to 128 printable ASCII characters without space"),
-        ((*SAID[:6], "--task", "exam", "--dataset", "acme/exam"), "OWNER/NAME@COMMIT"),
-        ((*SAID[:6], "--task", "exam", "--dataset", f"exam@{COMMIT}"), "by the Hub's rules"),
-    ],
-)
-def test_what_would_be_no_definition_is_usage_and_nothing_is_written(
-    tmp_path: Path, arguments: tuple[str, ...], rule: str
-) -> None:
-    done = issuer("benchmark", "init", *arguments, "--out", tmp_path / "new" / "eval.yaml", env={"COLUMNS": "300"})
-    assert (done.returncode, rule in " ".join(done.stderr.split())) == (2, True), done.stderr
+def test_an_invalid_definition_is_a_usage_error_and_not_written(tmp_path: Path) -> None:
+    rows: list[tuple[tuple[str, ...], str]] = [
+        ((*GIVEN, *TASKS), "several metrics, but none has"),
+        ((*GIVEN, *TASKS, "--primary", "f1"), "give the id of one of the metrics"),
+        ((*GIVEN[:4], *TASKS), "lacks `metrics`"),
+        ((*GIVEN[:6], *TASKS, "--profile", "both"), "lacks `evaluation_framework`"),
+        ((*GIVEN[:4], "--higher", "accuracy", *TASKS), "ID=NAME"),
+        ((*GIVEN[:6], "--lower", "accuracy=Again", *TASKS, "--primary", "accuracy"), "a second time"),
+        ((*GIVEN[:6], "--task", "a b"), "/tasks/0/id must be 1 to 128 printable ASCII characters without space"),
+        ((*GIVEN[:6], "--task", "exam", "--dataset", "acme/exam"), "OWNER/NAME@COMMIT"),
+        ((*GIVEN[:6], "--task", "exam", "--dataset", f"exam@{COMMIT}"), "by the Hub's rules"),
+    ]
+    for arguments, rule in rows:
+        done = benchmark("init", *arguments, "--out", tmp_path / "new" / "eval.yaml", env={"COLUMNS": "300"})
+        assert (done.code, rule in " ".join(done.err.split())) == (2, True), done.err
     assert not (tmp_path / "new").exists()
 
 
-def test_a_definition_that_is_there_is_not_replaced(tmp_path: Path) -> None:
-    out = tmp_path / "eval.yaml"
-    for kind in ("file", "link"):
-        if kind == "file":
-            out.write_text("mine")
-        else:
-            out.unlink()
-            out.symlink_to("elsewhere")
-        done = issuer("benchmark", "init", *SAID[:6], "--task", "exam", "--out", out)
-        assert (done.returncode, "exists already" in done.stderr) == (3, True)
-    assert not (tmp_path / "elsewhere").exists()
+def test_no_existing_definition_is_replaced(tmp_path: Path) -> None:
+    file, link = tmp_path / "file.yaml", tmp_path / "link.yaml"
+    file.write_text("mine")
+    link.symlink_to("elsewhere")
+    for out in (file, link):
+        done = benchmark("init", *GIVEN[:6], "--task", "exam", "--out", out)
+        assert (done.code, "exists already" in done.err) == (3, True)
+    assert (file.read_text(), (tmp_path / "elsewhere").exists()) == ("mine", False)
 
 
-def test_lint_takes_every_file_for_a_definition_and_of_a_folder_those_of_its_name(tmp_path: Path) -> None:
+def test_lint_reads_any_given_file_and_in_folders_only_eval_yaml(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("- dataset: {id: a/b}\n")
-    said = issuer("benchmark", "lint", tmp_path / "other.yaml")
-    assert (said.returncode, "benchmark.absent" in said.stdout) == (3, True)
-    assert "has no eval.yaml" in issuer("benchmark", "lint", tmp_path).stdout
-    results = tmp_path / ".eval_results"
-    results.mkdir()
-    (results / "b.yaml").write_text("nonsense")
-    made(tmp_path / "eval.yaml", *SAID[:6], "--task", "exam")
-    assert issuer("benchmark", "lint", tmp_path).stderr.startswith("1 files: 0 errors")
+    done = benchmark("lint", tmp_path / "other.yaml")
+    assert (done.code, "benchmark.absent" in done.out) == (3, True)
+    assert "has no eval.yaml" in benchmark("lint", tmp_path).out
+    (tmp_path / ".eval_results").mkdir()
+    (tmp_path / ".eval_results" / "b.yaml").write_text("malformed")
+    made(tmp_path / "eval.yaml", *GIVEN[:6], "--task", "exam")
+    assert benchmark("lint", tmp_path).err.startswith("1 files: 0 errors")
 
 
-def test_any_text_that_is_said_is_read_again_as_it_was(tmp_path: Path) -> None:
-    for number, text in enumerate(
-        ("yes", "1e3", "a: b # c", "\u00e9\u4e2d\U0001f600", "line\nbreak", "\u0085\u2028", "- x", '"')
-    ):
+def test_any_text_is_read_again_as_it_was_given(tmp_path: Path) -> None:
+    texts = ("yes", "1e3", "a: b # c", "\u00e9\u4e2d\U0001f600", "line\nbreak", "\u0085\u2028", "- x", '"')
+    for number, text in enumerate(texts):
         out = tmp_path / f"{number}.yaml"
         assert made(out, "--name", text, "--description", text, "--higher", f"m={text}", "--task", "t").name == text
         assert not [found for found in lint_benchmark(out.read_bytes(), "e") if found.severity == "error"]

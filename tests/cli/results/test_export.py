@@ -1,4 +1,4 @@
-"""`issuer results export`: one record an entry, verified where that is asked for; all of them or none."""
+"""`issuer results export`: one record for each entry, verified on request; all of them or none."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ import pytest
 
 from issuer.results.entry import write_entry
 from tests.support import make
-from tests.support.command import issuer
+from tests.support.in_process import run
 from tests.support.scripted import Scripted, reply
+from tests.support.tree import write_trust
 
 SAID = make.submission({"notes": "no tools"})
-STATED = (
-    "--to",
-    "eee",
-    "--repo",
-    make.REPO,
-    "--source-type",
-    "evaluation_run",
-    "--organization",
-    "Acme",
-    "--evaluator",
-    "first_party",
-)
+STATED = ("--to", "eee", "--repo", make.REPO, "--source-type", "evaluation_run", "--organization", "Acme",
+          "--evaluator", "first_party")  # fmt: skip
 
 
 @pytest.fixture
@@ -38,24 +29,19 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def trust_file(folder: Path) -> Path:
-    path = folder / "trust.yaml"
-    (folder / "keys.json").write_bytes(make.jwks())
-    path.write_text(
-        f'version: 1\naudience: "{make.AUDIENCE}"\nissuers:\n'
-        f'  - {{issuer: "{make.ISSUER}", frameworks: ["inspect-ai"], keys: {{file: "keys.json"}}}}\n'
-    )
-    return path
-
-
 def export(file: Path, *more: object, code: int = 0) -> str:
     folder = file.parents[2]
-    done = issuer(
-        "results", "export", file, *STATED, "--benchmark", folder / "eval.yaml", "-o", folder / "records", *more
-    )
-    assert done.returncode == code, done
-    assert "Traceback" not in done.stderr
-    return done.stderr
+    given = (*STATED, "--benchmark", folder / "eval.yaml", "-o", folder / "records", *more)
+    done = run(["results", "export", str(file), *map(str, given)], folder)
+    assert done.code == code, done
+    return done.err
+
+
+def verification(record: dict[str, Any]) -> dict[str, str]:
+    details = record["source_metadata"]["additional_details"]
+    return {
+        name.removeprefix("verification_"): text for name, text in details.items() if name.startswith("verification")
+    }
 
 
 def records(file: Path) -> list[dict[str, Any]]:
@@ -63,75 +49,55 @@ def records(file: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_bytes()) for path in found]
 
 
-def test_an_entry_becomes_a_record_in_the_place_that_the_format_has(file: Path) -> None:
+def test_an_entry_becomes_a_record_in_the_place_of_the_format(file: Path) -> None:
     export(file)
     export(file)
     (path,) = (file.parents[2] / "records").rglob("*.json")
     assert path.relative_to(file.parents[2] / "records").parts[:3] == ("gsm8k", "acme", "open-model")
     (record,) = records(file)
-    assert record["source_metadata"]["evaluator_relationship"] == "first_party"
-    assert not [name for name in record["source_metadata"]["additional_details"] if name.startswith("verification")]
+    assert (record["source_metadata"]["evaluator_relationship"], verification(record)) == ("first_party", {})
+    file.write_text(make.file_for(make.submission(metrics=[{"metric_id": "accuracy", "value": 1, "slice": "easy"}])))
+    assert "warning: /0/metrics/0/slice: this format has no member for it" in export(file)
 
 
-def test_who_verified_it_is_said_and_what_came_of_it(file: Path) -> None:
-    trust = trust_file(file.parents[2])
-    export(file, "--trust", trust, "--offline")
-    said = records(file)[0]["source_metadata"]["additional_details"]
-    assert said["verification_verdict"] == "good_when_issued", "its token has ended, and nobody here knows when it came"
-    assert (said["verification_issuer"], said["verification_token_digest"][:7]) == (make.ISSUER, "sha256:")
+def test_a_record_has_the_verdict_and_the_issuer_of_its_entry(file: Path) -> None:
+    by = ("--trust", write_trust(file.parents[2]), "--offline")
+    export(file, *by)
+    found = verification(records(file)[0])
+    assert found["verdict"] == "good_when_issued", "its token has expired, and the time of receipt is unknown"
+    assert (found["issuer"], found["token_digest"][:7]) == (make.ISSUER, "sha256:")
     file.write_text(file.read_text().replace("20.9", "90.9"))
-    export(file, "--trust", trust, "--offline")
-    assert {one["source_metadata"]["additional_details"]["verification_verdict"] for one in records(file)} == {
-        "good_when_issued",
-        "failed",
-    }
+    export(file, *by)
+    assert {verification(record)["verdict"] for record in records(file)} == {"good_when_issued", "failed"}
+    with Scripted([reply(200, make.jwks())]) as server:
+        file.write_text(make.file_for(SAID, iss=server.url))
+        export(file, "--issuer", server.url, "--audience", make.AUDIENCE)
+    assert server.url in {verification(record)["issuer"] for record in records(file)}
+    export(file, "--issuer", make.ISSUER, code=2)
+    export(file, *by, "--audience", "x", code=2)
 
 
-def test_an_entry_for_both_is_verified_by_the_benchmark_that_is_vouched_for(file: Path) -> None:
+def test_an_entry_of_both_profiles_is_verified_with_the_definition(file: Path) -> None:
     now = int(time.time())
     token = make.token_for(SAID, iat=now, nbf=now, exp=now + 600)
     file.write_text(write_entry(SAID.form, token, profile="both", primary="accuracy"))
-    export(file, "--trust", trust_file(file.parents[2]), "--offline", "--received-now")
-    assert records(file)[0]["source_metadata"]["additional_details"]["verification_verdict"] == "verified"
+    export(file, "--trust", write_trust(file.parents[2]), "--offline", "--received-now")
+    assert verification(records(file)[0])["verdict"] == "verified"
 
 
-def test_nothing_is_written_where_one_entry_cannot_be(file: Path) -> None:
-    file.write_text(file.read_text() + "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 1\n")
+def test_no_record_is_written_if_one_entry_cannot_be_exported(file: Path) -> None:
+    definition, good = file.parents[2] / "eval.yaml", file.read_text()
+    file.write_text(good + "- dataset: {id: openai/gsm8k, task_id: gsm8k}\n  value: 1\n")
     assert f"{file}:15:3: result.unbound: this entry has no valid run claims: object missing" in export(file, code=3)
-    assert not (file.parents[2] / "records").exists()
-
-
-def test_another_benchmark_s_definition_gives_no_direction(file: Path) -> None:
-    definition = file.parents[2] / "eval.yaml"
-    text = definition.read_text()
-    definition.write_text(text.replace('id: "gsm8k"', 'id: "other"'))
-    assert definition.read_text() != text
+    file.write_text(good)
+    definition.write_text(definition.read_text().replace('id: "gsm8k"', 'id: "other"'))
     assert "result.undefined: the benchmark defines no task 'gsm8k'" in export(file, code=3)
     assert records(file) == []
 
 
-def test_what_the_format_cannot_hold_is_said(file: Path) -> None:
-    said = make.submission(metrics=[{"metric_id": "accuracy", "value": 1, "slice": "easy"}])
-    file.write_text(make.file_for(said))
-    assert "warning: /0/metrics/0/slice: this format has no member for it" in export(file)
-
-
-@pytest.mark.parametrize("left_out", ["--source-type", "--organization", "--evaluator", "--benchmark", "--repo"])
-def test_what_must_be_stated_is_not_guessed(file: Path, left_out: str) -> None:
-    folder = file.parents[2]
-    arguments = [*STATED, "--benchmark", str(folder / "eval.yaml"), "-o", str(folder / "records")]
-    place = arguments.index(left_out)
-    del arguments[place : place + 2]
-    assert issuer("results", "export", file, *arguments).returncode == 2
-
-
-def test_trust_is_whole_or_usage(file: Path) -> None:
-    export(file, "--issuer", make.ISSUER, code=2)
-    export(file, "--trust", trust_file(file.parents[2]), "--audience", "x", code=2)
-
-
-def test_one_issuer_may_be_trusted_by_what_it_publishes(file: Path) -> None:
-    with Scripted([reply(200, make.jwks())]) as server:
-        file.write_text(make.file_for(SAID, iss=server.url))
-        export(file, "--issuer", server.url, "--audience", make.AUDIENCE)
-    assert records(file)[0]["source_metadata"]["additional_details"]["verification_issuer"] == server.url
+def test_each_required_option_is_demanded(file: Path) -> None:
+    arguments = [*STATED, "--benchmark", "eval.yaml", "-o", "records"]
+    for option in ("--source-type", "--organization", "--evaluator", "--benchmark", "--repo"):
+        place = arguments.index(option)
+        rest = arguments[:place] + arguments[place + 2 :]
+        assert run(["results", "export", str(file), *rest], file.parents[2]).code == 2, option

@@ -11,9 +11,15 @@ import pytest
 from issuer.client.files import put_entry
 from issuer.results.entry import read_entries, write_entry
 from tests.support import make
-from tests.support.command import issuer
+from tests.support.in_process import Done, run
 
 SAID = make.submission({"notes": "no tools"})
+
+
+def issuer(*arguments: object) -> Done:
+    return run(list(map(str, arguments)), Path.cwd())
+
+
 GOOD = make.file_for(SAID)
 BAD = GOOD.replace('"9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"', '"9f3c"').replace("value: 20.9", "value: 2e1")
 
@@ -30,157 +36,117 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_of_good_files_is_good(folder: Path) -> None:
     done = issuer("results", "lint", folder, "--repo", make.REPO, "--benchmark", folder / "eval.yaml")
-    assert (done.returncode, done.stderr.strip()) == (0, "2 files: 0 errors, 1 warnings")
-    assert "eval.yaml:7:" in done.stdout
+    assert (done.code, done.err.strip()) == (0, "2 files: 0 errors, 1 warnings")
+    assert "eval.yaml:7:" in done.out
+    assert issuer("results", "lint", "x", "--repo", "malformed").code == 2
 
 
-def test_every_finding_stands_on_a_line_of_its_own_with_its_place(folder: Path) -> None:
+def test_every_form_has_the_same_findings(folder: Path) -> None:
     file = folder / "acme/open-model/.eval_results/gsm8k.yaml"
     file.write_text(BAD)
     done = issuer("results", "lint", file)
-    assert done.returncode == 3
-    lines = done.stdout.splitlines()
-    assert [line.removeprefix(f"{file}:").split(": ")[:2] for line in lines] == [
-        ["5:19", "claims.revision"],
-        ["12:14", "file.scalar"],
-    ]
-    assert "write 20," in lines[1]
-
-
-def test_each_form_says_the_same(folder: Path) -> None:
-    file = folder / "acme/open-model/.eval_results/gsm8k.yaml"
-    file.write_text(BAD)
-    said = {form: issuer("results", "lint", file, "--format", form) for form in ("json", "github", "junit", "sarif")}
-    assert {done.returncode for done in said.values()} == {3}
+    assert [line.removeprefix(f"{file}:").split(": ")[:2] for line in done.out.splitlines()] == [
+        ["5:19", "claims.revision"], ["12:14", "file.scalar"],
+    ]  # fmt: skip
+    assert (done.code, "write 20," in done.out) == (3, True)
+    forms = {form: issuer("results", "lint", file, "--format", form) for form in ("json", "github", "junit", "sarif")}
+    assert {done.code for done in forms.values()} == {3}
     codes = ["claims.revision", "file.scalar"]
-    assert [found["code"] for found in json.loads(said["json"].stdout)["findings"]] == codes
-    assert [line.partition("title=")[2].partition("::")[0] for line in said["github"].stdout.splitlines()] == codes
-    assert ElementTree.fromstring(said["junit"].stdout).get("failures") == "1"
-    assert [found["ruleId"] for found in json.loads(said["sarif"].stdout)["runs"][0]["results"]] == codes
+    assert [found["code"] for found in json.loads(forms["json"].out)["findings"]] == codes
+    assert [line.partition("title=")[2].partition("::")[0] for line in forms["github"].out.splitlines()] == codes
+    assert ElementTree.fromstring(forms["junit"].out).get("failures") == "1"
+    assert [found["ruleId"] for found in json.loads(forms["sarif"].out)["runs"][0]["results"]] == codes
 
 
-def test_what_cannot_be_read_is_a_finding_and_the_others_are_still_linted(folder: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
+def test_an_unreadable_file_is_a_finding_and_stops_no_other(folder: Path) -> None:
+    (folder / "empty").mkdir()
     (folder / "acme/open-model/.eval_results/gsm8k.yaml").write_bytes(b"\xff")
-    done = issuer("results", "lint", tmp_path / "gone.yaml", empty, folder)
-    assert done.returncode == 3
-    assert done.stdout.count("file.unreadable") == 2
-    assert "file.encoding" in done.stdout
+    done = issuer("results", "lint", folder / "gone.yaml", folder / "empty", folder)
+    assert (done.code, done.out.count("file.unreadable"), "file.encoding" in done.out) == (3, 2, True)
 
 
-def test_a_repository_that_is_none_is_usage() -> None:
-    assert issuer("results", "lint", "x", "--repo", "nobody").returncode == 2
-
-
-def test_a_benchmark_file_under_any_name_is_linted_as_one(tmp_path: Path) -> None:
-    file = tmp_path / "bench.yaml"
-    file.write_text("tasks: []\n")
-    assert "benchmark.rule" in issuer("results", "lint", file).stdout
-    file.write_text("model: x\n")
-    assert "benchmark.absent" in issuer("results", "lint", file).stdout
-    file.write_text("dataset: {id: a/b, task_id: t}\nmetrics: [{metric_id: m, value: 1}]\n")
-    assert "a result file is a list of entries" in issuer("results", "lint", file).stdout
-
-
-def test_who_lints_a_file_of_today_s_hub_is_told_which_profile_that_is(tmp_path: Path) -> None:
-    file, definition = tmp_path / "gsm8k.yaml", tmp_path / "eval.yaml"
+def test_a_file_is_linted_by_its_content_whatever_its_name(tmp_path: Path) -> None:
+    file, definition = tmp_path / "bench.yaml", tmp_path / "eval.yaml"
+    for text, found in (
+        ("tasks: []\n", "benchmark.rule"),
+        ("model: x\n", "benchmark.absent"),
+        ("dataset: {id: a/b}\nmetrics: [{metric_id: m, value: 1}]\n", "a result file is a list of entries"),
+    ):
+        file.write_text(text)
+        assert found in issuer("results", "lint", file).out
     file.write_text("- dataset: {id: openai/gsm8k, task_id: t}\n  value: 1\n")
     definition.write_text("name: a\ndescription: b\nevaluation_framework: c\ntasks: [{id: t}]\n")
-    said = issuer("results", "lint", file, definition)
-    assert (said.returncode, said.stdout.count("(today's Hub accepts this: --profile hub)")) == (3, 2)
-    assert issuer("results", "lint", file, definition, "--profile", "hub").returncode == 0
+    done = issuer("results", "lint", file, definition)
+    assert (done.code, done.out.count("(today's Hub accepts this: --profile hub)")) == (3, 2)
+    assert issuer("results", "lint", file, definition, "--profile", "hub").code == 0
 
 
-def test_fmt_checks_then_writes_then_is_content(tmp_path: Path) -> None:
-    file = tmp_path / "gsm8k.yaml"
+def test_fmt_writes_a_file_only_without_check_and_only_once(tmp_path: Path) -> None:
+    file, broken = tmp_path / "gsm8k.yaml", tmp_path / "broken.yaml"
     file.write_text(GOOD.replace("20.9", "20.90").replace('"no tools"', "no tools"))
+    broken.write_text("a: b")
     checked = issuer("results", "fmt", "--check", file)
-    assert (checked.returncode, "would be rewritten" in checked.stdout) == (1, True)
-    assert file.read_text() != GOOD
-    assert issuer("results", "fmt", file).returncode == 0
-    assert file.read_text() == GOOD
-    assert (issuer("results", "fmt", "--check", file).returncode, issuer("results", "fmt", file).stdout) == (0, "")
+    assert (checked.code, "would be rewritten" in checked.out) == (1, True)
+    assert issuer("results", "fmt", file, broken).code == 3
+    assert "20.90" in file.read_text()
+    assert (issuer("results", "fmt", file).code, file.read_text()) == (0, GOOD)
+    assert (issuer("results", "fmt", "--check", file).code, issuer("results", "fmt", file).out) == (0, "")
 
 
-def test_fmt_loses_no_comment_unasked(tmp_path: Path) -> None:
+def test_fmt_drops_comments_only_with_the_option(tmp_path: Path) -> None:
     file = tmp_path / "gsm8k.yaml"
     file.write_text(GOOD.replace("  notes:", "  # mind: this\n  notes:"))
     done = issuer("results", "fmt", file)
-    assert (done.returncode, f"{file}:13:3: file.rule" in done.stderr) == (3, True)
-    assert issuer("results", "fmt", "--drop-comments", file).returncode == 0
-    assert file.read_text() == GOOD
+    assert (done.code, f"{file}:13:3: file.rule" in done.err) == (3, True)
+    assert (issuer("results", "fmt", "--drop-comments", file).code, file.read_text()) == (0, GOOD)
 
 
 def test_fmt_writes_profiles(folder: Path) -> None:
     file = folder / "acme/open-model/.eval_results/gsm8k.yaml"
-    assert issuer("results", "fmt", "--profile", "both", file).returncode == 2
+    assert issuer("results", "fmt", "--profile", "both", file).code == 2
     assert file.read_text() == GOOD
     for profile in ("both", "target"):
-        assert issuer("results", "fmt", "--profile", profile, "--benchmark", folder / "eval.yaml", file).returncode == 0
+        assert issuer("results", "fmt", "--profile", profile, "--benchmark", folder / "eval.yaml", file).code == 0
         assert file.read_text() == write_entry(SAID.form, make.token_for(SAID), profile=profile, primary="accuracy")
 
 
-def test_fmt_writes_nothing_where_one_file_is_broken(folder: Path) -> None:
-    file, broken = folder / "acme/open-model/.eval_results/gsm8k.yaml", folder / "broken.yaml"
-    file.write_text(GOOD.replace("20.9", "20.90"))
-    broken.write_text("a: b")
-    assert issuer("results", "fmt", file, broken).returncode == 3
-    assert "20.90" in file.read_text()
-
-
-def test_digests_are_those_of_the_token(folder: Path) -> None:
+def test_digest_prints_the_token_s_digests(folder: Path) -> None:
     file = folder / "acme/open-model/.eval_results/gsm8k.yaml"
-    (entry,) = json.loads(issuer("results", "digest", file, "--repo", make.REPO, "--json").stdout)["entries"]
+    (entry,) = json.loads(issuer("results", "digest", file, "--repo", make.REPO, "--json").out)["entries"]
     assert (entry["claims_digest"], entry["content_digest"]) == (SAID.claims_digest, SAID.content_digest)
-    without = issuer("results", "digest", folder).stdout
-    assert SAID.content_digest in without
-    assert "give --repo" in without
+    without = issuer("results", "digest", folder).out
+    assert (SAID.content_digest in without, "give --repo" in without) == (True, True)
 
 
-def test_diff_says_what_a_token_would_notice(tmp_path: Path) -> None:
+def test_diff_shows_which_differences_a_token_binds(tmp_path: Path) -> None:
     left, right = tmp_path / "l.yaml", tmp_path / "r.yaml"
     left.write_text(GOOD)
-    right.write_text(GOOD.replace("20.9", "20.90"))
-    same = issuer("results", "diff", left, right)
-    assert (same.returncode, same.stdout) == (0, "entry left 0, right 0: the same\n")
-    right.write_text(write_entry(SAID.form))
-    spared = issuer("results", "diff", left, right)
-    assert (spared.returncode, "/verify_token (not material)" in spared.stdout) == (0, True)
-    right.write_text(GOOD.replace("no tools", "tools"))
-    differs = issuer("results", "diff", left, right)
-    assert (differs.returncode, "/notes (material)" in differs.stdout, '"tools"' in differs.stdout) == (1, True, True)
-    told = json.loads(issuer("results", "diff", left, right, "--entry", "0", "--json").stdout)
-    assert told["entries"][0]["differences"] == [
+    for text, code, shown in (
+        (GOOD.replace("20.9", "20.90"), 0, "entry left 0, right 0: the same\n"),
+        (write_entry(SAID.form), 0, "/verify_token (not material)"),
+        (GOOD.replace("no tools", "tools"), 1, "/notes (material)"),
+    ):
+        right.write_text(text)
+        done = issuer("results", "diff", left, right)
+        assert (done.code, shown in done.out) == (code, True), done
+    document = json.loads(issuer("results", "diff", left, right, "--entry", "0", "--json").out)
+    assert document["entries"][0]["differences"] == [
         {"pointer": "/notes", "left": '"no tools"', "right": '"tools"', "material": True}
     ]
-    assert issuer("results", "diff", left, right, "--entry", "1").returncode == 3
+    assert issuer("results", "diff", left, right, "--entry", "1").code == 3
 
 
-def test_no_finding_draws_on_the_terminal(tmp_path: Path) -> None:
-    file = tmp_path / "e.yaml"
+def test_no_finding_writes_on_the_terminal(tmp_path: Path) -> None:
+    file, drawn = tmp_path / "e.yaml", tmp_path / "k\x1b[2J.yaml"
     file.write_text(
         '- dataset: {id: "a/b\\e[2J", task_id: "x\\e[2J"}\n  "k\\e[2J": 1\n  metrics: [{metric_id: m, value: 1}]\n'
     )
-    for command in (("lint", file), ("digest", file), ("diff", file, tmp_path / "e.yaml")):
-        done = issuer("results", *command)
-        assert "\x1b" not in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-    drawn = tmp_path / "k\x1b[2J.yaml"
     drawn.write_text(GOOD.replace("20.9", "20.90"))
-    for arguments in (("fmt", "--check"), ("lint",), ("digest",), ("fmt",)):
-        done = issuer("results", *arguments, drawn)
-        assert "\x1b" not in done.stdout + done.stderr
-        assert "k\\x1b[2J.yaml" in done.stdout
-
-
-def test_every_finding_ends_with_a_step_that_its_reader_can_take(tmp_path: Path) -> None:
-    file = tmp_path / "gsm8k.yaml"
-    file.write_text(GOOD.replace('"openai/gsm8k"', '"gsm8k"').replace('"no tools"', '"no tools"\n  date: "soon"'))
-    said = issuer("results", "lint", file).stdout
-    assert "claims.invalid" in said
-    assert "details.invalid" in said
-    assert "`errors`" not in said, "that is a member of the service's answers"
+    for command in (("lint", file), ("digest", file), ("diff", file, file), ("fmt", "--check", drawn), ("lint", drawn),
+                    ("digest", drawn), ("fmt", drawn)):  # fmt: skip
+        done = issuer("results", *command)
+        assert "\x1b" not in done.out + done.err
+        assert drawn not in command or "k\\x1b[2J.yaml" in done.out
 
 
 def test_an_appended_entry_keeps_every_comment(tmp_path: Path) -> None:
@@ -209,17 +175,13 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_has_clear_lines_and_stays_as_it_is(tmp_path: Path, name: str) -> None:
-    """For lint one finding a line; for fmt and digest the first; nothing is written."""
+def test_a_broken_file_gets_readable_lines_and_is_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "gsm8k.yaml"
-    file.write_bytes(BROKEN[name])
-    for command in ("lint", "fmt", "digest"):
-        done = issuer("results", command, file)
-        assert "Traceback" not in done.stderr
-        assert all(len(line) < 400 and line.isprintable() for line in (done.stdout + done.stderr).splitlines())
-        assert done.returncode == 3, (command, done)
-        assert file.read_bytes() == BROKEN[name]
+    for name, raw in BROKEN.items():
+        file.write_bytes(raw)
+        for command in ("fmt", "digest", "lint"):
+            done = issuer("results", command, file)
+            assert (done.code, file.read_bytes() == raw) == (3, True), (name, command, done)
+            assert all(len(line) < 400 and line.isprintable() for line in (done.out + done.err).splitlines())
+            assert command != "lint" or done.out.startswith(f"{file}:")
     assert [path.name for path in tmp_path.iterdir()] == ["gsm8k.yaml"]
-    (first, *_) = issuer("results", "lint", file).stdout.splitlines()
-    assert first.startswith(f"{file}:")

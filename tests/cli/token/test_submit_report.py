@@ -7,7 +7,6 @@ import html
 import io
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def text_of(cell: str) -> str:
     return html.unescape(re.sub(r"</?code>", "", cell))
 
 
-def test_nothing_of_a_run_a_policy_or_an_answer_is_markdown(tmp_path: Path) -> None:
+def test_no_text_of_a_run_a_policy_or_an_answer_is_markdown(tmp_path: Path) -> None:
     one = summed(tmp_path, HOSTILE, name="x\n| y |\n\n# z <b>.json")
     (item,) = one.items
     check = ShownCheck("policy.task", "/claims/task_id", "rule\n|", False, HOSTILE, "\n\n# w", f"Do {HOSTILE}\n")
@@ -64,54 +63,39 @@ def test_nothing_of_a_run_a_policy_or_an_answer_is_markdown(tmp_path: Path) -> N
     widths = [{len(re.findall(r"<t[hd]", row)) for row in rows} for rows in tables]
     assert widths == [{6}, {3}, {5}, {2}], "no cell ends early"
     cells = [text_of(cell) for cell in re.findall(r"<td>(.*?)</td>", shown, re.DOTALL)]
-    assert cells.count(HOSTILE.replace("\\", "\\\\")) == 5, "and each says what was there"
+    assert cells.count(HOSTILE.replace("\\", "\\\\")) == 5, "and each shows the whole text"
     assert r"x\n| y |\n\n# z <b>.json" in text_of("".join(re.findall(r"<h4>(.*?)</h4>", shown)))
+    one.fates = {item.key: {"fate": "proposed", "pull_request": "javascript:alert(1)"}}
+    assert "<a" not in MARKDOWN.render(render_summary(one)), "this address is not a link"
 
 
-def test_an_address_that_is_none_is_no_link(tmp_path: Path) -> None:
-    one = summed(tmp_path, "task-1")
-    one.fates = {item.key: {"fate": "proposed", "pull_request": "javascript:alert(1)"} for item in one.items}
-    assert "<a" not in MARKDOWN.render(render_summary(one))
-
-
-def test_it_says_what_was_claimed_where_from_and_both_digests(tmp_path: Path) -> None:
-    one = summed(tmp_path, "task-1")
-    (item,) = one.items
+def test_the_summary_has_the_claims_their_origins_and_both_digests(tmp_path: Path) -> None:
+    one = summed(tmp_path, "task-1", "task-2")
+    item, other = one.items
     written = render_summary(one)
     assert written.startswith("### Submitted\n")
-    assert (
-        "| `acme/open-model` | `acme/math` | `task-1` | `acc 0.75` | [proposed](https://issuer.example/discussions/1) |"
-        in written
-    )
-    assert "| model_repo | `acme/open-model` | run |" in written
-    assert f"| claims digest | `{item.said.claims_digest}` |" in written
-    assert f"| content digest | `{item.said.content_digest}` |" in written
+    for row in (
+        "`acme/open-model` | `acme/math` | `task-1` | `acc 0.75` | [proposed](https://issuer.example/discussions/1)",
+        "model_repo | `acme/open-model` | run",
+        f"claims digest | `{item.said.claims_digest}`",
+        f"content digest | `{item.said.content_digest}`",
+    ):
+        assert f"| {row} |" in written
+    one.fates[other.key]["fate"] = "refused"
+    for summary in (one, Summed(ISSUER)):
+        assert render_summary(summary).startswith("### Not everything was submitted\n")
 
 
-@contextlib.contextmanager
-def unheard() -> Iterator[None]:
-    """Have standard output be a pipe that nobody reads."""
-    heard, said = os.pipe()
-    os.close(heard)
-    raw = os.fdopen(said, "wb", buffering=0)
-    with io.TextIOWrapper(raw, "utf-8", write_through=True) as stream, contextlib.redirect_stdout(stream):
-        yield
-
-
-def test_where_nobody_hears_the_lines_the_files_are_written_all_the_same(tmp_path: Path) -> None:
-    output = Output(ISSUER, as_json=False, verbose=True)
-    with unheard(), pytest.raises(BrokenPipeError):
+def test_a_closed_standard_output_prevents_no_report(tmp_path: Path) -> None:
+    output, (reader, writer) = Output(ISSUER, as_json=False, verbose=True), os.pipe()
+    os.close(reader)
+    raw = os.fdopen(writer, "wb", buffering=0)
+    stream = io.TextIOWrapper(raw, "utf-8", write_through=True)
+    with stream, contextlib.redirect_stdout(stream), pytest.raises(BrokenPipeError):
         output.plan(SubmissionPlan(summed(tmp_path, "task-1", "task-2").items, ()))  # type: ignore[arg-type]
     output.end(tmp_path / "report.json", tmp_path / "summary.md")
     assert (tmp_path / "report.json").read_text().count('"not sent"') == 2
     assert (tmp_path / "summary.md").read_text().count("not sent") == 2
-
-
-def test_the_heading_says_no_more_than_was_done(tmp_path: Path) -> None:
-    one = summed(tmp_path, "task-1", "task-2")
-    one.fates[one.items[1].key]["fate"] = "refused"
-    assert render_summary(one).startswith("### Not everything was submitted\n")
-    assert render_summary(Summed(ISSUER)).startswith("### Not everything was submitted\n")
 
 
 def test_a_thousand_results_fit_into_a_step_s_summary(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.command import issuer
+from tests.support.in_process import run
 from tests.support.make import NOW
 from tests.support.processes import is_running
 from tests.support.tree import entry_text, write_result, write_tree, write_trust
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -40,73 +40,65 @@ def arguments(tree: Path, *more: object) -> list[str]:
 def spoil(tree: Path, how: str) -> None:
     repo = "zz/last"
     good = entry_text(repo, 10_000)
-    text: dict[str, str | None] = {
-        "good": None,
+    text: dict[str, str] = {
         "malformed": "- [",
         "false": good.replace("0.5", "0.6"),
         "undecided": good + "  value: 0.5\n",
         "bare": "\n".join(line for line in good.splitlines() if "verify_token" not in line) + "\n",
     }
-    if text[how] is not None:
-        write_result(tree, repo, "task_0.yaml", str(text[how]))
+    if how != "good":
+        write_result(tree, repo, "task_0.yaml", text[how])
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
-@pytest.mark.parametrize(
-    ("spoilt", "more", "code"),
-    [
-        (["good"], (), 0),
-        (["bare"], (), 1),
-        (["bare"], ("--allow-unsigned",), 0),
-        (["undecided"], (), 4),
-        (["false"], (), 1),
-        (["malformed"], (), 3),
-    ],
-)
-def test_the_worst_decides_the_exit_code_in_every_format(
-    tree: Path, form: tuple[str, ...], spoilt: list[str], more: tuple[str, ...], code: int
-) -> None:
-    for how in spoilt:
+def test_the_worst_entry_decides_the_exit_code(tree: Path) -> None:
+    rows: list[tuple[str, tuple[str, ...], int]] = [
+        ("good", (), 0),
+        ("bare", (), 1),
+        ("bare", ("--allow-unsigned",), 0),
+        ("undecided", (), 4),
+        ("false", (), 1),
+        ("malformed", (), 3),
+    ]
+    for how, more, code in rows:
         spoil(tree, how)
-    done = issuer(*arguments(tree, *form, *more))
-    assert done.returncode == code, done.stdout + done.stderr
-    assert ("have no token" in done.stderr) == (spoilt == ["bare"] and not more)
+        for form in ((), ("--json",)):
+            done = run(arguments(tree, "--jobs", 1, *form, *more), tree)
+            assert (done.code, "have no token" in done.err) == (code, how == "bare" and not more), (how, done)
 
 
-def test_a_folder_without_any_token_is_no_answer_to_build_on(tmp_path: Path) -> None:
-    write_trust(tmp_path)
-    (tmp_path / "tree").mkdir()
-    done = issuer(*arguments(tmp_path / "tree"))
-    assert done.returncode == 1
-    assert f"{tmp_path}/tree contains no OWNER/NAME/.eval_results/*.yaml" in done.stderr
-
-
-def test_a_folder_one_level_off_is_told_what_it_is(tree: Path) -> None:
+def test_a_folder_that_is_no_tree_of_repositories_ends_with_1(tree: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
     repo = next(tree.glob("*/*"))
-    for folder, said in ((repo, "It is one repository: give a file"), (repo.parent, "the folder of one OWNER")):
-        done = issuer("verify", folder, "--trust", tree.parent / "trust.yaml")
-        assert (done.returncode, said in done.stderr) == (1, True)
+    for folder, text in (
+        (empty, f"{empty} contains no OWNER/NAME/.eval_results/*.yaml"),
+        (repo, "It is one repository: give a file"),
+        (repo.parent, "the folder of one OWNER"),
+    ):
+        done = run(["verify", str(folder), "--trust", "trust.yaml"], tmp_path)
+        assert (done.code, text in done.err) == (1, True), done
 
 
-def test_people_see_what_is_wrong_and_a_summary(tree: Path) -> None:
+def test_people_see_every_fault_and_a_summary(tree: Path) -> None:
     spoil(tree, "false")
-    write_result(tree, "zz/other", "task_0.yaml", "- [")
-    done = issuer(*arguments(tree))
-    assert re.search(
+    write_result(tree, "zz/m\x1b[2Jverified", "task_0.yaml", "- [")
+    out = run(arguments(tree, "--jobs", 1), tree).out
+    for pattern in (
         r"zz/last/.*task_0.yaml, entry 0: not verified: 8 metrics: accuracy differs \(token: 0.5, here: 0.6\)",
-        done.stdout,
-    )
-    assert re.search(r"zz/other/.*task_0.yaml:1:3: file.syntax: ", done.stdout)
-    assert "21 entries in 22 files: 20 verified, 1 failed, 0 undecided, 0 good when issued, 0 unverified" in done.stdout
-    assert "https://issuer.example: 20 verified, 1 failed" in done.stdout
-    assert "inspect-ai: 20 verified, 1 failed" in done.stdout
-    assert re.search(r"1  check 8, metrics", done.stdout)
-    assert re.search(r"1  file.syntax", done.stdout)
+        r"zz/m\\x1b\[2Jverified/.*task_0.yaml:1:3: file.syntax: ",
+        "21 entries in 22 files: 20 verified, 1 failed, 0 undecided, 0 good when issued, 0 unverified",
+        "https://issuer.example: 20 verified, 1 failed",
+        "inspect-ai: 20 verified, 1 failed",
+        "1  check 8, metrics",
+        "1  file.syntax",
+    ):
+        assert re.search(pattern, out), pattern
+    assert "\x1b" not in out
 
 
-def test_machines_get_one_report_a_line_and_the_summary_last(tree: Path) -> None:
+def test_json_has_one_report_a_line_and_the_summary_last(tree: Path) -> None:
     write_result(tree, "zz/other", "task_0.yaml", "- [")
-    *found, last = map(json.loads, issuer(*arguments(tree, "--json")).stdout.splitlines())
+    *found, last = map(json.loads, run(arguments(tree, "--jobs", 1, "--json"), tree).out.splitlines())
     assert [line["version"] for line in found] == [1] * 21
     assert sum("checks" in line for line in found) == 20
     (finding,) = [line["finding"] for line in found if "finding" in line]
@@ -116,13 +108,6 @@ def test_machines_get_one_report_a_line_and_the_summary_last(tree: Path) -> None
     assert (summary["entries"], summary["files"], summary["findings"], summary["interrupted"]) == (20, 21, 1, False)
     assert summary["verdicts"] == {"verified": 20}
     assert summary["by_framework"] == {"inspect-ai": {"verified": 20}}
-
-
-def test_a_hostile_name_cannot_write_on_the_terminal(tree: Path) -> None:
-    write_result(tree, "zz/m\x1b[2Jverified", "task_0.yaml", "- [")
-    done = issuer(*arguments(tree))
-    assert "\x1b" not in done.stdout
-    assert "zz/m\\x1b[2Jverified" in done.stdout
 
 
 # -- a terminal -------------------------------------------------------------------------------------------------------
@@ -140,11 +125,11 @@ class Terminal:
         )
         os.close(slave)
         os.close(out)
-        self.shown = self.said = b""
+        self.shown = self.written = b""
 
     def until_it_waits(self) -> None:
-        """Wait until it cannot go on: what it has found fills the pipe. A chunk's lines are far longer."""
-        until(lambda: waiting(self.out) == 4096 and not running_now(self.child.pid))
+        """Wait until it cannot continue: its output fills the pipe. A chunk's lines are far longer."""
+        eventually(lambda: waiting(self.out) == 4096 and not running_now(self.child.pid))
 
     def end(self) -> int:
         """Read the rest, and return the exit code."""
@@ -161,19 +146,11 @@ class Terminal:
                 elif end == self.master:
                     self.shown += part
                 else:
-                    self.said += part
+                    self.written += part
         return self.child.wait(60)
 
     def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.said.splitlines()]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until this holds."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return [json.loads(line) for line in self.written.splitlines()]
 
 
 def waiting(pipe: int) -> int:
@@ -182,7 +159,7 @@ def waiting(pipe: int) -> int:
 
 
 def running_now(pid: int) -> bool:
-    """Say whether a process has something to do; one that sleeps in a call waits for others."""
+    """Return whether a process runs now and does not sleep in a system call."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
 
 
@@ -197,11 +174,11 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_a_terminal_shows_how_many_how_fast_and_how_long_still(large: Path) -> None:
+def test_a_terminal_shows_count_speed_and_remaining_time(large: Path) -> None:
     terminal = Terminal(large, "--json", "--jobs", 1)
     assert terminal.end() == 0
     assert re.search(rb"[0-9,]+ entries, [0-9,]+/s, [0-9]+%, [0-9]+ s left", terminal.shown)
-    assert terminal.shown.endswith(b"\r\x1b[K"), "nothing of it is left standing"
+    assert terminal.shown.endswith(b"\r\x1b[K"), "the line of progress is erased"
     assert len(terminal.lines()) == 2001
 
 
@@ -215,14 +192,12 @@ def children(pid: int) -> list[int]:
         return []
 
 
-@pytest.mark.parametrize("whole_group", [True, False])
-def test_ctrl_c_ends_with_what_was_found_so_far(large: Path, whole_group: bool) -> None:
+def test_ctrl_c_ends_with_the_results_so_far(large: Path) -> None:
     terminal = Terminal(large, "--json", "--jobs", 2)
     terminal.until_it_waits()
     workers = children(terminal.child.pid)
     assert len(workers) == 2
-    # A terminal's Ctrl-C goes to every process of the group; `kill -INT` to one.
-    os.killpg(terminal.child.pid, signal.SIGINT) if whole_group else terminal.child.send_signal(signal.SIGINT)
+    os.killpg(terminal.child.pid, signal.SIGINT)  # a terminal's Ctrl-C goes to every process of the group
     assert terminal.end() == 4
     assert b"Traceback" not in terminal.shown
     *reports, last = terminal.lines()
@@ -234,25 +209,25 @@ def test_ctrl_c_ends_with_what_was_found_so_far(large: Path, whole_group: bool) 
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
 
 
-def test_ctrl_c_cuts_no_line_short_that_waits_for_a_slow_reader(large: Path) -> None:
-    """A container sets PYTHONUNBUFFERED, and then a write that a signal interrupts is for the writer to go on with."""
+def test_ctrl_c_cuts_no_line_for_a_slow_reader(large: Path) -> None:
+    """A container sets PYTHONUNBUFFERED; then the writer itself must repeat a write that a signal interrupted."""
     command = [sys.executable, "-m", "issuer", *arguments(large, "--json", "--jobs", 1)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
         pipe = child.stdout
         assert pipe
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
-        until(lambda: waiting(pipe.fileno()) == 4096)
+        eventually(lambda: waiting(pipe.fileno()) == 4096)
         child.send_signal(signal.SIGINT)
-        time.sleep(0.3)  # longer than from one sight of progress to the next
+        time.sleep(0.3)  # a slow peer: longer than between two updates of progress
         out, err = child.communicate(timeout=60)
-    assert err == b"", "no progress where standard error is no terminal"
+    assert err == b"", "progress is only for a terminal"
     *reports, last = map(json.loads, out.splitlines())
     assert len(reports) == last["summary"]["entries"] > 0
     assert last["summary"]["interrupted"] is True
 
 
-def test_what_is_wrong_outweighs_that_it_was_interrupted(large: Path) -> None:
+def test_a_failed_entry_decides_the_exit_code_of_an_interrupted_run(large: Path) -> None:
     bad = write_result(large, "a/first", "task_0.yaml", entry_text("a/first", 5000).replace("0.5", "0.6"))
     try:
         terminal = Terminal(large, "--json", "--jobs", 1)
@@ -270,16 +245,16 @@ def test_a_second_ctrl_c_ends_at_once(large: Path) -> None:
     workers = children(terminal.child.pid)
     assert caught(terminal.child.pid, signal.SIGINT)
     terminal.child.send_signal(signal.SIGINT)
-    until(lambda: not caught(terminal.child.pid, signal.SIGINT))
+    eventually(lambda: not caught(terminal.child.pid, signal.SIGINT))
     terminal.child.send_signal(signal.SIGINT)
-    assert terminal.child.wait(60) == -signal.SIGINT, "though it has not all written"
+    assert terminal.child.wait(60) == -signal.SIGINT
     terminal.end()
     assert b"Traceback" not in terminal.shown
-    until(lambda: not any(map(is_running, workers)))
+    eventually(lambda: not any(map(is_running, workers)))
 
 
 def caught(pid: int, number: int) -> bool:
-    """Say whether a process has a handler for a signal."""
+    """Return whether a process has a handler for a signal."""
     (mask,) = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return bool(int(mask, 16) >> (number - 1) & 1)
 

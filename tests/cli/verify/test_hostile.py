@@ -31,7 +31,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "a bomb of aliases": (b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "file."),
     "control characters": (GOOD.replace("no tools", "a\x07\x1b[2Jb").encode(), "file."),
     "a web page": (b"<!doctype html>\n<html><body>Not found</body></html>\n", "file."),
-    "JSON that is no list": (b'{"error": "Not found"}', "file."),
+    "a JSON object": (b'{"error": "Not found"}', "file."),
     "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "file."),
     "a conflict": (f"<<<<<<< ours\n{GOOD}=======\n{GOOD}>>>>>>> theirs\n".encode(), "file."),
     "UTF-16": (GOOD.encode("utf-16"), "file.encoding"),
@@ -56,41 +56,31 @@ def by(tmp_path: Path) -> tuple[object, ...]:
     return "--repo", make.REPO, "--trust", write_trust(tmp_path)
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_no_result_file_is_one_line_with_its_place(
-    tmp_path: Path, by: tuple[object, ...], name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raw, code = MALFORMED[name]
-    file = write_result(tmp_path, make.REPO, "gsm8k.yaml", raw)
-    assert ask(tmp_path, make.NOW, file, *by) == 3
-    said = capsys.readouterr()
-    assert said.out == ""
-    first, remedy, *more = said.err.splitlines()
-    assert first.startswith(f"issuer: {file}")
-    assert code in first
-    assert len(first) < len(str(file)) + 300
-    assert (remedy[:2], [line for line in more if not line.startswith("  ")]) == ("  ", [])
-    assert all(sign.isprintable() for line in said.err.splitlines() for sign in line)
-
-
-@pytest.mark.parametrize("name", JUDGED)
-def test_what_can_be_read_is_judged_and_shown_shortly(
-    tmp_path: Path, by: tuple[object, ...], name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text, verdict = JUDGED[name]
-    file = write_result(tmp_path, make.REPO, "gsm8k.yaml", text)
-    assert ask(tmp_path, make.NOW, file, *by) == 1
-    out = capsys.readouterr().out
-    assert ask(tmp_path, make.NOW, file, *by, "--json") == 1
-    assert f'"verdict": "{verdict}"' in capsys.readouterr().out
-    assert all(sign.isprintable() for line in out.splitlines() for sign in line)
-    assert max(map(len, out.splitlines())) < 600, "each line can be read"
-    assert len(out.splitlines()[0]) < 450
-
-
-def test_a_good_file_that_was_appended_to_itself_is_judged_twice(
+def test_a_malformed_result_file_gets_one_line_with_its_place(
     tmp_path: Path, by: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name, (raw, code) in MALFORMED.items():
+        file = write_result(tmp_path, make.REPO, "gsm8k.yaml", raw)
+        assert ask(tmp_path, make.NOW, file, *by) == 3, name
+        written = capsys.readouterr()
+        first, remedy, *more = written.err.splitlines()
+        assert (written.out, first.startswith(f"issuer: {file}"), code in first) == ("", True, True), name
+        assert len(first) < len(str(file)) + 300
+        assert (remedy[:2], [line for line in more if not line.startswith("  ")]) == ("  ", [])
+        assert written.err.replace("\n", "").isprintable()
+
+
+def test_a_hostile_entry_is_judged_and_shown_in_short_lines(
+    tmp_path: Path, by: tuple[object, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, (text, verdict) in JUDGED.items():
+        file = write_result(tmp_path, make.REPO, "gsm8k.yaml", text)
+        assert ask(tmp_path, make.NOW, file, *by) == 1, name
+        lines = capsys.readouterr().out.splitlines()
+        assert ask(tmp_path, make.NOW, file, *by, "--json") == 1
+        assert f'"verdict": "{verdict}"' in capsys.readouterr().out
+        assert all(line.isprintable() and len(line) < 600 for line in lines)
+        assert len(lines[0]) < 450
     file = write_result(tmp_path, make.REPO, "gsm8k.yaml", GOOD + GOOD)
     assert ask(tmp_path, make.NOW, file, *by) == 0
     assert capsys.readouterr().out.count("verified: acme/open-model@") == 2

@@ -25,6 +25,9 @@ def judge(
     return verify_entries(entries, make.REPO, make.PATH, trust or make.trust(), at, Context(at, witnessed=witnessed))
 
 
+LATE = make.NOW + make.YEAR
+
+
 def shown(capsys: pytest.CaptureFixture[str], reports: tuple[Report, ...], name: str = "gsm8k.yaml") -> str:
     show(reports, name, make.NOW + 7200)
     return capsys.readouterr().out
@@ -40,14 +43,14 @@ def test_every_check_is_shown_with_its_status_and_evidence(capsys: pytest.Captur
     assert all(name in text for name in NAMES.values())
 
 
-def test_values_that_differ_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+def test_differing_values_are_shown_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, judge(FILE.replace("value: 20.9", "value: 21")))
     assert "              token: 20.9\n              here:  21\n" in text
     missing = shown(capsys, judge(FILE.replace('    command: "inspect eval gsm8k"\n', "")))
     assert "token: inspect eval gsm8k\n              here:  absent\n" in missing
 
 
-def test_each_answer_says_in_two_lines_what_it_proves_and_what_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_answer_ends_with_what_it_proves_and_does_not_prove(capsys: pytest.CaptureFixture[str]) -> None:
     cases = {
         "verified": judge(),
         "not verified: checks 8 and 9 failed": judge(FILE.replace("20.9", "21")),
@@ -61,34 +64,23 @@ def test_each_answer_says_in_two_lines_what_it_proves_and_what_not(capsys: pytes
         assert lines[-1].startswith("  It does not prove that ")
 
 
-def test_it_says_when_the_file_counts_as_received_and_by_whose_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_names_the_time_of_receipt_and_its_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert "judged as received at 2026-11-18T11:06:40Z:\n" in shown(capsys, judge(at=make.NOW))
     assert "2026-11-18T11:06:40Z, as stated:\n" in shown(capsys, judge(at=make.NOW, witnessed=False))
     assert "Unix second" in shown(capsys, judge(at=2**60))
-
-
-def test_a_file_without_entries_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, ()) == "gsm8k.yaml: no entries\n"
 
 
-def test_nothing_of_a_file_moves_the_cursor_or_colours_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    said = make.submission({"notes": "x"})
-    text = make.file_for(said).replace('task_id: "gsm8k"', 'task_id: "\\e[31mverified"')
-    out = shown(capsys, judge(text), name="\x1b[2Jgsm8k.yaml")
-    assert "\x1b" not in out
-    assert "verified" in out
-
-
-def test_a_token_that_is_only_too_old_is_not_said_to_contradict_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(capsys, judge(at=make.NOW + make.YEAR)).splitlines()
+def test_an_expired_token_is_not_reported_as_contradicting_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, judge(at=LATE)).splitlines()
     assert lines[-3] == "  not verified: check 5 failed"
     assert lines[-2].startswith("  This proves: the file and the token say the same, but")
     assert "--receipts" in lines[-1]
     undecided_value = FILE.replace("  metrics:", "  value: 20.9\n  metrics:", 1)
-    assert "the file says" not in shown(capsys, judge(undecided_value, at=make.NOW + make.YEAR))
+    assert "the file says" not in shown(capsys, judge(undecided_value, at=LATE))
 
 
-def test_on_a_terminal_lines_are_broken_between_words_and_nothing_is_lost(
+def test_a_terminal_gets_lines_that_are_broken_between_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports = (*judge(), *judge(FILE.replace("20.9", "21")), *judge(write_entry(SAID.form)))
@@ -98,7 +90,7 @@ def test_on_a_terminal_lines_are_broken_between_words_and_nothing_is_lost(
     assert laid.split() == whole.split()
     assert max(map(len, whole.splitlines())) > columns()
     wide = [line for line in laid.splitlines() if len(line) > columns()]
-    assert all(len(line.split()) == 1 for line in wide), "a value that is wider stands alone, to be copied"
+    assert all(len(line.split()) == 1 for line in wide), "a wider value has its own line, to be copied"
     assert all(line.startswith(("  ", "verified", "not verified", "unverified")) for line in laid.splitlines())
 
 
@@ -111,10 +103,9 @@ def test_colours_are_on_the_verdict_and_the_statuses(monkeypatch: pytest.MonkeyP
     assert out.count("\x1b[32m\x1b[1mverified\x1b[0m") == 2
 
 
-def test_what_an_issuer_says_of_a_caller_stays_one_line_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    long = make.file_for(
-        SAID, caller={"provider": "p" * 5000, "run_id": "1\n  vouched for by somebody else"}, sub="s" * 2000
-    )
+def test_an_issuer_s_text_about_a_caller_stays_one_short_line(capsys: pytest.CaptureFixture[str]) -> None:
+    caller = {"provider": "p" * 5000, "run_id": "1\n  vouched for by another"}
+    long = make.file_for(SAID, caller=caller, sub="s" * 2000)
     lines = shown(capsys, judge(long)).splitlines()
     assert (lines[1][:11], lines[2][:19]) == ("  run with ", "  vouched for by ht")
     assert max(map(len, lines[:3])) < 450

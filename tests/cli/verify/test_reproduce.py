@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from issuer.results.edit import merge
 from issuer.results.entry import content_digest, read_entries
 from tests.support.in_process import Done, run
@@ -37,52 +35,38 @@ def compare(*arguments: object) -> Done:
     return run(["reproduce", "compare", *map(str, arguments)], Path.cwd())
 
 
-def test_two_runs_that_agree_are_told_how_to_have_the_second_signed_as_a_reproduction(tmp_path: Path) -> None:
+def test_runs_that_agree_get_the_command_for_a_reproduction(tmp_path: Path) -> None:
     answer = compare(PLAIN, second(tmp_path))
     assert answer.code == 0
-    assert "plain_run.json, acme-harness 2.1.0\nsecond: " in answer.out
-    assert "  acc (algebra) 0.75\n" in answer.out
-    assert "issuer submit --reproduces sha256:" in answer.out
-    assert "do not prove that there were two runs" in answer.out
+    for text in (
+        "plain_run.json, acme-harness 2.1.0\nsecond: ",
+        "  acc (algebra) 0.75\n",
+        "issuer submit --reproduces sha256:",
+        "do not prove that there were two runs",
+    ):
+        assert text in answer.out
 
 
-def test_runs_that_part_say_where_and_what_each_of_them_says(tmp_path: Path) -> None:
-    other = second(
-        tmp_path, ("metrics.0.value", 0.76), ("model_revision", "0" * 40), ("details.benchmark_subset", "hard")
-    )
-    answer = compare(PLAIN, other)
-    assert answer.code == 1
-    assert "they differ at 3 places:" in answer.out
+def test_runs_that_differ_show_the_places_and_both_values(tmp_path: Path) -> None:
+    changes = ("metrics.0.value", 0.76), ("model_revision", "0" * 40), ("details.benchmark_subset", "hard")
+    answer = compare(PLAIN, second(tmp_path, *changes))
+    assert (answer.code, "they differ at 3 places:" in answer.out) == (1, True)
     assert "  /metrics/0/value\n    first:  acc (algebra) 0.75\n    second: acc (algebra) 0.76\n" in answer.out
     assert "  benchmark_subset\n    first:  all\n    second: hard\n" in answer.out
 
 
-def test_values_agree_within_the_tolerance_that_is_stated_for_their_metric(tmp_path: Path) -> None:
+def test_values_agree_within_the_stated_tolerance_of_their_metric(tmp_path: Path) -> None:
     other = second(tmp_path, ("metrics.0.value", 0.76))
-    assert compare(PLAIN, other, "--tolerance", "acc=0.01").code == 0
-    assert compare(PLAIN, other, "--tolerance", "acc=0.009").code == 1
-    assert compare(PLAIN, other, "--tolerance", "rank=5").code == 1
-
-
-@pytest.mark.parametrize("stated", ["acc", "acc=", "=1", "acc=-1", "acc=nan", "acc=inf", "acc=one"])
-def test_a_tolerance_that_is_no_number_is_a_usage_error(stated: str) -> None:
-    answer = compare(PLAIN, PLAIN, "--tolerance", stated)
-    assert answer.code == 2
-    assert "give ID=NUMBER" in answer.err
-
-
-def test_one_run_alone_and_two_tasks_are_usage_errors() -> None:
+    for stated, code in (("acc=0.01", 0), ("acc=0.009", 1), ("rank=5", 1)):
+        assert compare(PLAIN, other, "--tolerance", stated).code == code
+    for stated in ("acc", "acc=", "=1", "acc=-1", "acc=nan", "acc=inf", "acc=one"):
+        answer = compare(PLAIN, PLAIN, "--tolerance", stated)
+        assert (answer.code, "give ID=NUMBER" in answer.err) == (2, True), stated
+    document = json.loads(compare(PLAIN, other, "--json").out)
+    found = {"where": "/metrics/0/value", "first": "acc (algebra) 0.75", "second": "acc (algebra) 0.76"}
+    assert (document["agree"], document["differences"]) == (False, [found])
     assert compare(PLAIN).code == 2
     assert compare(PLAIN, PLAIN, "--task", "math_all", "--task", "other").code == 2
-
-
-def test_json_has_what_the_lines_say(tmp_path: Path) -> None:
-    answer = compare(PLAIN, second(tmp_path, ("metrics.0.value", 0.76)), "--json")
-    document = json.loads(answer.out)
-    assert (answer.code, document["agree"]) == (1, False)
-    assert document["differences"] == [
-        {"where": "/metrics/0/value", "first": "acc (algebra) 0.75", "second": "acc (algebra) 0.76"}
-    ]
 
 
 # -- the entry ------------------------------------------------------------------------------------------------------------
@@ -92,7 +76,7 @@ def build(*arguments: object) -> Done:
     return run(["results", "build", *map(str, arguments)], Path.cwd())
 
 
-def test_an_entry_says_which_result_it_reproduces_and_stands_beside_it(tmp_path: Path) -> None:
+def test_a_reproduction_is_merged_beside_the_result_that_it_names(tmp_path: Path) -> None:
     assert build(PLAIN, "-o", tmp_path / "one.yaml").code == 0
     first = (tmp_path / "one.yaml").read_text()
     digest = content_digest(read_entries(first.encode(), "one.yaml")[0].form)
@@ -100,12 +84,10 @@ def test_an_entry_says_which_result_it_reproduces_and_stands_beside_it(tmp_path:
     assert build(tmp_path / "second.json", "-o", tmp_path / "two.yaml", "--reproduces", digest).code == 0
     text = (tmp_path / "two.yaml").read_text()
     both = merge(first, text, "math.yaml")
-    assert [entry.framework.name for entry in read_entries(both.encode(), "math.yaml")] == [
-        "acme-harness",
-        "other-harness",
-    ]
+    names = [entry.framework.name for entry in read_entries(both.encode(), "math.yaml")]
+    assert names == ["acme-harness", "other-harness"]
     again = merge(both, text.replace("0.75", "0.76"), "math.yaml")
-    assert len(read_entries(again.encode(), "math.yaml")) == 2, "the next one of this framework takes its place"
+    assert len(read_entries(again.encode(), "math.yaml")) == 2, "a later one of this framework replaces it"
 
 
 def test_a_digest_of_another_form_and_a_file_of_several_runs_are_refused(tmp_path: Path) -> None:
@@ -114,8 +96,7 @@ def test_a_digest_of_another_form_and_a_file_of_several_runs_are_refused(tmp_pat
     document = json.loads(PLAIN.read_text())
     document["runs"].append({**document["runs"][0], "task_id": "other", "task": "other"})
     (tmp_path / "both.json").write_text(json.dumps(document))
-    several = build(tmp_path / "both.json", "-o", tmp_path / "one.yaml", "--reproduces", DIGEST)
+    command = (tmp_path / "both.json", "-o", tmp_path / "one.yaml", "--reproduces", DIGEST)
+    several = build(*command)
     assert (several.code, "--reproduces is for one run, and these are 2" in several.err) == (3, True)
-    assert (
-        build(tmp_path / "both.json", "-o", tmp_path / "one.yaml", "--reproduces", DIGEST, "--task", "other").code == 0
-    )
+    assert build(*command, "--task", "other").code == 0
