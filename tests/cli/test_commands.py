@@ -115,6 +115,27 @@ def test_a_refusal_shows_each_failed_check_with_the_wanted_value(service: Runnin
     assert ("issuer: policy.framework" in done.err, "  ok  " in done.err) == (True, False)
 
 
+def test_a_request_prefers_the_file_of_an_identity_then_the_variable(tmp_path: Path, service: Running) -> None:
+    file = tmp_path / "identity"
+    file.write_text(service.token() + "\n")
+    variable = {"ISSUER_ID_TOKEN": service.token(), **service.provider.environment}
+    first = request(service, BODY, "--json", "--id-token-file", file, env={"ISSUER_ID_TOKEN": "not.a.token"})
+    second, again = (request(service, BODY, "--json", env=variable) for _ in range(2))
+    jtis = [json.loads(done.out)["jti"] for done in (first, second, again)]
+    assert jtis[0] != jtis[1] == jtis[2], "the variable's identity was used, and its repeat gave its token"
+
+
+def test_a_long_value_is_printed_on_one_line(service: Running) -> None:
+    """A workflow's reference is nearly as wide as a terminal, and its branch is at the end."""
+    sent = "example-org/inspect-evals/.github/workflows/evaluate.yml@refs/heads/other"
+    lines = request(service, BODY, workflow_ref=sent).err.splitlines()
+    at = lines.index("FAIL  identity.claim_mismatch identities.evaluate-main.require.workflow_ref")
+    assert [line.strip() for line in lines[at + 1 : at + 5]] == [
+        "yours:  the identity token's workflow_ref is", sent, "wanted: text of the form",
+        "example-org/inspect-evals/.github/workflows/*.yml@refs/heads/main",
+    ]  # fmt: skip
+
+
 def test_a_granted_dry_run_names_the_passed_checks(service: Running) -> None:
     done = request(service, BODY, "--dry-run", repository_owner="renamed")
     lines = done.out.splitlines()
