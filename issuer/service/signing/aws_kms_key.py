@@ -119,7 +119,8 @@ def _loader() -> Any:
 
 def _explain(error: Exception) -> str:
     """Return the error's name and the next step, without the error's text, which may quote the request."""
-    name = getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__)
+    response = getattr(error, "response", None) or {}  # None in an error without an answer, such as a timeout
+    name = response.get("Error", {}).get("Code", type(error).__name__)
     if not re.fullmatch(r"[A-Za-z.]{1,64}", name):
         name = "an error without a name"
     return f"AWS KMS: {name}" + (f": {_NEXT[name]}" if name in _NEXT else "")
@@ -134,6 +135,7 @@ _NEXT = {
     "NoCredentialsError": "give the service a role, or credentials in its environment",
     "NoRegionError": "name the region in the file",
     "NotFoundException": "this region and account have no such key: correct the file",
+    "ReadTimeoutError": "check that KMS answers this machine in time",
     "ThrottlingException": "the account's quota of KMS requests is used up: ask AWS for a larger one",
     "UnrecognizedClientException": "the credentials are not valid: replace them",
 }
