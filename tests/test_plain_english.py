@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.support.shared import ROOT
 
 PAGES = ("CONTRIBUTING.md", "SECURITY.md", "VERIFIED.md")
@@ -147,14 +145,14 @@ def test_prose_has_no_construction_that_is_read_twice() -> None:
     assert len(EXCEPTIONS) <= 60
 
 
-@pytest.mark.parametrize(("text", "construction"), [
-    ("Who asks is a stranger.", "a clause as the subject"),
-    ("A file for who runs it.", "a clause as the subject"),
-    ("Nothing is kept.", "nobody, nothing as the subject"),
-    ("A name that is none.", "is none, is nothing"),
-    ("A key that is no key.", "is no ..."),
-    ("The file lies beside it.", "stands, lies"),
-    ("It has a thread of its own.", "of its own"),
-])  # fmt: skip
-def test_the_patterns_find_what_they_are_for(text: str, construction: str) -> None:
-    assert COMPILED[construction][0].search(plain(text))
+def test_the_patterns_find_their_constructions() -> None:
+    examples = {
+        "Who asks is a stranger.": "a clause as the subject",
+        "A file for who runs it.": "a clause as the subject",
+        "Nothing is kept.": "nobody, nothing as the subject",
+        "A name that is none.": "is none, is nothing",
+        "A key that is no key.": "is no ...",
+        "The file lies beside it.": "stands, lies",
+        "It has a thread of its own.": "of its own",
+    }
+    assert [text for text, name in examples.items() if not COMPILED[name][0].search(plain(text))] == []

@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests of the log run on (tests/support/postgresql.py): durable, and gone when its test is."""
+"""The PostgreSQL of the log's tests (tests/support/postgresql.py) is durable, and ends with its test."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def count(server: PostgreSQL) -> int:
     return int(rows)
 
 
-def test_it_is_durable_and_listens_on_a_socket_of_its_own_alone(server: PostgreSQL) -> None:
+def test_it_is_durable_and_listens_only_on_its_own_socket(server: PostgreSQL) -> None:
     names = ("fsync", "synchronous_commit", "full_page_writes", "listen_addresses")
     assert [server.execute(f"show {name}") for name in names] == [[("on",)], [("on",)], [("on",)], [("",)]]
     assert server.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_was_committed_outlives_its_being_killed(server: PostgreSQL) -> None:
+def test_a_committed_row_survives_a_kill(server: PostgreSQL) -> None:
     before = count(server)
     server.execute(f"insert into entries values ({before})")
     server.kill()
@@ -64,7 +64,7 @@ def test_a_proxy_cuts_between_a_commit_and_its_answer(server: PostgreSQL) -> Non
     assert count(server) == before + 1
 
 
-def test_a_replica_that_is_waited_for_has_every_commit_when_it_is_promoted() -> None:
+def test_a_promoted_synchronous_replica_has_every_commit() -> None:
     with postgresql() as primary:
         primary.execute("create table entries (idx int primary key)")
         replica = primary.replica("second")
@@ -78,7 +78,7 @@ def test_a_replica_that_is_waited_for_has_every_commit_when_it_is_promoted() -> 
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_it_ends_with_the_process_that_started_it_even_if_that_is_killed(*, stopped: bool) -> None:
+def test_it_ends_with_its_starter_even_if_that_is_killed(*, stopped: bool) -> None:
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None

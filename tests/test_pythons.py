@@ -1,5 +1,5 @@
-"""The other Pythons that pyproject.toml names, where their interpreters are at hand: what dev.lock lists installs, and
-the part of the suite that reads, judges, signs and serves passes."""
+"""The other Pythons of pyproject.toml, if their interpreters are installed: the requirements of dev.lock install, and the
+tests that read, judge, sign and serve pass."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PREFIX = "Programming Language :: Python :: 3."
 
 
 def others() -> list[str]:
-    """Return the versions that are supported, but for the one that this runs on."""
+    """Return the supported versions, without that of this process."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     named = [each.rpartition(" ")[2] for each in project["classifiers"] if each.startswith(_PREFIX)]
     return [version for version in named if not platform.python_version().startswith(f"{version}.")]
 
 
 def interpreter(version: str) -> str:
-    """Find an interpreter on the path, or as uv does; "" where there is none. Nothing is downloaded."""
+    """Find an interpreter on the path, or as uv does, without a download; "" if it is missing."""
     uv = str(Path(sys.executable).parent / "uv")
     for command in ([f"python{version}"], [uv, "python", "find", "--no-python-downloads", "--system", version]):
         asked = [*command, "-c", "import sys; print(sys.executable)"] if len(command) == 1 else command

@@ -1,4 +1,4 @@
-"""What several processes find is what one would find, and a process that dies fails its test."""
+"""Several processes report the results that one would, and a process that dies fails its test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ THIRD = "def test_passes(): pass\n"
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run these files in three processes; return the exit code, and what is printed."""
+    """Run these files in three processes; return the exit code and the output."""
     for name, text in {"first": FIRST, "second": SECOND, "third": THIRD}.items():
         (folder / f"test_{name}.py").write_text(text)
     done = subprocess.run(
@@ -50,11 +50,11 @@ def run(folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_each_way_to_fail_is_told_by_the_process_that_started_the_others(tmp_path: Path) -> None:
+def test_the_first_process_reports_each_kind_of_failure(tmp_path: Path) -> None:
     code, said = run(tmp_path, "test_first.py", "test_second.py", "test_third.py")
     assert code == pytest.ExitCode.TESTS_FAILED
     assert said.splitlines()[-1].startswith("3 failed, 4 passed, 1 skipped, 1 error in ")
-    for text in ("AssertionError", "what it printed", "ERROR test_first.py::test_ends_badly - ValueError: at the end"):
+    for text in ("AssertionError", "what it printed", "ERROR test_first.py::test_ends_badly", "ValueError: at the end"):
         assert text in said
     for name, ended in {"test_first.py::test_dies": -9, "test_second.py::test_ends_its_process": 0}.items():
         assert f"FAILED {name} - its process ended with {ended}" in said
@@ -62,20 +62,20 @@ def test_each_way_to_fail_is_told_by_the_process_that_started_the_others(tmp_pat
 
 
 @pytest.mark.long
-def test_what_passes_passes(tmp_path: Path) -> None:
+def test_a_passing_file_passes(tmp_path: Path) -> None:
     code, said = run(tmp_path, "test_third.py")
     assert (code, said.splitlines()[-1].partition(" in ")[0]) == (pytest.ExitCode.OK, "1 passed")
 
 
 @pytest.mark.long
-def test_the_first_failure_ends_all_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_x_ends_the_session_at_the_first_failure(tmp_path: Path) -> None:
     code, said = run(tmp_path, "-x", "test_first.py")
     assert code == pytest.ExitCode.TESTS_FAILED
     assert said.splitlines()[-1].startswith("2 passed, 1 skipped, 1 error in ")
 
 
 @pytest.mark.long
-def test_a_file_that_cannot_be_loaded_ends_it_before_anything_runs(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_loaded_ends_the_session_first(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("1 / 0\n")
     code, said = run(tmp_path, "test_third.py", "test_broken.py")
     assert code == pytest.ExitCode.INTERRUPTED

@@ -1,4 +1,4 @@
-"""The list of system packages, and what becomes of a test whose command is missing."""
+"""The list of system packages, and a test with a missing command."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def needed(path: Path) -> set[str]:
     return {ast.literal_eval(command) for command in named}
 
 
-def test_the_list_has_what_tests_need_and_nothing_else_is_in_use() -> None:
-    told = (set(story.tools) for story in STORIES)  # those of the pages
-    assert {tool.command for tool in TOOLS.values() if tool.in_use} == set().union(*map(needed, TESTS), *told)
+def test_the_list_marks_the_commands_in_use_of_tests() -> None:
+    of_pages = (set(story.tools) for story in STORIES)
+    assert {tool.command for tool in TOOLS.values() if tool.in_use} == set().union(*map(needed, TESTS), *of_pages)
     assert all(tool.package and tool.purpose for tool in TOOLS.values())
     assert all(len(line) <= 120 for line in LIST.read_text("utf-8").splitlines())
 
 
-def test_what_is_missing_is_named_with_its_packages() -> None:
+def test_a_missing_command_is_named_with_its_package() -> None:
     assert missing("node", "npm", path="") == "node, npm: apt-get install nodejs npm"
     assert missing() == ""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("option", "outcome"), [("--every-tool", "1 error"), ("-rs", "1 skipped")])
-def test_a_test_without_its_command_is_skipped_and_fails_where_every_tool_is_asked_for(
+def test_a_test_without_its_command_is_skipped_or_fails_with_every_tool(
     tmp_path: Path, option: str, outcome: str
 ) -> None:
     inner = tmp_path / "test_inner.py"
@@ -55,7 +55,7 @@ def test_a_test_without_its_command_is_skipped_and_fails_where_every_tool_is_ask
     assert "needs node: apt-get install nodejs" in done.stdout
 
 
-def test_make_check_begins_where_nothing_is_missing_and_ends_where_something_is(tmp_path: Path) -> None:
+def test_make_check_ends_if_a_command_is_missing(tmp_path: Path) -> None:
     for tool in TOOLS.values():
         if tool.in_use:
             (tmp_path / tool.command).write_text("#!/bin/sh\n")

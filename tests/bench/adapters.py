@@ -1,4 +1,4 @@
-"""What it costs to read a large run: time and peak resident memory. `python -m tests.bench.adapters`."""
+"""The cost of reading a large run: time and peak resident memory. `python -m tests.bench.adapters`."""
 
 from __future__ import annotations
 

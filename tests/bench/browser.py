@@ -1,4 +1,4 @@
-"""What a verification costs in a browser. `python -m tests.bench.browser`, part of `make bench`.
+"""The cost of a verification in a browser. `python -m tests.bench.browser`, part of `make bench`.
 
 A file of a hundred entries, each with its token, is read and judged in Debian's Chromium by the verifier in JavaScript,
 beside the same in Python: without a log, and with a witnessed proof for each token.
@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from issuer.verify.check_log import AtHand
 from issuer.verify.trust import read_trust_file, resolve
 from tests.bench.interpreter import describe
 from tests.support import make
+from tests.support.answering import serving
 from tests.support.browser import drive
 from tests.support.javascript import VERIFIER
 from tests.support.tlog import ANNOUNCED, ORIGIN, Tree, policy_text
@@ -96,32 +94,19 @@ def in_python(given: Work) -> float:
 def in_chromium(given: Work, url: str, folder: Path) -> tuple[float, float]:
     """Return the first run and the median of all, in milliseconds by the clock."""
     proofs = [(leaf.to_bytes().decode(), raw.decode()) for leaf, raw in given.proofs.items()]
-    told = {
+    parameters = {
         "file": given.file, "trust": given.trust, "proofs": proofs, "runs": RUNS, "now": NOW, "repo": make.REPO, "path": make.PATH,
     }  # fmt: skip
-    steps = [["goto", f"{url}/package.json"], ["evaluate", "found", PROGRAM % json.dumps(told)]]
+    steps = [["goto", f"{url}/package.json"], ["evaluate", "found", PROGRAM % json.dumps(parameters)]]
     (visit,) = drive(steps, folder, themes=["light"], widths=[1280])
     found = visit["look"]["found"]
     assert found["verdicts"] == ["verified"] * ENTRIES
     return found["took"][0], statistics.median(found["took"])
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _Files(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on loopback, which browsers take for a secure context: WebCrypto is in no other."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+        """Log nothing."""
 
 
 def main() -> None:
@@ -130,7 +115,9 @@ def main() -> None:
         print(f"left out: {lacking}")
         return
     print(f"\n{ENTRIES} entries of a file, read and verified (median of {RUNS}, by the clock)")
-    with tempfile.TemporaryDirectory() as name, served(VERIFIER) as url:
+    # On loopback: browsers have WebCrypto in secure contexts only.
+    files: Any = partial(_Files, directory=str(VERIFIER))
+    with tempfile.TemporaryDirectory() as name, serving(files) as url:
         for title, logged in (("", False), (", each with a witnessed proof of the log", True)):
             given = work(logged=logged)
             python = in_python(given)

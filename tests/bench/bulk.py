@@ -1,4 +1,4 @@
-"""What judging a folder costs: entries a second and core, beside its floor, and the memory of all processes together.
+"""The cost of judging a folder: entries a second and core, beside its floor, and the memory of all processes together.
 
 The floor of one entry is one bare Ed25519 verification by the library that the verifier uses, plus one load of the same
 text by PyYAML's C loader; both over the same files as the run that is measured, in the same minutes.
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from tests.support.witnessed import ORIGIN, write_logged_trust, write_sidecars
 
 # The strict reader makes a node graph, to name the line and column of a fault; the floor builds no graph.
 TARGET = 2.0
-# What a proof beside every file may cost, where a hundred tokens have one checkpoint.
+# The most for a proof beside every file, with one checkpoint for a hundred tokens.
 LOGGED_TARGET = 1.3
 LIMIT_MIB = 300
 FLOOR_FILES = 5000
@@ -35,7 +36,7 @@ FLOOR_FILES = 5000
 def floor_s(files: list[Path]) -> tuple[float, float]:
     """Return the CPU seconds of one bare check of a signature and one bare load, in turn as a run does them.
 
-    Also those of the load alone. Both are means over the files.
+    The second value is the load alone. Both are means over the files.
     """
     texts = [path.read_bytes() for path in files]
     began = time.process_time()
@@ -59,9 +60,10 @@ def run(folder: Path, jobs: int, *more: str, trust: str = "trust.yaml") -> tuple
                "--at", str(NOW), *(["--jobs", str(jobs)] if jobs else []), *more]  # fmt: skip
     before, began, peak = os.times(), time.monotonic(), 0.0
     with (folder / "out").open("wb") as out, subprocess.Popen(command, stdout=out) as child:
-        while child.poll() is None:
+        while child.returncode is None:
             peak = max(peak, memory_mib(child.pid))
-            time.sleep(0.1)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(0.1)
     assert child.returncode == 0, (folder / "out").read_bytes()[-500:]
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
@@ -108,7 +110,7 @@ def bench_bulk(count: int = 20_000) -> None:
 
 
 def bench_logged(count: int = 10_000) -> None:
-    """Print what proofs beside the files add: the same tree by a trust file without a log, and by one that requires it."""
+    """Print the cost of proofs beside the files: the same tree with and without a required log in the trust file."""
     print(f"\nissuer verify DIR with a proof beside every file, {count:,} entries")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

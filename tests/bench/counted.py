@@ -1,9 +1,8 @@
-"""What `instructions.py` counts: the real application on a fake transport, and what stands beside it.
+"""The program that `instructions.py` counts: the real application on a fake transport, and functions to compare with.
 
-`python -m tests.bench.counted FOLDER` runs under callgrind, which writes down what it has counted whenever `ctermid` is
-called: a function of the C library that nobody calls but `Marks`. Everything else is the real thing: the server's
-protocol, the application, the store behind a socket, the files. Left out is what comes by the clock and not by a
-request: the turns of the background.
+`python -m tests.bench.counted FOLDER` runs under callgrind, which writes its counts at each call of `ctermid`, a function of
+the C library that only `Marks` calls. The rest is real: the server's protocol, the application, the store behind a socket,
+the files. The turns of the background are left out, because the clock causes them.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ ALONE = 20
 INTEGRATIONS = 20
 ENTRIES = 128
 
-# Its parts are the steps; what is in none of them is its own.
+# The section with the steps, and the rest of its requests.
 STEP = "loop, and these marks"
 ENTRY = "an entry of `issuer verify DIR`"
-# How many requests are needed.
+# The number of requests.
 SINGLES = 2 * WARM + 1 + REQUESTS + STEPPED
 
-# The parts of a request, and the functions that are all of each: what one of them calls of another is the other's.
+# The functions of each step. A call of another step's function is counted for that step.
 STEPS: dict[str, tuple[str, ...]] = {
     "read HTTP": ("issuer.service.http.protocol.BoundedProtocol.data_received",),
     "route, Litestar": ("uvicorn.protocols.http.httptools_impl.RequestResponseCycle.run_asgi",),
@@ -77,8 +76,9 @@ STEPS: dict[str, tuple[str, ...]] = {
         "issuer.token.verify_token.compose",
     ),
     "claim a use": ("issuer.issuance.issue._claim",),
-    "admit": ("issuer.service.admission.redis.RedisAdmission.admit",),
-    "sign": ("issuer.service.signing.active_keys.LiveSigner.sign",),
+    # The application has bound `RedisAdmission.admit` and `LiveSigner.sign` when the marks come, so the marks are below.
+    "admit": ("issuer.service.admission.redis.RedisAdmission._ask",),
+    "sign": ("issuer.service.signing.keyring.KeyringSigner.sign",),
     "result entry": ("issuer.results.entry.Submission.entry",),
     "audit": ("issuer.issuance.issue.issued_event", "issuer.service.audit.sink.FileAudit.record"),
     "render": ("issuer.service.http.tokens._render",),
@@ -88,7 +88,7 @@ STEPS: dict[str, tuple[str, ...]] = {
 
 
 class Made(Struct):
-    """What a run is made of: settings that name the store, and requests of which each has an identity of its own."""
+    """The input of a run: settings with the store, and requests, each with its own identity."""
 
     settings: Settings
     singles: list[bytes]
@@ -96,15 +96,14 @@ class Made(Struct):
 
 
 class Counts(Struct):
-    """What each part of callgrind's counts belongs to, a section and a step of it; and what a section is counted for, as
-    a number of requests."""
+    """The section and the step of each part of callgrind's counts, and the number of requests of each section."""
 
     parts: list[tuple[str, str]] = []
     per: dict[str, int] = {}
 
 
 class Marks:
-    """Parts the counts: from one mark to the next, everything belongs to the name on top of the stack."""
+    """Divides the counts: from one mark to the next they belong to the name on top of the stack."""
 
     def __init__(self) -> None:
         self.counts = Counts()
@@ -112,12 +111,12 @@ class Marks:
         self._counts_now = False
 
     def begin(self) -> None:
-        """Let callgrind count from now on: what comes before takes a quarter of the time."""
+        """Let callgrind count from now on: the code before is a quarter of the run."""
         subprocess.run(["callgrind_control", "--instr=on", str(os.getpid())], check=True, stdout=subprocess.DEVNULL)
         self._counts_now = True
 
     def enter(self, name: str) -> None:
-        """Begin to count for a name; one below no other is a section."""
+        """Begin to count for a name; the lowest one is a section."""
         self._mark()
         self._stack.append(name)
 
@@ -133,14 +132,14 @@ class Marks:
 
     @contextmanager
     def section(self, name: str, per: int) -> Iterator[None]:
-        """Count a block for so many of a thing."""
+        """Count a block for a number of items."""
         self.counts.per[name] = per
         self.enter(name)
         yield
         self.leave()
 
     def step(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, with what it does counted for a name."""
+        """Return the function with its work counted for a name."""
 
         @functools.wraps(work)
         def plain(*args: Any, **more: Any) -> Any:
@@ -172,7 +171,7 @@ class Marks:
 
 
 def place_of(path: str) -> tuple[Any, str]:
-    """Return the module or class that has what a dotted path names, and the name there. Raises AttributeError."""
+    """Return the module or class of a dotted path, and the last name. Raises AttributeError."""
     head, _, name = path.rpartition(".")
     if head == "structlog.wrapper":
         return structlog.get_config()["wrapper_class"], name
@@ -207,7 +206,7 @@ def marked_steps(marks: Marks) -> Iterator[None]:
 async def count_requests(marks: Marks, made: Made) -> None:
     """Count requests as they are, batches, and then the steps of requests."""
     Background.watch = lambda *_: None  # type: ignore[method-assign]
-    # What is slow here has waited for nothing and nobody.
+    # Under callgrind all is slow: no call may run out of time.
     for module, name in (store, "CALL_S"), (store, "PIPELINE_S"), (fair_queue, "SOON_S"):
         setattr(module, name, 3600)
     running = server(made.settings)
@@ -236,7 +235,7 @@ async def count_requests(marks: Marks, made: Made) -> None:
                 await single.send(STEPPED)
 
 
-# -- what stands beside it ----------------------------------------------------------------------------------------------
+# -- for comparison -----------------------------------------------------------------------------------------------------
 
 
 def count_alone(marks: Marks) -> None:
@@ -253,7 +252,7 @@ def count_alone(marks: Marks) -> None:
 
 
 def decider(folder: Path) -> Callable[[], object]:
-    """Return what decides, each time on another integration than before; it is warm."""
+    """Return a warm function that decides, each time on the next integration."""
     policies = load_policies(folder, URL)
     (provider,) = policies.providers.values()
     decide = judging(policies, provider, list(range(INTEGRATIONS)))
@@ -263,8 +262,7 @@ def decider(folder: Path) -> Callable[[], object]:
 
 
 class Here:
-    """A pool of workers that is this process, because callgrind loses what a killed child has counted. What it does, from
-    beginning to end, is counted for `name`."""
+    """A pool of workers in this process, because callgrind loses the counts of a killed child. They are counted for `name`."""
 
     def __init__(self, marks: Marks, name: str) -> None:
         self._marks = marks
@@ -297,7 +295,7 @@ def verify(tree: Path, pool: Here) -> None:
 
 
 def main(folder: Path) -> None:
-    """Count everything that was made in a folder, and write what the parts belong to."""
+    """Count all inputs of a folder, and write the names of the parts."""
     configure_logging()
     made, marks = msgspec.msgpack.decode((folder / "made").read_bytes(), type=Made), Marks()
     decide = decider(folder / "policies of many")

@@ -1,8 +1,8 @@
-"""The floor: a server that does for each request what no issuer can do without, and nothing else.
+"""The floor: a server with only the necessary work of an issuer for each request.
 
 One check of a signature, one call of the admission script, one Ed25519 signature, over the HTTP server of the service,
-under the same load: alone and warm these cost half of what they cost in a server, where other work has just
-had the caches and the branch predictors. `python -m tests.bench.floor PORT STORE KEYS`: a worker of it; several share a port.
+under the same load: alone and warm they cost half as much as in a server with other work for the caches and the branch
+predictors. `python -m tests.bench.floor PORT STORE KEYS`: a worker of it; several share a port.
 """
 
 from __future__ import annotations

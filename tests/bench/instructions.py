@@ -1,12 +1,12 @@
-"""`make bench-instructions`: how many instructions a request takes, by step and by library. Needs valgrind.
+"""`make bench-instructions`: the instructions of a request, by step and by library. Needs valgrind.
 
-The figure that a busy machine does not change: two runs differ by a thousandth. Beside each row stands what it was in
-the committed table, `instructions.txt`, where processor, interpreter, OpenSSL and lock are the same; where they are
-not, the run says so, and the rows are not to be compared. `--write` makes this run the committed table.
+A busy machine does not change them: two runs differ by a thousandth. Each row is printed beside that of the committed
+table, `instructions.txt`, if processor, interpreter, OpenSSL and lock are the same; otherwise the rows cannot be compared,
+and the run says so. `--write` makes this run the committed table.
 
-Instructions differ in what they cost: those of a signature take half the time of the interpreter's. So this judges a
-change, and `make bench` what is left of it in microseconds. The marks around the steps cost something themselves: all
-steps together are a tenth more than the whole request, which is counted without them.
+Instructions differ in cost: those of a signature take half the time of the interpreter's. So this judges a change, and
+`make bench` its microseconds. The marks cost something: the sum of the steps is a tenth more than the whole request, which
+is counted without them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from cryptography.hazmat.backends.openssl import backend
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import settings_for
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission
 from issuer.service.settings.model import changed
 from tests.bench.counted import BATCHES, ENTRIES, INTEGRATIONS, SINGLES, STEP, Counts, Made
 from tests.bench.policy import write_many
+from tests.support.fake_transport import begin_epoch
 from tests.support.http_load import request
 from tests.support.running import numbered, write_folder
 from tests.support.shared import ROOT
 from tests.support.tree import write_tree, write_trust
 
 TABLE = Path(__file__).with_name("instructions.txt")
-# By what the path of a library's file has; the first that fits.
+# The first pattern that is in the path of a file names its library.
 LIBRARIES = {
     "hashing": re.compile(r"/_(hashlib|sha|md5|blake2)|/libcrypto\b"),
     "cryptography": re.compile(r"/cryptography/"),
@@ -50,20 +50,20 @@ LIBRARIES = {
     "interpreter": re.compile(r"python3\.\d+(\.so[.\d]*)?$|/lib-dynload/"),
 }
 COLUMNS = ("interpreter", "cryptography", "msgspec", "libc", "hashing", "uvloop, HTTP", "other")
-PER_MILLE = 1.0  # what two runs of the same may differ by
+PER_MILLE = 1.0  # the difference of two equal runs
 
-# Instructions by library, of one of what a row is about.
+# Instructions by library, of one item of a row.
 Row = Mapping[str, int]
 
 
-# -- what callgrind has counted -----------------------------------------------------------------------------------------
+# -- the counts of callgrind --------------------------------------------------------------------------------------------
 
 
 def read_parts(lines: Iterable[str]) -> list[Counter[str]]:
     """Return the instructions of each part of a profile, by the path of the library that has them.
 
     The format is in valgrind's manual, "Callgrind Format Specification": `ob` names the library of the lines to come,
-    once in full and then by its number. Of a `calls` line the next line is what the call took, which is counted there.
+    once in full and then by its number. The line after a `calls` line is the cost of the call, which is counted elsewhere.
     """
     parts: list[Counter[str]] = []
     names: dict[str, str] = {}
@@ -90,7 +90,7 @@ def library_of(path: str) -> str:
 
 
 def rows_of(parts: Iterable[Counter[str]], counts: Counts) -> dict[str, Row]:
-    """Put the parts together: a row for each section, and for each step of the one that has some, in order."""
+    """Add up the parts: a row for each section, and for each step of the section with steps, in order."""
     sums: dict[str, Counter[str]] = {}
     # callgrind counts on after the last mark.
     for (section, step), part in zip(counts.parts, parts, strict=False):
@@ -105,15 +105,8 @@ def rows_of(parts: Iterable[Counter[str]], counts: Counts) -> dict[str, Row]:
 # -- one run ------------------------------------------------------------------------------------------------------------
 
 
-async def begin_epoch(store: str) -> None:
-    """Let the store remember uses from now on: it takes no identity token that is older."""
-    admission = RedisAdmission(store, leeway_s=0)
-    await admission.start()
-    await admission.aclose()
-
-
 def make(folder: Path, provider: LocalProvider, store: str) -> None:
-    """Make what a run needs: policies, keys, requests, and trees of results."""
+    """Make the policies, keys, requests and trees of results of a run."""
     asyncio.run(begin_epoch(store))
     write_folder(folder, provider)
     settings = changed(settings_for(folder, 1), store_url=store)
@@ -134,7 +127,7 @@ def _request(provider: LocalProvider, url: str, path: str, body: object) -> byte
 
 
 def count(folder: Path) -> dict[str, Row]:
-    """Run the driver under callgrind in a folder of its own, and return the rows. Raises CalledProcessError."""
+    """Run the driver under callgrind in an empty folder, and return the rows. Exits with its log if it fails."""
     with LocalProvider() as provider, EmbeddedValkey() as store, (folder / "log").open("wb") as log:
         make(folder, provider, store)
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/profile", "--combine-dumps=yes", "--instr-atstart=no",
@@ -151,7 +144,7 @@ def count(folder: Path) -> dict[str, Row]:
 
 
 def place() -> dict[str, str]:
-    """Return what the figures depend on."""
+    """Return the properties of the machine that change the figures."""
     cpu = Path("/proc/cpuinfo").read_text("utf-8")
     flags = " ".join(sorted(re.findall(r"^flags\s*:(.*)$", cpu, re.MULTILINE)[0].split()))
     return {
@@ -174,7 +167,7 @@ def write_table(where: Mapping[str, str], rows: Mapping[str, Row]) -> str:
 
 
 def read_table(text: str) -> tuple[dict[str, str], dict[str, int]]:
-    """Return what a table depends on, and the sum of each row."""
+    """Return the machine of a table, and the sum of each row."""
     where = dict(line[2:].split(": ", 1) for line in text.splitlines() if line.startswith("# "))
     rows = [line for line in text.splitlines() if line and line[0] not in "# "]
     return where, {line[:WIDTH].rstrip(): int(line[WIDTH:].split()[0].replace(",", "")) for line in rows}
@@ -192,7 +185,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def compare(table: str, before: str) -> str:
-    """Return the table with what each row was before, and how much of that it is now; or what makes them differ."""
+    """Return the table with each row's value before and the ratio; or the differences of the machines."""
     where, now = read_table(table)
     where_before, then = read_table(before)
     if differing := [name for name in where if where[name] != where_before.get(name)]:

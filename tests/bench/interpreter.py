@@ -1,6 +1,6 @@
-"""Which Python measures: how it was built changes every figure by a tenth and more (deploy/README.md, "Which Python").
+"""The Python that measures: its build changes every figure by a tenth and more (deploy/README.md, "Which Python").
 
-How well it was optimized is seldom written anywhere; what a step costs shows it.
+The cost of a step shows how well it was optimized.
 """
 
 from __future__ import annotations

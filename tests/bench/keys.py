@@ -1,8 +1,7 @@
-"""What a signature costs by where its key lies. `python -m tests.bench.keys`, part of `make bench`.
+"""The cost of a signature, by the place of its key. `python -m tests.bench.keys`, part of `make bench`.
 
-A file's key signs in the event loop. One that lies elsewhere is asked over real HTTP, of a KMS of our own that answers
-after 10 ms. What a worker then does is to be four fifths of what its places allow: as many calls as there are places in
-these 10 ms, or, as this machine is today, in what one call takes alone, its driver's work included.
+A file's key signs in the event loop. A remote one is called over real HTTP, at a local KMS that answers after 10 ms. A worker
+should reach four fifths of its limit: as many calls as it has places in these 10 ms, or in the time of one call alone.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ MESSAGE = b"m" * 1500
 
 @contextlib.contextmanager
 def slow_kms() -> Iterator[str]:
-    """Run a KMS in a process of its own; yield its URL. This process's environment has credentials for it."""
+    """Run a KMS in another process; yield its URL. This process's environment has credentials for it."""
     command = [sys.executable, "-m", "tests.support.kms", str(ANSWER_S), make.KEY.private_bytes_raw().hex()]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
@@ -50,7 +49,7 @@ def slow_kms() -> Iterator[str]:
 
 
 async def bench_files(keyring: KeyringSigner) -> None:
-    """Print what a file's key costs, beside the signature itself: both in turns, the fastest of each."""
+    """Print the cost of a file's key beside the signature alone: both in turns, the fastest of each."""
     bare_us, own_us = [], []
     for _ in range(TURNS * 3):
         began = time.process_time()
@@ -65,7 +64,7 @@ async def bench_files(keyring: KeyringSigner) -> None:
 
 
 async def bench_callers(keyring: KeyringSigner) -> float:
-    """Print what many callers of one process get signed. Return the seconds that a call takes alone."""
+    """Print the rate of signatures for many callers of one process. Return the seconds of a single call."""
 
     async def caller() -> None:
         for _ in range(COUNT // CONNECTIONS):
@@ -89,7 +88,7 @@ async def bench_callers(keyring: KeyringSigner) -> float:
 
 
 def bench_service(name: str, folder: Path, provider: LocalProvider, alone_s: float = 0.0) -> None:
-    """Print what the service gets signed, asked on many connections; and its CPU, all that a request needs included."""
+    """Print the rate of signatures of the service on many connections, and its CPU for whole requests."""
     with running(folder, provider) as live:
         drive(live.settings.listen.port, singles(live, "ES256", 200), 8)  # warm
         made = singles(live, "ES256", COUNT)
@@ -103,7 +102,7 @@ def bench_service(name: str, folder: Path, provider: LocalProvider, alone_s: flo
 
 
 def share(per_s: float, alone_s: float) -> str:
-    """Say how much that is of what the places allow; nothing for a key that needs none."""
+    """Return the share of the limit of the places, "" for a file's key."""
     if not alone_s:
         return ""
     shares = (
@@ -114,7 +113,7 @@ def share(per_s: float, alone_s: float) -> str:
 
 def main() -> None:
     """Run everything."""
-    print(f"keys, by where they lie; load average {os.getloadavg()[0]:.1f}")
+    print(f"keys, by their place; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider, slow_kms() as url:
         in_file, in_kms = Path(made) / "file", Path(made) / "kms"
         for folder in (in_file, in_kms):

@@ -12,7 +12,7 @@ from tests.support.http_load import Run
 from tests.support.large_bodies import CALLERS, beside, is_quarantined, quiet, register_callers, requests_of
 from tests.support.running import allow_es256, running, write_folder
 
-# What a quiet caller's slowest answers may become beside them.
+# The most that the slowest answers may grow beside them.
 MORE_MS = 50.0
 
 

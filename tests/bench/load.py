@@ -1,9 +1,9 @@
 """The real service under load, beside the floor of the same run. `python -m tests.bench.load`, part of `make bench`.
 
 Each identity is unique and made beforehand. The service and the floor server (`floor.py`) run at once and are driven in
-turn, on one store, so that a busy neighbour or a slower minute meets both. One worker has a core of its own, and the
-generator and the store share the others. CPU is that of the server processes; what generator and store spend stands
-beside it, because two workers need their cores, too. Compare rows and ratios within one run, never absolutes.
+turn, on one store, so that a busy neighbour or a slower minute meets both. One worker has its own core, and the generator
+and the store share the others. CPU is the server processes', with the generator's and the store's beside it, because two
+workers need their cores, too. Compare rows and ratios within one run, never absolutes.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from tests.bench.floor import admission
 from tests.bench.interpreter import describe
 from tests.support.http_load import Run, drive, request
 from tests.support.processes import cpu_s, family, rss_mib
-from tests.support.running import Running, allow_es256, numbered, running, serve, singles, write_folder
+from tests.support.running import Running, allow_es256, listening_on, numbered, running, serve, singles, write_folder
+from tests.support.waiting import eventually
 
 COUNT = int(os.environ.get("BENCH_REQUESTS", "4200"))
 TURNS = 7
 CONNECTIONS = (1, 8, 32)
-# What of a core each worker may have, where two of them are to find what one finds: cores that are free.
+# The share of a core for each worker, so two workers have as much as one: free cores.
 SHARE, PERIOD_US = 0.3, 10_000
 GET_KEYS = b"GET /.well-known/jwks.json HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-# -- what processes may use ----------------------------------------------------------------------------------------------
+# -- limits of processes ------------------------------------------------------------------------------------------------
 
 
 def pin(pids: Iterable[int], cores: set[int]) -> None:
@@ -78,7 +79,7 @@ def limited(pids: Iterable[int]) -> Iterator[None]:
 
 
 def busy(processes: int, seconds: float = 1.0) -> int:
-    """Return how many rounds this number of processes, which share nothing, made in that time."""
+    """Return the rounds of this number of independent processes in that time."""
     program = (
         "import time, sys; end, rounds = time.perf_counter() + float(sys.argv[1]), 0\n"
         "while time.perf_counter() < end:\n  rounds += 1; sum(range(1000))\nprint(rounds)"
@@ -90,7 +91,7 @@ def busy(processes: int, seconds: float = 1.0) -> int:
 
 @dataclass
 class Server:
-    """A server that is measured: its processes, its port, the store that it uses, and what it spent so far."""
+    """A measured server: its processes, its port, its store, and its costs so far."""
 
     pids: list[int]
     port: int
@@ -100,7 +101,7 @@ class Server:
     store_s: float = 0.0
 
     def measure(self, requests: list[bytes], connections: int, expected: int) -> float:
-        """Drive it, and add to what was measured; return how many times the median this turn's slowest percent took."""
+        """Drive it, and add its costs; return the ratio of p99 and median in this turn."""
         before = self._spent()
         run = drive(self.port, requests, connections)
         own_s, store_s = (after - earlier for after, earlier in zip(self._spent(), before, strict=True))
@@ -121,11 +122,11 @@ class Server:
         return seconds / len(self.run.taken_s) * 1e6
 
     def fresh(self) -> Server:
-        """Return it with nothing measured."""
+        """Return it without costs."""
         return Server(self.pids, self.port, self.store)
 
     def all_us(self) -> float:
-        """Return what the whole machine spends on a request: server, store and generator."""
+        """Return the cost of a request to the whole machine: server, store and generator."""
         return self.us(self.own_s + self.store_s + self.run.cpu_s)
 
 
@@ -167,13 +168,10 @@ async def _admissions(url: str, count: int) -> float:
 
 
 def parts(provider: LocalProvider, url: str, raw: Server) -> dict[str, float]:
-    """Measure what a request cannot do without, each alone and warm; return the sum by algorithm."""
+    """Measure the necessary parts of a request, each alone and warm; return the sum by algorithm."""
     print("\nthe floor, its parts alone and warm")
-    keys, message, private = (
-        jose.parse_key_set(msgspec.json.encode(provider.key_set())),
-        os.urandom(1500),
-        keyfile.generate(),
-    )
+    keys = jose.parse_key_set(msgspec.json.encode(provider.key_set()))
+    message, private = os.urandom(1500), keyfile.generate()
     sign_us = one(lambda: private.sign(message))
     admit_us = min(asyncio.run(_admissions(url, 3200)) for _ in range(3))
     sample = request("/raw", provider.token("x"), msgspec.json.encode(numbered(1)))
@@ -202,24 +200,13 @@ def floor_server(folder: Path, provider: LocalProvider, url: str, workers: int) 
     command = [sys.executable, "-m", "tests.bench.floor", str(port), url, str(keys)]
     processes = [subprocess.Popen(command) for _ in range(workers)]
     try:
-        _wait(port)
+        eventually(lambda: listening_on(port) == workers)
         yield Server([process.pid for process in processes], port, redis.Redis.from_url(url))
     finally:
         for process in processes:
             process.terminate()
         for process in processes:
             process.wait(10)
-
-
-def _wait(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            drive(port, [GET_KEYS] * 8, 8)
-            time.sleep(0.5)  # the other worker, which nothing tells from this one, is as far by now
-            return
-        time.sleep(0.05)
-    raise AssertionError("the floor server did not start")
 
 
 # -- the service --------------------------------------------------------------------------------------------------------
@@ -262,7 +249,7 @@ def bench_others(live: Running, service: Server) -> None:
 
 @contextlib.contextmanager
 def cores_apart(service: Iterable[int], rest: Iterable[int]) -> Iterator[None]:
-    """Give the first core to the servers, of which one works at a time, and the others to what drives and stores."""
+    """Give the first core to the servers, of which one works at a time, and the others to generator and store."""
     cores, rest = sorted(os.sched_getaffinity(0)), list(rest)
     if len(cores) > 1:
         pin(service, {cores[0]})
@@ -274,7 +261,7 @@ def cores_apart(service: Iterable[int], rest: Iterable[int]) -> Iterator[None]:
 
 
 def bench_limited(live: Running, service: Server, workers: int) -> Server | None:
-    """Drive workers of which each has a share of a core; None where this user may not limit them."""
+    """Drive workers with a share of a core each; None if this user may not limit them."""
     found = service.fresh()
     made = singles(live, "ES256", COUNT // 2 * workers)
     try:
@@ -286,7 +273,7 @@ def bench_limited(live: Running, service: Server, workers: int) -> Server | None
 
 
 class Measured(NamedTuple):
-    """What workers did with RS256 at the most connections, beside the floor, and with a share of a core each."""
+    """The costs of workers with RS256 at the most connections, beside the floor, and with a share of a core each."""
 
     service: Server
     floor: Server
@@ -317,12 +304,12 @@ def bench_workers(
 
 
 def report_scaling(one: Measured, two: Measured) -> None:
-    """Print what the second worker brings, beside what this machine could give it."""
+    """Print the gain of the second worker, and the most that this machine allows."""
     cores = len(os.sched_getaffinity(0))
     print("\ntwo workers against one (RS256, 32 connections)")
     print(f"  two busy processes that share nothing      {busy(2) / busy(1):.2f} x")
     for name, first, second in ("service", one.service, two.service), ("floor server", one.floor, two.floor):
-        # One worker is held up by itself alone: the others of this machine have a core that is not its own.
+        # One worker waits for itself only: it has its own core.
         gained, most = second.run.per_s / first.run.per_s, cores * first.us(first.own_s) / second.all_us()
         print(f"  {name:<12} {gained:.2f} x; {cores} cores for server, store and generator allow {most:.2f} x")
     if one.limited and two.limited:

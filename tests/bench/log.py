@@ -1,8 +1,8 @@
-"""What the transparency log costs. `python -m tests.bench.log`, part of `make bench`.
+"""The cost of the transparency log. `python -m tests.bench.log`, part of `make bench`.
 
 One service with a log and one without are asked in turns, at the same loads. Then the sequencer's own work, without a
-service: leaves a second by the size of a batch, and proofs on a tree of ten million leaves, whose nodes are computed
-where they are asked for.
+service: leaves a second by the size of a batch, and proofs on a tree of ten million leaves, with
+computed nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGE = 10_000_000
 
 
 class Side:
-    """One of the two services, and what it has been seen to do."""
+    """One of the two services, with its measurements."""
 
     def __init__(self, name: str, live: Running) -> None:
         self.name, self.live = name, live
@@ -72,7 +72,7 @@ def bench_service(folder: Path, provider: LocalProvider) -> None:
     """Print rates, latencies and CPU with and without a log: medians of turns, and of the ratios of pairs."""
     for connections in (1, 8, 32):
         with both(folder / str(connections), provider) as sides:
-            for side in sides:  # until what SQLite writes ahead has its size: before that each sync makes a file longer
+            for side in sides:  # until SQLite's write-ahead log has its size: before that each sync lengthens a file
                 drive(side.live.settings.listen.port, singles(side.live, "ES256", WARM), 4)
             for _ in range(TURNS):
                 for side in sides:
@@ -91,7 +91,7 @@ def bench_service(folder: Path, provider: LocalProvider) -> None:
 
 
 def bench_sequencer(folder: Path) -> None:
-    """Print what a batch costs the sequencer alone, its three writes to the disk included."""
+    """Print the cost of a batch to the sequencer alone, with its three writes to the disk."""
     sequencer = sequencer_of(new_log(folder))
     sequencer.start()
     number = 0
@@ -116,7 +116,7 @@ def node(level: int, index: int) -> bytes:
 
 
 def bench_proofs() -> None:
-    """Print what a proof costs to make and to check, in a tree of ten million leaves."""
+    """Print the cost of making and checking a proof in a tree of ten million leaves."""
     index = LARGE - 7
     proof = inclusion_proof(index, LARGE, lambda level, _: node(level, 0))
     began = time.process_time()

@@ -1,8 +1,8 @@
 """Ten thousand integrations: their start, a change of one, a decision of each. `python -m tests.bench.many_policies`.
 
 The real service with two and with three workers, on a folder of 10,000 files with three identities and three tests
-each. What is compared is measured in turn, and the median of seven pairs is printed. CPU is that of all processes of
-the service, by the scheduler's own count.
+each. Compared values are measured in turn, and the median of seven pairs is printed. CPU is the sum of all processes of the
+service, by the scheduler's count.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,22 +26,28 @@ from tests.bench.policy import URL, judging, write_many
 from tests.support.http_load import Run, drive, request
 from tests.support.processes import cpu_s, family
 from tests.support.running import BODY, listening_on, serve, start
+from tests.support.waiting import eventually
 
 COUNT = int(os.environ.get("BENCH_POLICIES", "10000"))
 PAIRS = 7
-# A change is taken after two equal looks, a second apart; then every worker is told.
+# A change is taken after two equal looks, a second apart; then every worker gets it.
 WINDOW_S = 4.0
-# The folder is looked at every second, which costs half of what an edit does: of two windows of one edit each the
-# difference would be a look more or less. So there are several edits in a window, and as long a one without any.
+# The service looks at the folder every second, at half the cost of an edit: with one edit a window, two windows would differ
+# by a look. So a window has several edits, and the other window is as long without one.
 EDITS, EDIT_S = 5, 3.0
 CONNECTIONS, PAUSE_S = 8, 0.02
 
 
 def own_mb(pid: int) -> tuple[float, float]:
-    """Return the megabytes of a process that no other shares, and its proportional share of all that it sees."""
+    """Return the private megabytes of a process, and its proportional set size."""
     lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
     kb = {name: int(value) for name, value, _ in lines}
     return (kb["Private_Dirty:"] + kb["Private_Clean:"]) / 1024, kb["Pss:"] / 1024
+
+
+def window(seconds: float) -> None:
+    """Let a measured stretch of time pass."""
+    threading.Event().wait(seconds)
 
 
 @contextmanager
@@ -49,12 +56,9 @@ def service(folder: Path, workers: int, port: int) -> Iterator[tuple[int, float]
     settings = settings_for(folder, port)
     process = start(settings, folder, serve(workers))
     try:
-        until = time.monotonic() + 600
-        while listening_on(port) < workers:
-            assert process.poll() is None, (folder / "service.log").read_text()[-2000:]
-            assert time.monotonic() < until, "it did not start"
-            time.sleep(0.1)
-        time.sleep(1.0)  # what a worker does when it has begun
+        eventually(lambda: process.poll() is not None or listening_on(port) == workers, 600)
+        assert process.poll() is None, (folder / "service.log").read_text()[-2000:]
+        window(1.0)  # the first work of a worker
         yield process.pid, cpu_s(process.pid)
     finally:
         process.terminate()
@@ -62,7 +66,7 @@ def service(folder: Path, workers: int, port: int) -> Iterator[tuple[int, float]
 
 
 def workers_of(pid: int) -> list[int]:
-    """Return the children that have an event loop: what follows the policies has none."""
+    """Return the children with an event loop: the process that follows the policies has none."""
     return [each for each in family(pid)[1:] if "anon_inode:[eventpoll]" in _opened_by(each)]
 
 
@@ -81,7 +85,7 @@ def requests_of(provider: LocalProvider, port: int, numbers: Iterable[int]) -> l
 
 
 def bench_start(folder: Path, provider: LocalProvider) -> None:
-    """Print what a start costs, and what a worker has of its own when it has answered to every integration."""
+    """Print the cost of a start, and the private memory of a worker after a request of every integration."""
     print(f"\n{COUNT} integrations with three tests each")
     for workers in (2, 3):
         port = free_port()
@@ -101,7 +105,7 @@ def _list(values: object) -> str:
 
 
 def bench_edit(folder: Path, provider: LocalProvider) -> None:
-    """Print what one changed file costs, on the CPU and in others' answers."""
+    """Print the cost of one changed file, in CPU and in others' latency."""
     file = folder / "policies" / f"framework-{COUNT // 2}.yaml"
     text, turns = file.read_text("utf-8"), iter(range(1000))
 
@@ -136,11 +140,11 @@ def bench_edit(folder: Path, provider: LocalProvider) -> None:
 
 
 def _spent(pid: int, work: Callable[[], object]) -> float:
-    """Return the CPU seconds of all processes in a window in which this is done several times."""
+    """Return the CPU seconds of all processes in a window with several calls of this function."""
     before = cpu_s(pid)
     for _ in range(EDITS):
         work()
-        time.sleep(EDIT_S)
+        window(EDIT_S)
     return cpu_s(pid) - before
 
 
@@ -152,7 +156,7 @@ def _worst_p99(run: Run) -> float:
 
 
 def _own_ms(folder: Path, file: Path) -> float:
-    """Return what reading, judging and testing one file takes by itself, in milliseconds of CPU."""
+    """Return the cost of reading, judging and testing one file alone, in milliseconds of CPU."""
     with tempfile.TemporaryDirectory() as name:
         for path in (folder / "policies" / "providers.yaml", file):
             Path(name, path.name).write_bytes(path.read_bytes())
@@ -165,12 +169,12 @@ def _own_ms(folder: Path, file: Path) -> float:
 
 
 def bench_decision(folder: Path) -> None:
-    """Print a decision where each is another integration's, beside those of one: in turn, so that both meet the same."""
+    """Print the cost of decisions of many integrations, beside those of one, in turn."""
     policies = load_policies(folder / "policies", URL, development=True)
     provider = next(each for each in policies.providers.values() if each.id == "github-actions")
     one = judging(policies, provider, [COUNT // 2])
     each = judging(policies, provider, list(range(COUNT)))
-    _per_call_us(each, COUNT)  # what is made at an integration's first request is not what a request costs
+    _per_call_us(each, COUNT)  # an integration's first request costs more
     pairs = [(_per_call_us(one, COUNT), _per_call_us(each, COUNT)) for _ in range(PAIRS)]
     ones, others = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(other / same for same, other in pairs)

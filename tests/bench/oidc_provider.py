@@ -1,7 +1,7 @@
 """CPU of a token beside node's `oidc-provider`: `python -m tests.bench.oidc_provider`, part of `make bench`.
 
-A certified server that does nearly the same: a client signs in by a JWT of its own (private_key_jwt, RFC 7523) and is
-given an EdDSA JWT with the claims that it asked for (RFC 9396). Ours has a policy, a store and an audit besides. Both run
+A certified server that does nearly the same: a client signs in by its JWT (private_key_jwt, RFC 7523) and gets an EdDSA
+JWT with the requested claims (RFC 9396). Ours has a policy, a store and an audit besides. Both run
 at once and are driven in turn; printed is the median of paired ratios. Needs node and npm, which brings the package.
 """
 
@@ -13,7 +13,6 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -27,8 +26,9 @@ from issuer.formats import jose
 from issuer.io import keyfile
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.http_load import drive
-from tests.support.processes import cpu_s
+from tests.support.processes import cpu_s, listens
 from tests.support.running import allow_es256, numbered, running, serve, singles, write_folder
+from tests.support.waiting import eventually
 
 PACKAGE = "oidc-provider@9.13.3"
 SERVER = Path(__file__).with_name("oidc_provider.mjs")
@@ -37,7 +37,7 @@ ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 def request(provider: LocalProvider, url: str, algorithm: str, number: int) -> bytes:
-    """Make the request for a token of a run's claims, with a client assertion of its own."""
+    """Make the request for a token of a run's claims, with a new client assertion."""
     asked = [{"type": "result", **numbered(number)}]
     form = urlencode({
         "grant_type": "client_credentials", "client_assertion_type": ASSERTION, "resource": "urn:results",
@@ -65,23 +65,11 @@ def other_server(folder: Path, provider: LocalProvider) -> Iterator[tuple[int, s
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait(port, request(provider, url, "RS256", 0))
+            eventually(lambda: listens(port))
+            assert drive(port, [request(provider, url, "RS256", 0)], 1).statuses == {200: 1}
             yield process.pid, url
         finally:
             process.terminate()
-
-
-def _wait(port: int, first: bytes) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            assert drive(port, [first], 1).statuses == {200: 1}
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 def spent_us(pid: int, port: int, requests: list[bytes], expected: int) -> float:

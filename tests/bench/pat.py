@@ -1,4 +1,4 @@
-"""What a personal access token costs, and what timing reveals about a guess: an unknown id against a wrong secret."""
+"""The cost of a personal access token, and the timing of guesses: an unknown id against a wrong secret."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def _made(folder: Path) -> str:
 
 
 def guess_times(verifier: PatVerifier, known: list[str]) -> tuple[float, float]:
-    """Return the mean CPU microseconds of guesses at ids that there are not, and at secrets of those that there are.
+    """Return the mean CPU microseconds of guesses at unknown ids, and at secrets of known ones.
 
-    CPU, the system's included: what a neighbour's time slice adds to a wall clock is no answer of ours.
+    CPU with the system's: a wall clock would include a neighbour's time slices.
     """
     unknown = [pat.make(os.urandom(pat.RANDOM_BYTES)) for _ in range(CALLS)]
     wrong = [_with_id(known[number % len(known)], guess) for number, guess in enumerate(unknown)]
     spent: tuple[list[int], list[int]] = ([], [])
     for number, pair in enumerate(zip(unknown, wrong, strict=True)):
-        for kind in (0, 1) if number % 2 else (1, 0):  # who comes second finds a warmer cache
+        for kind in (0, 1) if number % 2 else (1, 0):  # the second one finds a warmer cache
             began = time.thread_time_ns()
             judged(verifier, pair[kind])
             spent[kind].append(time.thread_time_ns() - began)

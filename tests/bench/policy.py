@@ -1,17 +1,14 @@
-"""What policies cost: loading a directory of many integrations, and a decision among them."""
+"""A directory of many integrations, and decisions among them, for the benchmarks."""
 
 from __future__ import annotations
 
 import itertools
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from issuer.formats.strict_json import JSON
 from issuer.identity.table import Provider
 from issuer.identity.token import Caller
-from issuer.policy.authoring.load import load_policies
 from issuer.policy.decide import Grant, decide
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.claims import read_claims
@@ -67,7 +64,7 @@ RUN: dict[str, JSON] = {
 
 
 def write_many(folder: Path, count: int, *, tested: bool) -> Path:
-    """Write a directory of `count` integrations with three identities and lists of names of their own each."""
+    """Write a directory of `count` integrations with three identities and separate lists of names each."""
     (folder / "providers.yaml").write_text(PROVIDERS, "utf-8")
     for number in range(count):
         head = f'version: 1\nintegration: framework-{number}\nmode: active\ncontacts: ["a@b.example"]\nidentities:\n'
@@ -78,25 +75,8 @@ def write_many(folder: Path, count: int, *, tested: bool) -> Path:
     return folder
 
 
-def bench_policies(cpu_us: Callable[[Callable[[], object]], float], row: Callable[..., None]) -> None:
-    """Print both. A load is timed once, in CPU time of this process."""
-    print("\npolicies (integrations of three identities each)")
-    for count, tested in ((10, False), (100, False), (1000, False), (1000, True)):
-        with tempfile.TemporaryDirectory() as name:
-            folder = write_many(Path(name), count, tested=tested)
-            began = time.process_time()
-            policies = load_policies(folder, URL)
-            row(f"load {count:>5}{' with three tests each' if tested else ''}", (time.process_time() - began) * 1e6)
-        (provider,) = policies.providers.values()
-        row(f"a decision among {count}: resolve and decide, of one", cpu_us(judging(policies, provider, [count // 2])))
-        judge = judging(policies, provider, list(range(count)))
-        for _ in range(count):  # what is made at an integration's first request is not what a request costs
-            judge()
-        row(f"a decision among {count}: resolve and decide, of each in turn", cpu_us(judge))
-
-
 def judging(policies: PolicySet, provider: Provider, numbers: list[int]) -> Callable[[], Grant]:
-    """Return what judges one run, each time of the next integration. As in a request, what is judged was just read."""
+    """Return a function that judges one run, each time of the next integration. As in a request, the claims were just read."""
     turns = itertools.cycle(map(str, numbers))
     runs = (("/claims", read_claims(RUN)),)
 

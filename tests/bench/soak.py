@@ -15,5 +15,5 @@ if __name__ == "__main__":
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as made:
         faults = judge(soak(Path(made), int(sys.argv[1]) if len(sys.argv) > 1 else TOTAL))
-    print(*(faults or [f"  nothing grew; {time.monotonic() - began:.0f} s"]), sep="\n")
+    print(*(faults or [f"  no growth; {time.monotonic() - began:.0f} s"]), sep="\n")
     sys.exit(bool(faults))

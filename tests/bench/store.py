@@ -1,6 +1,6 @@
-"""What it costs that a store may not forget: an admission under each way. `python -m tests.bench.store`, part of `make bench`.
+"""The cost of a durable store: an admission under each setting. `python -m tests.bench.store`, part of `make bench`.
 
-A store of its own for each row, with a replica where the row needs one; wall time of one caller after the other and of 32
+A new store for each row, with a replica if the row needs it; wall time of one caller after the other and of 32
 at once, and the CPU of this process, which is the client.
 """
 
@@ -11,23 +11,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import redis
 import uvloop
 
 from issuer.service.admission.redis import RedisAdmission
 from tests.bench.floor import admission
 from tests.support.stores import Store
+from tests.support.waiting import eventually
 
 ROWS: dict[str, tuple[Sequence[str], bool, dict[str, Any]]] = {
     "an epoch bound to run_id (the default)": ((), False, {}),
     "the same, with a replica that follows": ((), True, {}),
-    "wait_replicas: 1": ((), True, {"store_wait_replicas": 1}),
+    "wait_replicas: 1": ((), True, {"wait_replicas": 1}),
     "min-replicas-to-write 1": (("--min-replicas-to-write", "1"), True, {}),
     "appendfsync everysec": (("--appendonly", "yes", "--appendfsync", "everysec"), False, {}),
     "appendfsync always, durable_store": (
-        ("--appendonly", "yes", "--appendfsync", "always"), False, {"store_durable": True}),
+        ("--appendonly", "yes", "--appendfsync", "always"), False, {"durable_store": True}),
 }  # fmt: skip
 
 
@@ -52,6 +56,13 @@ async def measured(url: str, count: int, callers: int, options: dict[str, Any]) 
     return taken_s[len(taken_s) // 2] * 1000, taken_s[len(taken_s) * 99 // 100] * 1000, cpu / len(taken_s) * 1e6
 
 
+def takes_writes(store: Store) -> bool:
+    """Say whether a store has its replicas."""
+    with suppress(redis.RedisError), store.client as client:
+        return bool(client.set("x", 1))
+    return False
+
+
 def main(count: int) -> None:
     """Print a row for each way."""
     print(f"{'admission':<42}{'one: p50':>10}{'p99 ms':>9}{'CPU us':>8}{'32: p50':>10}{'p99 ms':>9}{'CPU us':>8}")
@@ -63,7 +74,7 @@ def main(count: int) -> None:
         ):
             if with_replica:
                 replica.is_replica_of(store)
-                time.sleep(1.5)  # a master counts replicas once a second
+                eventually(partial(takes_writes, store))  # a master counts replicas once a second
             one = uvloop.run(measured(store.url, count // 4, 1, ours))
             many = uvloop.run(measured(store.url, count, 32, ours))
         print(

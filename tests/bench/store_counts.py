@@ -1,7 +1,7 @@
-"""What counting costs the store: an admission with its results counted, beside the same one with nothing counted.
+"""The cost of counting in the store: an admission with its results counted, beside the same one with nothing counted.
 
-`python -m tests.bench.store_counts`, part of `make bench`. Where valgrind is installed, in instructions of the store, which
-do not drift; else in its CPU time. Each call is of a new use and new run keys, and each identity has been counted before
+`python -m tests.bench.store_counts`, part of `make bench`. With valgrind, in instructions of the store, which do not
+drift; else in its CPU time. Each call is of a new use and new run keys, and each identity has been counted before
 on this day, as nearly all have.
 
 On Valkey 9.1, in thousands of instructions: 260 with nothing counted; one result 330 (1.27 x), of a CI run 339 (1.30 x),
@@ -60,7 +60,7 @@ def _item(twins: bool) -> Item:
 
 
 def cost(count: int, results: int, ci: bytes, twins: bool) -> float:
-    """Return what a store of its own takes from its start through so many calls: instructions, or microseconds of CPU."""
+    """Return the cost of a new store from its start through so many calls: instructions, or microseconds of CPU."""
     with tempfile.TemporaryDirectory() as folder:
         socket, profile = Path(folder, "s"), Path(folder, "profile")
         command = [SERVER, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder]
@@ -82,7 +82,7 @@ def cost(count: int, results: int, ci: bytes, twins: bool) -> float:
 
 
 def per_call(results: int, ci: bytes = b"", *, twins: bool = False) -> float:
-    """Return what one call costs, without the start of the store and the first call of each identity."""
+    """Return the cost of one call, without the start of the store and the first call of each identity."""
     few, many = (FEW, MANY) if VALGRIND else (10 * FEW, 10 * MANY)
     return (cost(many, results, ci, twins) - cost(few, results, ci, twins)) / (many - few)
 

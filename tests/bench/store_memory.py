@@ -1,8 +1,8 @@
-"""What the tokens of a day cost the store in memory, by kind of key. `python -m tests.bench.store_memory`.
+"""The memory of the store for the tokens of a day, by kind of key. `python -m tests.bench.store_memory`.
 
 A real store and the real admission script. Some thousand tokens are admitted, each of another result, model and run,
-which is the most that they can cost; the store then says what each key takes (`MEMORY USAGE`, of all elements), and how
-much more it uses than before. What 10^6 tokens a day come to follows from how long each kind of key lives.
+which is the highest cost; the store then reports the size of each key (`MEMORY USAGE`, of all elements) and its growth. The
+lives of the keys give the memory for 10^6 tokens a day.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _calls(now_s: int) -> Iterator[AdmissionRequest]:
 
 
 async def measure(url: str) -> None:
-    """Admit the tokens, and print what each kind of key takes."""
+    """Admit the tokens, and print the memory of each kind of key."""
     client, admission = Redis.from_url(url), RedisAdmission(url, leeway_s=0, durable_store=True)
     await admission.start()
     before = (await client.info("memory"))["used_memory"]

@@ -1,7 +1,7 @@
-"""What a submission costs. `python -m tests.bench.submit`, part of `make bench`.
+"""The cost of a submission. `python -m tests.bench.submit`, part of `make bench`.
 
-The start of the command, beside that of Python and of `issuer token request`; and 200 results in one pull request: what
-the command takes for it, beside what the issuer takes to sign them.
+The start of the command, beside that of Python and of `issuer token request`; and 200 results in one pull request: the
+time of the command, beside that of the issuer's signatures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STARTS, RESULTS = 11, 200
 
 
 def child_s(*argv: str, **env: str) -> tuple[float, float]:
-    """Run Python; return the seconds that it took, and those of CPU."""
+    """Run Python; return its seconds by the clock and of CPU."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, *argv], env={**os.environ, **env}, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,6 +1,6 @@
-"""What a table of a hub costs: CPU an entry of one process, of all cores and of a Dask cluster, and that memory is flat.
+"""The cost of a table of a hub: CPU an entry of one process, of all cores and of a Dask cluster, and that memory is flat.
 
-`python -m tests.bench.table 20000` makes fewer entries. CPU is that of all processes together, with their start.
+`python -m tests.bench.table 20000` makes fewer entries. CPU is the sum of all processes, with their start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS_MIB = 64  # by how much the peak varies: a row group, as rows and as it is 
 
 
 def bench_table(count: int = COUNT) -> None:
-    """Print what an entry costs by each engine, and what memory does as the entries become ten times as many."""
+    """Print the cost of an entry by each engine, and the growth of memory with ten times as many entries."""
     print(f"\nissuer verify DIR --to results.parquet, {count:,} entries", flush=True)
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as name:

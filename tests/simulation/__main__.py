@@ -1,7 +1,7 @@
-"""Replay a month on the real admission script, and print who was flagged: `make simulate`. Some minutes.
+"""Replay a month on the real admission script, and print the flagged integrations: `make simulate`. Some minutes.
 
-`python -m tests.simulation chosen` prints the month that the limits were chosen on, in place of the one that was drawn
-when they stood; `third` the one before that.
+`python -m tests.simulation chosen` prints the month for the choice of the limits, in place of the final month, which was
+drawn later; `third` the one before that.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tests.simulation.honest import honest
 from tests.simulation.replay import replay
 from tests.simulation.report import Month, broken, main_table, month, scaled_table, untellable_table
 
-# Seeds of the honest and of the attackers: those that the limits were chosen on; a third set, on which 1.16 % of honest days
-# had a warning, because a file that never changes was told every night; and the final one, drawn when that was mended.
+# Seeds of the honest and of the attackers: for the choice of the limits; a third set, in which 1.16 % of honest days had a
+# warning, because an unchanged file caused one every night; and the final one, drawn after that was corrected.
 SEEDS = {"chosen": (1, 2), "third": (3, 4), "final": (7, 8)}
 
 
@@ -27,7 +27,7 @@ def recorded(honest_seed: int, attackers_seed: int, abuse: Abuse) -> Month:
 
 
 def main(which: str) -> int:
-    """Print the tables. 1 where a demand does not hold."""
+    """Print the tables. Return 1 if a demand does not hold."""
     abuse = Abuse()
     seen = recorded(*SEEDS[which], abuse)
     results = sum(len(answer.request.results) for answer in seen.honest)
@@ -35,7 +35,9 @@ def main(which: str) -> int:
     for table in (main_table, untellable_table, scaled_table):
         print("\n".join([*table(abuse, seen), ""]))
     faults = broken(abuse, seen)
-    print("\n".join(faults) or "each attacker within 20 tokens, fewer than 1 % of honest days, nobody stopped")
+    print(
+        "\n".join(faults) or "each attacker within 20 tokens, fewer than 1 % of honest days, no honest identity stopped"
+    )
     return bool(faults)
 
 

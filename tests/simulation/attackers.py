@@ -1,4 +1,4 @@
-"""The attackers, one kind for each signal, fast and slow, and those whom nobody can tell apart. Pure, of one seed.
+"""The attackers, one kind for each signal, fast and slow, and some that look like honest ones. Pure, of one seed.
 
 Each knows its first bad token: `Result.is_bad` from there on. It is the first lie, and not the first token: the first
 result of a score shopper is an honest one. Every second attempt of most is covered by an honest result of another
@@ -8,7 +8,7 @@ model. Fixed, as the honest population is, before any threshold was looked at.
 |---|---|---|---|
 | attempts | runs 1 to 3 tasks of one commit again with another random seed, every ten minutes | every other day | the second run |
 | artifact | signs one log with better numbers, every five minutes | every other day | the second numbers |
-| twins | signs 3 to 6 tasks of its own model, then the same numbers for another repository an hour later | five days later | the first copied result |
+| twins | signs 3 to 6 tasks of its model, then the same numbers for another repository an hour later | five days later | the first copied result |
 | spread, owners | holds a stolen identity, and signs for another owner every minute, in one CI run | every 40 minutes, in a CI run each | the first |
 | spread, tokens | holds one, and signs as fast as its rate lets it, for one owner in one CI run | one a minute, in a CI run an hour | the 1,001st of a day |
 | probing | tries names until one is granted, every 20 seconds | every 70 seconds: just below the rate of refusals | the first refusal |
@@ -42,7 +42,7 @@ MATRIX_JOBS = 64
 
 
 class Attacker(NamedTuple):
-    """One attacker: which signal is to see it, its pace ("fast" or "slow"), and what it sends, in the order of time."""
+    """One attacker: the signal for it, its pace ("fast" or "slow"), and its requests, in the order of time."""
 
     signal: str
     pace: str
@@ -50,7 +50,7 @@ class Attacker(NamedTuple):
 
 
 class Mallory:
-    """Who makes the requests of one attacker."""
+    """Makes the requests of one attacker."""
 
     def __init__(self, seed: int, name: str) -> None:
         self.dice = Dice("attacker", seed, name)
@@ -145,7 +145,7 @@ def probing(mallory: Mallory, slow: bool) -> Iterator[Request]:
         mallory.at += 70 if slow else 20
 
 
-# -- those whom nobody can tell apart ---------------------------------------------------------------------------------
+# -- alike: honest and dishonest ----------------------------------------------------------------------------------------
 
 
 def honest_sampling(mallory: Mallory, _: bool) -> Iterator[Request]:
@@ -249,7 +249,7 @@ def attackers(seed: int, each: int = 8) -> Iterator[Attacker]:
 
 
 def untellable(seed: int, each: int = 4) -> Iterator[Attacker]:
-    """Yield `each` of those whom nobody can tell apart, of each kind; their pace is ""."""
+    """Yield `each` of each kind that looks like another; their pace is ""."""
     for kind in UNTELLABLE:
         for number in range(each):
             mallory = Mallory(seed, f"{kind.__name__}-{number}")

@@ -2,8 +2,8 @@
 
 It was fixed before any threshold was looked at; `test_simulation.py` restates its digest. One fault was corrected after
 the first replay: the second of two harness versions had other numbers every night, where these say that they are the
-same to the bit. Nobody has measured such a month, so these are assumptions, each with its reason. Where one was in
-doubt, it is what makes a false alarm likelier.
+same to the bit. No such month was measured, so these are assumptions, each with its reason. A doubtful one was chosen to
+make false alarms likelier.
 
 | integrations | who | a month |
 |---|---|---|
@@ -55,7 +55,7 @@ from tests.simulation.runs import (
 )
 
 FRAMEWORKS = ("lm-evaluation-harness", "lighteval", "inspect-ai", "helm", "mteb", "our-evals")
-# What frameworks write of the machine (lm-eval, lighteval, HELM, MTEB, vLLM, optimum-benchmark, llama.cpp, Inspect).
+# The measurements of the machine by frameworks (lm-eval, lighteval, HELM, MTEB, vLLM, optimum-benchmark, llama.cpp, Inspect).
 MACHINE = (
     "total_evaluation_time_seconds", "total_evaluation_time_secondes", "evaluation_time", "inference_runtime",
     "tokens_per_second", "output_throughput", "mean_ttft_ms", "latency_p50", "samples_per_second", "run_duration",
@@ -105,7 +105,7 @@ class Team:
         return {task: nudge(dice, task, counts) if dice.chance(share) else counts for task, counts in measured.items()}
 
     def by_other_version(self, measured: Measured) -> Measured:
-        """What the other version of the harness says of the same answers: always the same, a third of it different."""
+        """The other harness version's counts of the same answers: always the same ones, and a third of them different."""
         others: dict[Task, Counts] = {}
         for task, counts in measured.items():
             dice = Dice("version", self.name, task.id, *counts)
@@ -131,7 +131,7 @@ class Team:
         return written
 
     def job(self, at: float, model: Model, measured: Measured, ci_run: str, identity: str = "main") -> list[Request]:
-        """Evaluate a model and send it; with what goes wrong."""
+        """Evaluate a model and send it, with failures and repeats."""
         dice, who = self.dice, (self.name, identity)
         sent: list[Request] = []
         if dice.chance(0.01):
@@ -159,7 +159,7 @@ def _with_one_metric_more(dice: Dice, result: Result) -> Result:
     return result._replace(metrics=(*result.metrics, ("f1", "", round(dice.between(0.2, 0.9), 4))))
 
 
-# -- who they are -----------------------------------------------------------------------------------------------------
+# -- the kinds --------------------------------------------------------------------------------------------------------
 
 
 def nightly(team: Team, days: int) -> Iterator[Request]:
@@ -278,8 +278,8 @@ KINDS: tuple[tuple[Kind, int], ...] = (
 
 
 def honest(seed: int, *, days: int = 30, share: float = 1.0) -> Iterator[Request]:
-    """Yield what honest integrations send in `days` days, in the order of time. `share` is of each kind's number, of
-    which there is at least one."""
+    """Yield the requests of honest integrations in `days` days, in the order of time. `share` is the part of each kind's
+    number, at least one."""
     months = [
         sorted(_within(kind(Team(seed, f"{kind.__name__}-{number}"), days), days), key=lambda request: request.at)
         for kind, count in KINDS

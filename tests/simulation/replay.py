@@ -1,4 +1,4 @@
-"""A simulated month on the real line: claims as a body has them, what is counted of them, and the admission script.
+"""A simulated month on the real line: the claims of a body, their counts, and the admission script.
 
 The clock is driven, the keys' expiry is the store's own: they live longer here than in the month, and the script must be
 right by the times that it has written. Of twins it writes none, so here they are counted for the whole month and not for
@@ -43,8 +43,8 @@ PATIENCE = 50
 
 
 class Answer(NamedTuple):
-    """What became of one request: `tally` is empty where it was refused by `code`, and `telling` how many values of
-    each result are. `at` is when it was admitted: a rate may have made it wait."""
+    """The outcome of one request: `tally` is empty if it was refused by `code`, and `telling` is the number of telling values
+    of each result. `at` is the time of the admission, which a rate may have delayed."""
 
     request: Request
     at: float
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 
 def replay(requests: Iterable[Request], abuse: Abuse) -> list[Answer]:
-    """Let everyone live its month by these rules, on a store of its own. The answers of an integration are together."""
+    """Let all integrations live their month by these rules, on a new store. The answers of an integration are together."""
     with tempfile.TemporaryDirectory() as made, Store(Path(made) / "store") as store:
         folder = Path(made) / "policies"
         folder.mkdir()
@@ -114,7 +114,7 @@ class Integration:
         self._admission, self._clock, self._rules = admission, clock, rules
 
     async def live(self, month: list[Request]) -> list[Answer]:
-        """Send each at its time, or when the one before it has been let through: whom a rate refuses waits."""
+        """Send each request at its time, or after the one before it. After a refusal by a rate it waits."""
         answers, at = [], 0.0
         for number, request in enumerate(month):
             at = max(at, request.at)
@@ -125,7 +125,7 @@ class Integration:
         return answers
 
     async def _answer(self, call: Call, at: float) -> Answer | int:
-        """Return what became of a request, or for how many seconds a rate makes it wait."""
+        """Return the outcome of a request, or the seconds that a rate makes it wait."""
         try:
             return await self._ask(call, at)
         except Refused as refused:
@@ -134,7 +134,7 @@ class Integration:
             return Answer(call.request, at, code=refused.code)
 
     async def _ask(self, call: Call, at: float) -> Answer:
-        """Ask until there is an answer: who is not decided asks again, and the script knows the request."""
+        """Ask until there is an answer: an undecided request is sent again, and the script knows it."""
         for _ in range(PATIENCE):
             self._clock.now_us = int((BEGINS_S + at) * 1_000_000)
             try:
@@ -144,12 +144,12 @@ class Integration:
                 admitted = await self._admission.admit(call.admission(int(BEGINS_S + at)))
                 return Answer(call.request, at, read_tally(admitted.tally), call.telling)
             except Undecided:
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0)  # the call has waited for 0.8 s
         raise AssertionError("the store does not answer")
 
 
 class Call:
-    """A request as the line has it when it asks the admission."""
+    """A request in the form that the line passes to the admission."""
 
     def __init__(self, rules: Rules, request: Request, number: int) -> None:
         self.request, self._number = request, number

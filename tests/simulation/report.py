@@ -1,4 +1,4 @@
-"""What the answers of a month say of the rules: who was flagged, after how many tokens, and whom it cost. Pure.
+"""The results of a month: the flagged attackers, their tokens until then, and the affected honest identities. Pure.
 
 The answers are judged again by other limits without another replay. That is exact for every limit: the script counts
 the same whatever they are, and the values that make twins only leave out those with fewer. It is not for `per_days`,
@@ -22,7 +22,7 @@ HONEST_SHARE = 0.01
 
 
 class Rule(NamedTuple):
-    """A limit: of which attackers it is, where it stands in the policy, and how to multiply it."""
+    """A limit: the attackers that it is for, its place in the policy, and a function that multiplies it."""
 
     attack: str
     place: str
@@ -88,8 +88,8 @@ def day_of(answer: Answer) -> IdentityDay:
 
 
 class HonestDays(NamedTuple):
-    """Of all honest identity-days: those with a signal of each rule (by its place), with a warning of any kind, and
-    those that were refused by what the caller had done before (throttled or quarantined)."""
+    """All honest identity-days: those with a signal of each rule (by its place), with a warning of any kind, and those of
+    throttled or quarantined identities."""
 
     everyone: int
     of_rule: Mapping[str, int]
@@ -112,9 +112,8 @@ def honest_days(abuse: Abuse, answers: Sequence[Answer]) -> HonestDays:
                 warned.add(day_of(answer))
     stopped = {day_of(answer) for answer in answers if answer.code}
     everyone = {day_of(answer) for answer in answers}
-    return HonestDays(
-        len(everyone), {place: len(days) for place, days in of_rule.items()}, len(warned), len(stopped)
-    )  # fmt: skip
+    days_of_rule = {place: len(days) for place, days in of_rule.items()}
+    return HonestDays(len(everyone), days_of_rule, len(warned), len(stopped))
 
 
 # -- attackers --------------------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ def tokens_until(abuse: Abuse, answers: Iterable[Answer], rule: Rule) -> int | N
 
 
 def refusals_until(answers: Iterable[Answer], says: Callable[[Answer], bool]) -> int | None:
-    """Return the number of the first refusal of which something can be said."""
+    """Return the number of the first refusal with this property."""
     return next((number for number, answer in enumerate(answers, 1) if says(answer)), None)
 
 
@@ -149,7 +148,7 @@ def worst(found: Iterable[int | None]) -> str:
 
 
 class Month(NamedTuple):
-    """What was recorded: of the honest, and of each attacker."""
+    """The answers to the honest, and to each attacker."""
 
     honest: Sequence[Answer]
     attackers: Sequence[tuple[Attacker, Sequence[Answer]]]
@@ -162,7 +161,7 @@ class Month(NamedTuple):
 
 
 def month(honest: Sequence[Answer], attackers: Sequence[Attacker], answers: Sequence[Answer]) -> Month:
-    """Put the attackers' answers to each: an attacker is an integration of its own."""
+    """Sort the attackers' answers by attacker: each is a separate integration."""
     of: dict[str, list[Answer]] = {}
     for answer in answers:
         of.setdefault(answer.request.integration, []).append(answer)
@@ -199,10 +198,8 @@ def summary(days: HonestDays) -> str:
 
 def scaled_table(abuse: Abuse, seen: Month) -> list[str]:
     """The same with each limit halved and doubled, the others as they are."""
-    lines = [
-        "| limit | | fast: token | slow: token | days of this signal | days with a warning |",
-        "|---|---|---|---|---|---|",
-    ]
+    head = "| limit | | fast: token | slow: token | days of this signal | days with a warning |"
+    lines = [head, "|---|---|---|---|---|---|"]
     for rule in RULES:
         for factor in (0.5, 1, 2):
             other = rule.scaled(abuse, factor)
@@ -214,7 +211,7 @@ def scaled_table(abuse: Abuse, seen: Month) -> list[str]:
 
 
 def untellable_table(abuse: Abuse, seen: Month) -> list[str]:
-    """Those whom nobody can tell apart: what they are, and what the rules say of them."""
+    """The kinds that look alike, and their signals."""
     raised: dict[str, set[str]] = {}
     for attacker, answers in seen.attackers:
         if attacker.pace == "":
@@ -226,7 +223,7 @@ def untellable_table(abuse: Abuse, seen: Month) -> list[str]:
 
 
 def broken(abuse: Abuse, seen: Month) -> list[str]:
-    """Return which demands do not hold: none, where the limits are good."""
+    """Return the demands that do not hold."""
     days = honest_days(abuse, seen.honest)
     faults = [] if days.share(days.warned) < HONEST_SHARE else [summary(days)]
     faults += [summary(days)] if days.stopped else []

@@ -1,4 +1,4 @@
-"""What a simulated caller sends, and how its numbers come about. Pure: every draw is of one seeded `Dice`.
+"""The requests of a simulated caller, and the origin of its numbers. Pure: every draw is of one seeded `Dice`.
 
 A score is a count of right answers among a test set's items, as a harness writes it: k/n to the last digit, and its
 standard error. So small test sets have few possible values, and a run that is repeated to the bit has the same ones.
@@ -22,7 +22,7 @@ Counts = tuple[int, ...]
 
 
 class Result(NamedTuple):
-    """One result: what becomes run claims, and the SHA-256 of its artifacts. `is_bad`: an attacker's lie."""
+    """One result: the members of run claims, and the SHA-256 of its artifacts. `is_bad`: an attacker's lie."""
 
     model: str
     revision: str
@@ -39,7 +39,7 @@ class Result(NamedTuple):
 class Request(NamedTuple):
     """One request at `at` seconds of the month. `results` are a batch, or one alone; `ci_run` names the CI run.
 
-    `is_refused`: the policy says no to it, so it is counted as a refusal and nothing is signed.
+    `is_refused`: the policy refuses it, so it is counted as a refusal.
     """
 
     at: float
@@ -88,7 +88,7 @@ class Dice:
 
 
 class Task(NamedTuple):
-    """A task of a benchmark: its test set has `items`, and `scores` are (metric id, slice) of what is counted in it."""
+    """A task of a benchmark: its test set has `items`, and `scores` are the counted (metric id, slice)."""
 
     benchmark: str
     benchmark_revision: str

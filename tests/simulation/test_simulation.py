@@ -1,4 +1,4 @@
-"""The populations of the simulation are what was fixed before any threshold was looked at, and the limits hold on them."""
+"""The populations of the simulation were fixed before the choice of limits, and the limits hold on them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,12 @@ def everyone() -> list[Attacker]:
     return [*attackers(1, each=1), *untellable(1, each=1)]
 
 
-def test_the_honest_population_is_the_one_that_was_fixed(small: list[Request]) -> None:
+def test_the_populations_are_the_ones_that_were_fixed(small: list[Request], everyone: list[Attacker]) -> None:
+    sent = (request for attacker in everyone for request in attacker.requests)
     assert digest(small) == "4baa2800e01eaa3f01734f371b10e939e1849ee1564039aa0d8bd9d8ef3205b3"
+    assert digest(sent) == "b9720df791128784c45f1c9fc68e71dbed1d23b220be3dc23ddd2279577866e4"
+    assert Team(2, "nightly-0").model() != Team(1, "nightly-0").model()
+    assert next(attackers(2, each=1)) != everyone[0]
 
 
 @pytest.mark.long
@@ -41,32 +45,16 @@ def test_the_whole_honest_month_is_the_one_that_was_fixed() -> None:
     assert digest(honest(1)) == "3a4ca1ac0c69869be8f913456add5a0c3c04c303a8fda6ded9cbf2f296cbfc7e"
 
 
-def test_the_attackers_are_those_that_were_fixed(everyone: list[Attacker]) -> None:
-    sent = digest(request for attacker in everyone for request in attacker.requests)
-    assert sent == "b9720df791128784c45f1c9fc68e71dbed1d23b220be3dc23ddd2279577866e4"
-
-
-def test_a_month_is_in_the_order_of_time_and_has_every_kind(small: list[Request]) -> None:
+def test_a_month_is_in_the_order_of_time_and_has_every_kind(small: list[Request], everyone: list[Attacker]) -> None:
     assert [request.at for request in small] == sorted(request.at for request in small)
     assert {request.integration.rsplit("-", 1)[0] for request in small} == {kind.__name__ for kind, _ in KINDS}
-
-
-def test_another_seed_is_another_month(everyone: list[Attacker]) -> None:
-    assert Team(2, "nightly-0").model() != Team(1, "nightly-0").model()
-    assert next(attackers(2, each=1)) != everyone[0]
-
-
-def test_a_month_has_two_hundred_integrations() -> None:
     assert sum(count for _, count in KINDS) == 200
-
-
-def test_each_attacker_of_a_signal_knows_its_first_bad_token(everyone: list[Attacker]) -> None:
-    told = {
+    with_bad_token = {
         (attacker.signal, attacker.pace)
         for attacker in everyone
         if any(result.is_bad for request in attacker.requests for result in request.results)
     }
-    assert {(kind.__name__, pace) for kind in SIGNALS for pace in ("fast", "slow")} <= told
+    assert {(kind.__name__, pace) for kind in SIGNALS for pace in ("fast", "slow")} <= with_bad_token
 
 
 @pytest.mark.long
@@ -81,8 +69,7 @@ def test_a_small_month_holds_the_demands_on_the_real_script() -> None:
         assert not raised
 
 
-def test_the_demands_are_really_made() -> None:
-    """An honest month with a warning a day, and an attacker that nobody sees, break them."""
+def test_a_daily_warning_and_an_unseen_attacker_break_the_demands() -> None:
     attacker = next(attackers(1, each=1))
     seen_once = Tally((ItemTally(number=1, since=0),))
     crossed = Tally((ItemTally(number=60, since=0),))

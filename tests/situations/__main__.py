@@ -1,4 +1,4 @@
-"""Write the expected texts anew: `python -m tests.situations [AREA...]`. Then read what has changed."""
+"""Write the expected texts again: `python -m tests.situations [AREA...]`. Then read the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is there when a command of `tests/situations` is run: files that are made, a service, a server that lies."""
+"""The steps before a command of `tests/situations`: they make files, or set variables of the environment."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import structlog
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import write_policies
+from issuer.policy.authoring.load import load_policies
 from issuer.service.audit.sink import FileAudit
 from issuer.service.signing.keyring import generate
 from tests.support import make
@@ -26,11 +27,11 @@ from tests.support.running import BODY, Running, body
 
 
 class World(NamedTuple):
-    """What all situations share: a running service, its provider, and a server that is no issuer."""
+    """A running service, its provider, and a server that is not an issuer, for all situations."""
 
     service: Running
     provider: LocalProvider
-    other: str  # URL
+    other: str  # its URL
 
     def fill(self, text: str) -> str:
         """Put the URLs in."""
@@ -41,8 +42,7 @@ Step = Callable[[Path, World], Mapping[str, str] | None]
 
 
 class Situation(NamedTuple):
-    """One row: what has happened before, the command, and what is given to it on standard input. A step may return
-    variables of the environment."""
+    """One row: the steps before, the command, and its standard input. A step may return variables of the environment."""
 
     title: str
     command: str
@@ -101,8 +101,6 @@ def new_policies(folder: Path, world: World) -> None:
 
 def audit(folder: Path, world: World) -> None:
     """Record a decision of the sample policies."""
-    from issuer.policy.authoring.load import load_policies
-
     loaded = load_policies(folder / "policies", "https://issuer.invalid", development=True)
     claims = {name: value for name, value in world.provider.claims().items() if isinstance(value, str | int | bool)}
     (folder / "audit.jsonl").write_bytes(recorded(loaded, submission(), claims=claims))
@@ -139,7 +137,7 @@ def run_claims(**changes: Any) -> Step:
 
 
 def claims_of(**changes: Any) -> Step:
-    """Write what a CI's token would say, with changes; `...` leaves a claim out."""
+    """Write the claims of a CI's token, with changes; `...` leaves a claim out."""
 
     def step(folder: Path, world: World) -> None:
         claims = {**world.provider.claims(), **changes}
@@ -186,7 +184,7 @@ def result(text: str = "", name: str = ".eval_results/gsm8k.yaml") -> Step:
     return write(name, text or make.file_for(make.submission()))
 
 
-# -- what differs from run to run -------------------------------------------------------------------------------------
+# -- values that differ between runs----------------------------------------------------------------------------------
 
 _NORMAL = [
     (re.compile(r"127\.0\.0\.1:\d{4,5}"), "127.0.0.1:PORT"),
@@ -204,13 +202,13 @@ _TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def normal(text: str) -> str:
-    """Replace what differs from run to run: ports, digests of what names them, ids, and the times around now."""
+    """Replace the values that differ between runs: ports, digests, ids, and the times around now."""
     for pattern, name in _NORMAL:
         text = pattern.sub(name, text)
     return _TIME.sub(lambda found: "TIME" if _is_near(found[0]) else found[0], text)
 
 
-# The moments that tests and examples are made of.
+# The times of tests and examples.
 _FIXED = (make.NOW, NOW)
 
 

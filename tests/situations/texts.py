@@ -1,4 +1,4 @@
-"""The expected texts: how one is written down, and read again."""
+"""The files of expected texts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _TITLE = re.compile(r"^## (.*)\n\n", re.MULTILINE)
 
 
 def describe(situation: Situation, done: Done) -> str:
-    """Write down what was typed, what it ended with, and what was said: `! ` is before a line of standard error."""
-    # The log stream of a service is no message of its command.
-    told = [line for line in done.err.splitlines() if not line.startswith('{"')]
-    said = [*(f"  {line}" for line in done.out.splitlines()), *(f"! {line}" for line in told)]
-    lines = [f"$ issuer {situation.command}", *said, f"exit {done.code}"]
+    """Return the command, its output and its exit code as one text: `! ` is before a line of standard error."""
+    # A service also has a log stream there.
+    errors = [line for line in done.err.splitlines() if not line.startswith('{"')]
+    output = [*(f"  {line}" for line in done.out.splitlines()), *(f"! {line}" for line in errors)]
+    lines = [f"$ issuer {situation.command}", *output, f"exit {done.code}"]
     return "\n".join(normal(line).rstrip() for line in lines) + "\n"
 
 
 def read(area: str) -> dict[str, str]:
-    """Return the texts of an area, by title; a text that stands there twice is the last."""
+    """Return the texts of an area, by title."""
     path = EXPECTED / f"{area}.txt"
     parts = _TITLE.split(path.read_text("utf-8"))[1:] if path.exists() else []
     return {title: text.rstrip("\n") + "\n" for title, text in zip(parts[::2], parts[1::2], strict=True)}

@@ -18,7 +18,7 @@ from tests.support.scripted import Scripted, reply
 
 @contextlib.contextmanager
 def world(folder: Path) -> Iterator[World]:
-    """Run a service, its provider, and a server that knows nothing of issuers."""
+    """Run a service, its provider, and a server that is not an issuer."""
     page = reply(404, b"<html>not here</html>", Content_Type="text/html")
     with LocalProvider() as provider, running(folder, provider) as service, Scripted([page]) as other:
         yield World(service, provider, other.url)

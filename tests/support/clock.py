@@ -6,7 +6,7 @@ import time
 
 
 class Clock:
-    """Seconds that pass when the test says so, as `time.monotonic` counts them."""
+    """Seconds of `time.monotonic` that the test moves."""
 
     def __init__(self) -> None:
         self.s = 1000.0
@@ -16,7 +16,7 @@ class Clock:
 
 
 class StoreClock:
-    """Microseconds that pass when the test says so. They begin at the store's time, by which its records expire."""
+    """Microseconds that the test moves. They begin at the store's time, by which its records expire."""
 
     def __init__(self) -> None:
         self.us = time.time_ns() // 1000

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.command import clean
+from tests.support.waiting import log_says
 
 UNWATCHED = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}  # as TABLE.md says
 
 
 class Cluster(NamedTuple):
-    """Where it is asked, as `--engine` has it, and its workers."""
+    """Its address, as `--engine` takes it, and its workers."""
 
     url: str
     workers: list[subprocess.Popen[bytes]]
@@ -25,7 +25,7 @@ class Cluster(NamedTuple):
 
 @contextmanager
 def cluster(folder: Path, workers: int = 3, certificates: Path | None = None) -> Iterator[Cluster]:
-    """Run a cluster, with the certificates of a folder by TLS; it writes into `folder`."""
+    """Run a cluster, by TLS with the certificates of a folder; it writes into `folder`."""
     where = folder / "scheduler.json"
     options = ["--host", "127.0.0.1", "--no-dashboard"]
     if certificates is not None:
@@ -43,7 +43,7 @@ def cluster(folder: Path, workers: int = 3, certificates: Path | None = None) ->
 
         start("scheduler", "--port", "0", "--dashboard-address", "127.0.0.1:0")
         running = [start("worker", *alone) for _ in range(workers)]
-        _wait_until(lambda: (folder / "cluster.log").read_text().count("Registered to:") >= workers, folder)
+        log_says(folder / "cluster.log", "Registered to:", workers)
         address: str = json.loads(where.read_text())["address"]
         yield Cluster(address.replace("tcp://", "dask://"), running)
 
@@ -51,10 +51,3 @@ def cluster(folder: Path, workers: int = 3, certificates: Path | None = None) ->
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-
-
-def _wait_until(so: Callable[[], bool], folder: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not so():
-        assert time.monotonic() < deadline, (folder / "cluster.log").read_text()
-        time.sleep(0.05)

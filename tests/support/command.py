@@ -1,8 +1,8 @@
 """The `issuer` command as a separate process, forked from one that has loaded the packages already.
 
 It has its own arguments, environment, streams and exit code. Loading the packages takes ten times as long as most
-commands, and longer than the service takes to begin; unloading them takes as long again. Tests of what is loaded, when,
-and how Python ends start Python instead.
+commands, and longer than the start of the service; unloading them takes as long again. Tests of imports and of the end of
+Python start Python instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import IO
 from tests.support.shared import ROOT
 
 COMMANDS = tuple(f"issuer.cli.{path.stem}" for path in sorted(ROOT.glob("issuer/cli/[a-z]*.py")))
-# What they load when they run.
+# Modules that they load when they run.
 LOADED = (
     *COMMANDS,
     "issuer.io.keyfile",
@@ -43,14 +43,13 @@ _one = threading.Lock()
 
 
 def clean() -> dict[str, str]:
-    """Return this process's environment without what the command reads."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(("ISSUER_", "ACTIONS_", "GITHUB_"))
-    }
+    """Return this process's environment without the command's variables."""
+    own = ("ISSUER_", "ACTIONS_", "GITHUB_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
 
 class Forked:
-    """A command that runs: as much of `subprocess.Popen` as tests use, for a process that is another's child."""
+    """A running command: the part of `subprocess.Popen` that tests use, for the child of another process."""
 
     def __init__(self, arguments: list[str], env: dict[str, str], streams: list[int], longest_s: int = 0) -> None:
         self.args = arguments
@@ -99,7 +98,7 @@ def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        environment = {**clean(), **_apart(), **(env or {})}
+        environment = {**clean(), "XDG_STATE_HOME": str(new_home()), **(env or {})}
         code = Forked(argv, environment, [given.fileno(), out.fileno(), err.fileno()], LONGEST_S).wait()
         out.seek(0)
         err.seek(0)
@@ -132,14 +131,16 @@ sys.exit(int(ours.makefile('rb').read()[4:]))
 """
 
 
-def _apart() -> dict[str, str]:
-    """Have a command remember nothing of another one, nor of the user."""
-    return {"XDG_STATE_HOME": f"{_states().name}/{next(_numbers)}"}
+def new_home() -> Path:
+    """Return a home in which no command has run, so that it remembers nothing of another one, nor of the user."""
+    return Path(_states().name, str(next(_numbers)))
 
 
 @functools.cache
 def _states() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory()
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return folder
 
 
 def _starter() -> socket.socket:

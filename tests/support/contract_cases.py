@@ -30,7 +30,7 @@ LOG = TestLog(OTHER_LOGGED, LOGGED)
 Case = dict[str, Any]
 
 
-# -- whom to trust ----------------------------------------------------------------------------------------------------
+# -- trust -----------------------------------------------------------------------------------------------------------
 
 
 def _trust(issuer: Case | None = None, *, keys: bytes | None = make.jwks(), at: int = NOW + 1, **more: Any) -> Case:
@@ -58,7 +58,7 @@ _WITNESSED = {"policy": {"inline": policy_text(2)}}
 
 TRUSTS: dict[str, Case] = {
     "plain": _trust(),
-    "keys not to be had": _trust(keys=None),
+    "keys unavailable": _trust(keys=None),
     "other keys": _trust(keys=_STRANGER),
     "other keys, from before the token": _trust(keys=_STRANGER, at=NOW - 1),
     "another audience": _trust(audience="https://other.example"),
@@ -68,7 +68,7 @@ TRUSTS: dict[str, Case] = {
     "at most two attempts": _trust(max_attempt=2),
     "every attempt, if it is said": _trust(max_attempt=64, require=["attempt"]),
     "archive": _trust({"archive": _ARCHIVE}, keys=_STRANGER),
-    "archive not to be had": _trust({"archive": None}, keys=_STRANGER),
+    "archive unavailable": _trust({"archive": None}, keys=_STRANGER),
     "receipts": _trust(receipt_keys=_RECEIPTS),
     "receipts, at most two attempts": _trust(receipt_keys=_RECEIPTS, max_attempt=2),
     "receipts and archive": _trust({"archive": _ARCHIVE}, keys=_STRANGER, receipt_keys=_RECEIPTS),
@@ -110,7 +110,7 @@ def _with_token(token: str) -> str:
 
 def cases() -> Iterator[Case]:
     """Yield every case."""
-    for part in (
+    parts = (
         _good,
         _tokens,
         _keys,
@@ -123,7 +123,8 @@ def cases() -> Iterator[Case]:
         _benchmarks,
         _logs,
         _several,
-    ):
+    )
+    for part in parts:
         yield from part()
 
 
@@ -181,10 +182,10 @@ def _keys() -> Iterator[Case]:
     yield _case("a kid that the issuer does not publish", trust="other keys")
     yield _case("a kid that an old copy of the keys lacks", trust="other keys, from before the token")
     yield _case("a kid that is misspelt", make.file_for(SAID, header={**make.HEADER, "kid": make.KID.swapcase()}))
-    yield _case("no keys at hand", trust="keys not to be had")
-    yield _case("no keys at hand, and another file name", trust="keys not to be had", path=".eval_results/other.yaml")
+    yield _case("no keys at hand", trust="keys unavailable")
+    yield _case("no keys at hand, and another file name", trust="keys unavailable", path=".eval_results/other.yaml")
     yield _case("a retired key, in its window", trust="archive")
-    yield _case("a key that may have retired", trust="archive not to be had")
+    yield _case("a key that may have retired", trust="archive unavailable")
     zeros = jose.base64url_encode(bytes(64))
     yield _case("a signature of zeros", _with_token(f"{head}.{payload}.{zeros}"))
     raw = jose.base64url_decode(signature)
@@ -207,7 +208,7 @@ def _attempts() -> Iterator[Case]:
 
     limited, required = "at most two attempts", "every attempt, if it is said"
     for name, text, trust in (
-        ("that nobody asks for", attempt(64), "plain"), ("the highest that is trusted", attempt(), limited),
+        ("without a limit", attempt(64), "plain"), ("the highest that is trusted", attempt(), limited),
         ("above the highest that is trusted", attempt(3), limited), ("64 or more, where two are trusted", attempt(64), limited),
         ("64 or more, where every one is trusted", attempt(64), required), ("not said, where two are trusted", FILE, limited),
         ("not said, where it is required", FILE, required), ("said, where it is required", attempt(1), required),
@@ -264,9 +265,9 @@ def _receipts() -> Iterator[Case]:
         ("a receipt from after the key was revoked", _receipt(iat=NOW + 600), "receipts, key revoked"),
         ("a receipt for another repository", _receipt(repo="acme/other"), "receipts"),
         ("a receipt for another entry", _receipt(content_digest=f"sha256:{'0' * 64}"), "receipts"),
-        ("a receipt of what was not verified", _receipt(checks={str(n): "skip" for n in NAMES}), "receipts"),
+        ("a receipt without a verification", _receipt(checks={str(n): "skip" for n in NAMES}), "receipts"),
         ("a receipt from the future", _receipt(iat=LATER + 61), "receipts"),
-        ("a receipt that tells of later than itself", _receipt(at=NOW + 66), "receipts"),
+        ("a receipt of a time after its own", _receipt(at=NOW + 66), "receipts"),
         ("a receipt by keys that are not listed", _receipt(), "plain"),
     ):
         yield _case(f"{name}, read a year later", trust=trust, at=None, now=LATER, receipts=receipts)
@@ -320,10 +321,8 @@ def _fields() -> Iterator[Case]:
         ("an empty map more", "  notes:", "  artifacts: {}\n  notes:"),
     ):
         yield _case(name, _changed(old, new))
-    yield _case(
-        "no metric left",
-        _changed('    - metric_id: "accuracy"\n      value: 20.9\n', "", FILE).replace("metrics:", "metrics: []"),
-    )
+    no_metric = _changed('    - metric_id: "accuracy"\n      value: 20.9\n', "").replace("metrics:", "metrics: []")
+    yield _case("no metric left", no_metric)
 
 
 def _benchmarks() -> Iterator[Case]:
@@ -333,23 +332,15 @@ def _benchmarks() -> Iterator[Case]:
     value = _changed("  notes:", "  value: 20.9\n  notes:")
     yield _case("a definition that has task and metric", trust="benchmark", benchmarks=definition())
     yield _case("no definition at hand", trust="benchmark")
-    yield _case(
-        "a definition without the metric",
-        trust="benchmark",
-        benchmarks=definition(make.BENCHMARK_TEXT.replace("accuracy", "f1")),
-    )
-    yield _case(
-        "a definition without the task",
-        trust="benchmark",
-        benchmarks=definition(make.BENCHMARK_TEXT.replace('{id: "gsm8k"', '{id: "hard"')),
-    )
+    for name, text in (
+        ("a definition without the metric", make.BENCHMARK_TEXT.replace("accuracy", "f1")),
+        ("a definition without the task", make.BENCHMARK_TEXT.replace('{id: "gsm8k"', '{id: "hard"')),
+    ):
+        yield _case(name, trust="benchmark", benchmarks=definition(text))
     yield _case("a lone value, without a definition", value)
     yield _case("a lone value, that of the primary metric", value, benchmarks=definition())
-    yield _case(
-        "a lone value that is another",
-        value.replace("  value: 20.9\n  notes", "  value: 99.9\n  notes"),
-        benchmarks=definition(),
-    )
+    other = value.replace("  value: 20.9\n  notes", "  value: 99.9\n  notes")
+    yield _case("a lone value that is another", other, benchmarks=definition())
 
 
 def _logs() -> Iterator[Case]:
@@ -367,7 +358,7 @@ def _logs() -> Iterator[Case]:
     good = {"/0": proof}
     yield _case("a token that names no log", trust="log")
     yield _case("a token of another log", make.file_for(SAID, log="elsewhere.example/log"), "log")
-    yield _case("a proof that nobody asks for", text, "log, not required", proofs={"/0": "?"})
+    yield _case("a proof that is not required", text, "log, not required", proofs={"/0": "?"})
     yield _case("read a year later, by the witnesses' time", text, "log, not required", at=None, now=LATER, proofs=good)
     yield _case("received a year later, in spite of the witnesses", text, "log, not required", at=LATER, proofs=good)
     yield _case("read a year later, without a proof of the log", text, "log, not required", at=None, now=LATER)
@@ -385,12 +376,9 @@ def _several() -> Iterator[Case]:
     tokens = make.issued((SAID, other), batch=True)
     both = "".join(write_entry(item.form, token) for item, token in zip((SAID, other), tokens, strict=True))
     yield _case("two entries of a batch", both)
-    yield _case(
-        "the tokens of two entries exchanged",
-        both.replace(tokens[0], "?").replace(tokens[1], tokens[0]).replace("?", tokens[1]),
-    )
+    exchanged = both.replace(tokens[0], "?").replace(tokens[1], tokens[0]).replace("?", tokens[1])
+    yield _case("the tokens of two entries exchanged", exchanged)
     yield _case("one entry twice", FILE + FILE)
     yield _case("two tokens with one jti", FILE + make.file_for(other))
-    yield _case(
-        "two tokens with one jti, one of them no good", FILE + make.file_for(other, aud="https://other.example")
-    )
+    no_good = make.file_for(other, aud="https://other.example")
+    yield _case("two tokens with one jti, one of them no good", FILE + no_good)

@@ -1,8 +1,8 @@
-"""Makes `tests/vectors/contract/`: what any verifier must answer, as JSON. `python -m tests.support.contract_vectors`.
+"""Makes `tests/vectors/contract/`: the required answers of any verifier, as JSON. `python -m tests.support.contract_vectors`.
 
-What goes in is written here, by real keys and by the issuer's own writers; what must come out is what `issuer.verify` and
-the readers below it answer, which the tests of each of them hold. `tests/verify/test_contract_vectors.py` makes the files
-once more, and judges by what is in them alone.
+The inputs are here, made by real keys and the issuer's writers. The outputs are the answers of `issuer.verify` and the readers
+below it, which have their own tests. `tests/verify/test_contract_vectors.py` makes the files again, and judges by their
+content alone.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ ENTRIES: dict[str, str | bytes] = {
     "an alias": _LEAST + "  run: &a {x: 1}\n  artifacts: *a\n",
     "a merge key": _LEAST + "  run: {<<: {x: 1}}\n",
     "a tag": _LEAST + "  notes: !!str 1\n",
-    "a key that is no text": _LEAST + "  run: {1: 2}\n",
+    "a key that is a number": _LEAST + "  run: {1: 2}\n",
     "two documents": f"{_LEAST}---\n{_LEAST}",
     "a directive": f"%YAML 1.2\n---\n{_LEAST}",
     "a byte order mark": "\ufeff" + _LEAST,
@@ -183,7 +183,7 @@ ENTRIES: dict[str, str | bytes] = {
     "a number too large": _LEAST.replace("value: 1", "value: 9007199254740993"),
     "a commit of digits alone, without quotes": _LEAST + f"  model_revision: {'1' * 40}\n",
     "a version without quotes": _LEAST + "  framework: {name: x, version: 1.10}\n",
-    "a word that some readers take for true": _LEAST + "  notes: on\n",
+    "a word that some readers read as true": _LEAST + "  notes: on\n",
     "true in a free member": _LEAST + "  run: {cached: true}\n",
     "true in another spelling": _LEAST + "  run: {cached: True}\n",
 }  # fmt: skip

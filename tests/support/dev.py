@@ -1,4 +1,4 @@
-"""`issuer dev` as a person has it: a process of its own, asked from another; for tests."""
+"""`issuer dev` in its own process, as a person runs it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,14 @@ from tests.support.waiting import within
 
 @contextlib.contextmanager
 def running_dev(folder: Path, *options: str, **env: str) -> Iterator[str]:
-    """Run it in a folder until the block ends as Ctrl-C ends it; yields what it says at the start.
+    """Run it in a folder until the block ends, as by Ctrl-C. Yields its first output.
 
-    What it says later is in `folder`, in `terminal`, and its errors in `errors`.
+    The files `terminal` and `errors` of the folder have its whole output.
     """
     terminal, errors = folder / "terminal", folder / "errors"
     with terminal.open("wb") as out, errors.open("wb") as err:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "issuer", "dev", *options],
-            cwd=folder,
-            env={**clean(), **env},
-            stdout=out,
-            stderr=err,
-        )
+        command = [sys.executable, "-m", "issuer", "dev", *options]
+        child = subprocess.Popen(command, cwd=folder, env={**clean(), **env}, stdout=out, stderr=err)
     try:
         assert within(60, lambda: "issuer dev token --help" in terminal.read_text()), errors.read_text()
         said = terminal.read_text()

@@ -1,4 +1,4 @@
-"""What a function asks of the disk, seen from outside: its real system calls; and a small disk to ask."""
+"""A function's real system calls for the disk; and a small disk."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import pytest
 
 
 def disk_calls(act: Callable[[], Any]) -> list[str]:
-    """Return which files and folders were synced or renamed, in that order, as the interpreter calls the system, also in
-    threads that begin meanwhile.
+    """Return the syncs of files and folders and the renames, in order, as the interpreter calls the system, also in threads
+    that begin meanwhile.
 
-    What is synced while nothing is in it is named: then its content came too late.
+    A sync of an empty file or folder is marked: its content came too late.
     """
     seen: list[str] = []
 
     def look(frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call" and called in {os.fsync, os.fdatasync}:
-            seen.append(_synced(frame.f_locals["descriptor"]))
-        elif event == "c_call" and called is os.replace:
+            names = frame.f_locals
+            seen.append(_synced(names["descriptor"] if "descriptor" in names else names["file"].fileno()))
+        elif event == "c_call" and called in {os.replace, os.rename}:
             seen.append("rename")
 
     threading.setprofile(look)
@@ -49,7 +50,7 @@ def _synced(descriptor: int) -> str:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Make a folder that is a disk of its own, of this size. Skips the test where that is not allowed."""
+    """Make a folder that is a separate disk of this size. Skips the test if that is forbidden."""
     folder.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", folder], check=False)
     if made.returncode:

@@ -29,14 +29,18 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Shorten the report of a failure, and add the logs and the command that repeats it."""
     report = yield
     if report.failed:
+        error = call.excinfo.exconly() if call.excinfo is not None else "failed"
         output = [line for _, text in report.sections for line in text.splitlines()]
         report.sections = []
         report.longrepr = "\n".join(
             [
+                error.partition("\n")[0][:LONGEST],  # pytest's summary shows the first line
                 *shortened(str(report.longrepr).splitlines(), FAILURE),
                 *headed("printed", shortened(output, OUTPUT)),
                 *headed("logged by services", shortened(list(_new_lines()), LOGS)),

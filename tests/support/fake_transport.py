@@ -8,9 +8,18 @@ from typing import Any
 
 from uvicorn.server import Server
 
+from issuer.service.admission.redis import RedisAdmission
+
+
+async def begin_epoch(store: str) -> None:
+    """Begin the epoch of a store: it refuses identity tokens from before."""
+    admission = RedisAdmission(store, leeway_s=0)
+    await admission.start()
+    await admission.aclose()
+
 
 class Wire(asyncio.Transport):
-    """A transport without a socket: `answered` is set to what is written in one turn of the loop."""
+    """A transport without a socket: `answered` gets the bytes of one turn of the loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +49,7 @@ class Client:
         self._protocol.connection_made(self._wire)
 
     async def send(self, count: int = 1) -> None:
-        """Send the next requests, each after the answer to the one before. Raises AssertionError but for 201."""
+        """Send the next requests, each after the answer to the one before. Raises AssertionError for another status than 201."""
         for _ in range(count):
             self._wire.answered = asyncio.get_running_loop().create_future()
             self._protocol.data_received(next(self._requests))

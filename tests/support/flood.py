@@ -54,7 +54,7 @@ def flood(port: int, payloads: Sequence[bytes], seconds: float, connections: int
         due += TOGETHER / PER_S if due <= now else 0
         for number, _ in poll.poll(max(0.0, due - now)):
             answer = by_number[number].recv(65536)
-            if answer.startswith(b"HTTP/1.1 "):  # the rest of one that came in two pieces is not counted
+            if answer.startswith(b"HTTP/1.1 "):  # the second piece of an answer is not counted
                 statuses[answer[9:12].decode()] += 1
                 free.append(by_number[number])
     spent, took_s = time.process_time() - cpu, time.perf_counter() - began
@@ -64,14 +64,14 @@ def flood(port: int, payloads: Sequence[bytes], seconds: float, connections: int
 
 
 def bad(live: Running) -> dict[str, list[bytes]]:
-    """Return requests with useless tokens, by what is wrong with them."""
+    """Return requests with useless tokens, by their fault."""
     body, provider = msgspec.json.encode(numbered(1)), live.provider
     token, other = provider.token(live.url).split("."), provider.token(live.url).split(".")
     unknown = (provider.sign({"alg": "RS256", "kid": f"unknown-{n}"}, provider.claims(aud=live.url)) for n in range(64))
     return {
-        "keys that nobody knows": [request("/tokens", each, body) for each in unknown],
-        "signatures that do not fit": [request("/tokens", ".".join([*token[:2], other[2]]), body)],
-        "no tokens at all": [request("/tokens", "a.b.c", body)],
+        "unknown keys": [request("/tokens", each, body) for each in unknown],
+        "wrong signatures": [request("/tokens", ".".join([*token[:2], other[2]]), body)],
+        "not tokens": [request("/tokens", "a.b.c", body)],
     }
 
 
@@ -85,6 +85,6 @@ def beside(live: Running, payloads: Sequence[bytes], count: int, connections: in
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(abs, (1,))  # it has started
         flooding = pool.apply_async(flood, (live.settings.listen.port, payloads, count / 100 + 2.0, connections))
-        time.sleep(1.0)
+        time.sleep(1.0)  # a slow peer: the flood has its full rate
         run = good(live, count)
         return run, flooding.get()

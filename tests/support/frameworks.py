@@ -1,7 +1,7 @@
 """The evaluation frameworks themselves, where they are installed; for tests marked long.
 
-`check.lock` has all but HELM, which asks for a zstandard that nothing else takes any more. Each is looked for beside this
-Python, in the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual environments, separated by colons) and on PATH.
+`check.lock` has all except HELM, which needs an older zstandard than the others. Each is looked for beside this Python, in
+the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual environments, separated by colons) and on PATH.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(folder: Path, *command: object, env: Mapping[str, str] | None = None) ->
     """Run a framework in a folder, offline, with nothing of this environment but `env`; return what it prints."""
     own = {"PATH": os.environ["PATH"], "HOME": str(folder), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     done = subprocess.run(
-        [str(part) for part in command],
+        list(map(str, command)),
         capture_output=True,
         text=True,
         cwd=folder,

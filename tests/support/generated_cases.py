@@ -37,7 +37,7 @@ _NUMBERS = [
     123456.789,
     1.5e-300,
     5e-324,
-    0.30000000000000004,
+    0.1 + 0.2,
 ]
 _CALLERS: list[dict[str, Any]] = [
     {"provider": "github", "repository_id": "1"},
@@ -75,11 +75,8 @@ def _details(at: _AT) -> dict[str, Any]:
     if at.random() < 0.6:
         details["notes"] = at.choice(_NOTES)
     if at.random() < 0.5:
-        details["run"] = {
-            "num_samples": 8,
-            "seed": at.choice([1, 2.5, None, True, "1"]),
-            "selection": {"accuracy0": "match/accuracy"},
-        }
+        seed, selection = at.choice([1, 2.5, None, True, "1"]), {"accuracy0": "match/accuracy"}
+        details["run"] = {"num_samples": 8, "seed": seed, "selection": selection}
     if at.random() < 0.2:
         details["artifacts"] = at.choice([{}, [], [{"a": 1e-7}], {"é": {"b": [1, "2"]}}])
     if at.random() < 0.2:
@@ -117,12 +114,12 @@ _DEFINITION = {"repo": make.BENCHMARK, "revision": make.claims()["benchmark_revi
 
 def _beside(at: _AT) -> Case:
     """Return what is known beside a file: the trust, the time, the place."""
-    if at.random() < 0.5:  # nothing that keeps a good file from being verified
-        near = {
-            "trust": at.choice(["plain", "nothing revoked", "log, not required"]),
-            "now": make.NOW + 130,
-            "at": at.choice([None, make.NOW + 130]),
-        }
+    if at.random() < 0.5:  # a good file is verified
+        trust, received = (
+            at.choice(["plain", "nothing revoked", "log, not required"]),
+            at.choice([None, make.NOW + 130]),
+        )
+        near = {"trust": trust, "now": make.NOW + 130, "at": received}
         return {**near, "witnessed": True, "repo": make.REPO, "path": make.PATH, "benchmarks": [_DEFINITION]}
     now = make.NOW + at.choice([0, 5, 5, 5, 4000, 90_000, make.YEAR])
     received = at.choice([None, now, now, now - 60, now - 5000])
@@ -143,18 +140,11 @@ def _entry(at: _AT, token: str, said: Submission) -> str:
 
 def _good(at: _AT) -> Case:
     first = _submission(at)
-    items = [first]
+    items, reproduces = [first], {"reproduces": first.content_digest}
     if at.random() < 0.2:
-        items.append(
-            _submission(at, run={"reproduces": first.content_digest}) if at.random() < 0.5 else _submission(at)
-        )
-    if at.random() < 0.1:  # the same numbers once more, which name the first
-        items.append(
-            make.submission(
-                {**first.details, "run": {"reproduces": first.content_digest}},
-                metrics=first.claims.to_json()["metrics"],
-            )
-        )
+        items.append(_submission(at, **({"run": reproduces} if at.random() < 0.5 else {})))
+    if at.random() < 0.1:  # the same numbers again, with the name of the first
+        items.append(make.submission({**first.details, "run": reproduces}, metrics=first.claims.to_json()["metrics"]))
     return {"file": "".join(_entry(at, make.token_for(each, **_terms(at)), each) for each in items), **_beside(at)}
 
 
@@ -192,7 +182,7 @@ _HEADERS: list[dict[str, Any]] = [
 
 
 def _signed_otherwise(at: _AT) -> Case:
-    """A token of what no issuer signs, by its key: another header, a changed payload, another spelling of it."""
+    """A token that no issuer signs, by its key: another header, a changed payload, another spelling of it."""
     said = _submission(at)
     payload: dict[str, Any] = make.payload_of(said, **_terms(at))
     for name in at.sample(sorted(_PAYLOADS), at.choice([0, 1, 1, 2])):

@@ -1,5 +1,5 @@
-"""What GitLab makes of a component and the inputs of its user: the checks of `spec:inputs`, the interpolation of
-`$[[ inputs.x ]]`, and what may then be a variable's value.
+"""GitLab's processing of a component with the inputs of its user: the checks of `spec:inputs`, the interpolation of
+`$[[ inputs.x ]]`, and the values of variables.
 
 After GitLab's CI/CD inputs reference and its `lib/gitlab/ci/config`: interpolation is of the nodes of the document, not of
 its text. A value that is one block alone becomes the input itself, of its type; in a longer one it is written out.
@@ -54,7 +54,7 @@ def interpolate(node: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def variables_of(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of a job. Raises NoPipelineError for a value that is no string and no integer."""
+    """Return the variables of a job. Raises NoPipelineError unless a value is a string or an integer."""
     for name, one in job["variables"].items():
         if not isinstance(one["value"], str | int) or isinstance(one["value"], bool):
             raise NoPipelineError(f"jobs:variables:{name} config value must be an alphanumeric string")

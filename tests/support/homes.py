@@ -1,4 +1,4 @@
-"""The homes of an issuer's history and revocations, each fresh: what holds for one holds for every one."""
+"""The homes of an issuer's history and revocations, each fresh. A test holds for every one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folder(path: Path) -> Iterator[Open]:
 
 @contextmanager
 def beside_log(path: Path) -> Iterator[Open]:
-    """A log's database in PostgreSQL, in a schema of its own; to be settled."""
+    """A log's database in PostgreSQL, in its own schema, before it is settled."""
     with postgres_place(path) as place:
         created(place.connect()).database.close()
         opened: list[PostgresHome] = []

@@ -1,4 +1,4 @@
-"""A checkout of somebody who wants to harm who runs a command in it, and everything outside of it that must stay."""
+"""A hostile checkout for commands, and the files outside that they must neither show nor change."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.tree import write_trust
 
 # What a terminal would obey: C0, DEL, C1 and bidi controls.
 DRAWN = "\x1b[2J\x1b]0;x\x07\r\b\x7f\x9b2J\x85\u202e\u2066verified"
-# Not a known form of a secret: nothing but restraint keeps it from being shown.
+# Not a known form of a secret: only a command that shows no content hides it.
 CANARY = "canary4711"
-# To everybody but root.
+# Root can read it.
 UNREADABLE = "unreadable.yaml"
 OTHERS_FILES = {
     "secret.yaml": f"{CANARY}: {CANARY}\n",
-    # What a result is of is what a report of it says first, also through a link: the Hub's cache is made of links.
+    # A report may name the benchmark of a result, also through a link: the Hub's cache consists of links.
     "results.yaml": f'- {{dataset: {{id: "x/x"}}, {CANARY}: "{CANARY}"}}\n',
     "secret.json": json.dumps({CANARY: CANARY, "auths": {CANARY: CANARY}}),
     "netrc": f"machine x login y password {CANARY}\n",
@@ -37,7 +37,7 @@ OTHERS_FILES = {
 
 @dataclass(frozen=True)
 class HostileCheckout:
-    """`folder` is the checkout, `outside` is what none of its links may have changed."""
+    """`folder` is the checkout, `outside` are files that stay unchanged."""
 
     folder: Path
     outside: Path
@@ -50,7 +50,7 @@ class HostileCheckout:
         return {"the checkout": self.folder, **{ascii(name): self.folder / name for name in names}}
 
     def seen_outside(self) -> list[tuple[str, int, bytes]]:
-        """What lies outside, with its modes."""
+        """The files outside, with their modes."""
         found = sorted(self.outside.rglob("*"))
         return [(str(path), path.stat().st_mode, path.read_bytes() if path.is_file() else b"") for path in found]
 
@@ -100,17 +100,17 @@ def _lay_what_is_no_file(checkout: Path) -> None:
 
 
 def _texts() -> dict[str, str]:
-    """Texts of every kind of file, with something to obey in every place that can hold it."""
+    """Texts of every kind of file, with control characters in every place that can hold them."""
     item = make.submission({"notes": "x"})
     header = {**make.HEADER, "kid": DRAWN, DRAWN: DRAWN}
-    told = jcs.canonical({**make.payload_of(item), "jti": DRAWN, "sub": DRAWN, "caller": {DRAWN: DRAWN}})
+    payload = jcs.canonical({**make.payload_of(item), "jti": DRAWN, "sub": DRAWN, "caller": {DRAWN: DRAWN}})
     drawn = json.dumps(DRAWN)  # JSON is YAML
     entry = {"dataset": {"id": DRAWN, "task_id": DRAWN}, "framework": {"name": DRAWN, "version": DRAWN}, DRAWN: DRAWN,
              "metrics": [{"metric_id": DRAWN, "value": 1}], "notes": DRAWN}  # fmt: skip
     claims = make.claims(task_id=DRAWN, benchmark_repo=DRAWN)
     event = {"time": make.NOW, "event": DRAWN, "integration": DRAWN, "request_id": DRAWN, "code": DRAWN}
     return {
-        "results.yaml": json.dumps([{**entry, "verify_token": token} for token in (make.signed(header, told), DRAWN)]),
+        "results.yaml": json.dumps([{**entry, "verify_token": token} for token in (make.signed(header, payload), DRAWN)]),
         "good.yaml": make.file_for(item).replace('"gsm8k"', drawn).replace('"x"', drawn),
         "raw.yaml": f"- dataset: {DRAWN}\n  {DRAWN}: 1\n",
         "keys.yaml": f"{drawn}: {drawn}\nbad: [\n",
@@ -127,13 +127,13 @@ def _texts() -> dict[str, str]:
         "run_spec.json": json.dumps({"name": DRAWN, "adapter_spec": {"model": DRAWN}}),
         "stats.json": json.dumps([{"name": {"name": DRAWN}, "mean": 1}]),
         "audit.jsonl": json.dumps(event) + "\n" + DRAWN + "\n" + '{"event": "' + DRAWN + "\n",
-        "token.txt": make.signed(header, told),
+        "token.txt": make.signed(header, payload),
         "credential.txt": DRAWN,
     }  # fmt: skip
 
 
 def _lay_repository(repository: Path, checkout: Path, outside: Path) -> None:
-    """Lay a model repository, whose folder of results has all that is above, and one whose folder is a link."""
+    """Lay a model repository with all these files as results, and one with a link as its folder of results."""
     inner = repository / "acme" / "open-model" / ".eval_results"
     inner.mkdir(parents=True)
     for name in os.listdir(checkout):
@@ -178,16 +178,9 @@ def _lay_operated(good: Path) -> None:
 
 
 def problem() -> dict[str, Any]:
-    """An answer of an issuer that draws in every text."""
-    check = {
-        "code": DRAWN,
-        "pointer": DRAWN,
-        "rule": DRAWN,
-        "passed": False,
-        "actual": DRAWN,
-        "expected": DRAWN,
-        "hint": DRAWN,
-    }
+    """An issuer's answer with control characters in every text."""
+    names = ("code", "pointer", "rule", "actual", "expected", "hint")
+    check = {**dict.fromkeys(names, DRAWN), "passed": False}
     fault = {"pointer": DRAWN, "code": DRAWN, "detail": DRAWN}
     return {"type": DRAWN, "title": DRAWN, "status": 403, "detail": DRAWN, "instance": DRAWN, "code": "policy.model",
             "retryable": False, "request_id": DRAWN, "errors": [fault], "checks": [check]}  # fmt: skip

@@ -1,4 +1,4 @@
-"""An issuer over real HTTP that answers what a test wants: its own keys, and tokens for just what it was asked."""
+"""An issuer over real HTTP with its own keys. A test changes its answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from issuer.token.wire import JWKS_PATH, LOG_PATH
 from tests.support import make
 from tests.support.scripted import Action, Scripted, Seen, reply
 
-# What it makes of a good answer, given its parts; and of all the tokens of a batch.
+# The changes to a good answer, given its parts, and to all tokens of a batch.
 Lie = Callable[["Good"], Any]
 Spoil = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
@@ -47,7 +47,7 @@ class HostileIssuer(Scripted):
     """Answers a GET of the key set with `keys`, the last of them for ever, and a POST with a good answer after `lie`.
 
     `posted` are the requests for tokens, without those for keys; `answers` are given to them in turn instead. `proofs`
-    are the answers to who asks its log, in turn, the last of them for ever.
+    are the answers of its log, in turn, the last of them for ever.
     """
 
     def __init__(

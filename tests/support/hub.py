@@ -1,4 +1,4 @@
-"""A Hub over HTTP that answers `whoami-v2` as the real one does, and records its requests."""
+"""A Hub over HTTP with the real one's `whoami-v2`, which records its requests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from issuer.dev.provider import Exchange, LocalProvider, Responder
 from issuer.service.authn.huggingface import WHOAMI
+from tests.support.make import without_dots
 
 ACCOUNT_ID = "64f1a2b3c4d5e6f708192a3b"
 # The Hub's address, for a service that also has a CI provider.
@@ -14,7 +15,7 @@ BESIDE = "/hub"
 
 
 class Hub:
-    """A LocalProvider that knows accounts by token, and records what it was sent."""
+    """A LocalProvider that knows accounts by token, and records the headers of its requests."""
 
     def __init__(self, provider: LocalProvider) -> None:
         self.provider = provider
@@ -30,21 +31,13 @@ class Hub:
     def token(self, **members: Any) -> str:
         """Return a new token of the account; `...` leaves a member out of its answer."""
         token = "hf_" + secrets.token_hex(17)
-        found = {
-            "type": "user",
-            "id": ACCOUNT_ID,
-            "name": "evals-bot",
-            "fullname": "Evals Bot",
-            "email": "bot@example.org",
-            "emailVerified": True,
-            "canPay": False,
-            "isPro": False,
-            "periodEnd": None,
-            "avatarUrl": "/avatars/1.svg",
-            "orgs": [{"type": "org", "id": "6" * 24, "name": "example-org", "email": None, "roleInOrg": "admin"}],
-            "auth": auth(),
-        }
-        self.tokens[token] = {name: value for name, value in {**found, **members}.items() if value is not ...}
+        org = {"type": "org", "id": "6" * 24, "name": "example-org", "email": None, "roleInOrg": "admin"}
+        account = {
+            "type": "user", "id": ACCOUNT_ID, "name": "evals-bot", "fullname": "Evals Bot", "email": "bot@example.org",
+            "emailVerified": True, "canPay": False, "isPro": False, "periodEnd": None, "avatarUrl": "/avatars/1.svg",
+            "orgs": [org], "auth": auth(),
+        }  # fmt: skip
+        self.tokens[token] = without_dots({**account, **members})
         return token
 
     def _whoami(self, exchange: Exchange) -> None:
@@ -58,5 +51,5 @@ class Hub:
 
 
 def auth(type: str = "access_token", **token: Any) -> dict[str, Any]:
-    said = {"displayName": "nightly", "role": "fineGrained", "createdAt": "2026-01-02T03:04:05.678Z", **token}
-    return {"type": type, "accessToken": said}
+    known = {"displayName": "nightly", "role": "fineGrained", "createdAt": "2026-01-02T03:04:05.678Z", **token}
+    return {"type": type, "accessToken": known}

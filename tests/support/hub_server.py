@@ -1,7 +1,7 @@
 """A Hub over HTTP for the tests: the part of its API that `huggingface_hub` calls to read files and propose changes.
 
-`with HubServer() as hub:` serves on 127.0.0.1. It keeps what is committed (`hub_state`). `fail` makes requests go wrong,
-`before` lets a test act in the middle of somebody else's call, and `asked` is what was sent.
+`with HubServer() as hub:` serves on 127.0.0.1. It keeps the commits (`hub_state`). `fail` makes requests go wrong, `before`
+lets a test act during a call, and `asked` are the requests.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tests.support.answering import Handler, serving
 from tests.support.hub_state import Account, Kind, Repo, State, Talk, blob_oid, now
 
+JSON = {"Content-Type": "application/json"}
 _KINDS: dict[str, Kind] = {"models": "model", "datasets": "dataset", "spaces": "space"}
 _API = re.compile(r"/api/(models|datasets|spaces)/([^/]+/[^/]+)(?:/([a-z]+)(?:/(.*))?)?")
 _FILE = re.compile(
@@ -28,9 +28,9 @@ _FILE = re.compile(
 
 @dataclass
 class Failure:
-    """What goes wrong with the next `times` requests whose `METHOD path` has `match` in it.
+    """The failure of the next `times` requests with `match` in `METHOD path`, after the first `skip` of them.
 
-    The first `skip` such requests are let pass. `status` answers that, or with 0 the connection is lost: before anything was done, or `after` it. `cut` sends half of
+    `status` is the answer; with 0 the connection is lost, before the request is served or `after` it. `cut` sends half of
     the true answer's body.
     """
 
@@ -70,34 +70,30 @@ class HubServer(State):
         self.filters, self.late = True, False
         self._failures: list[Failure] = []
         self._actions: list[tuple[str, Callable[[], object]]] = []
-        self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._stack = ExitStack()
+        self.url = ""
 
     def __enter__(self) -> HubServer:
-        self._thread.start()
+        exchange = type("Exchange", (_Exchange,), {"hub": self})
+        self.url = self._stack.enter_context(serving(exchange))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def fail(self, match: str, status: int = 0, **how: Any) -> None:
-        """Let requests go wrong, as `Failure` says."""
+        """Let requests fail, as `Failure` describes."""
         self._failures.append(Failure(match, status, **how))
 
     def before(self, match: str, action: Callable[[], object]) -> None:
-        """Do something before the next request like this is looked at; other requests are served meanwhile."""
+        """Act before the next request like this is served; other requests are served meanwhile."""
         self._actions.append((match, action))
 
     def count(self, match: str) -> int:
         return sum(match in f"{one.method} {one.path}" for one in self.asked)
 
     def take(self, line: str) -> tuple[Failure | None, list[Callable[[], object]]]:
-        """Return what is to go wrong with a request, and what is to be done before it."""
+        """Return the failure of a request, and the actions before it."""
         with self.lock:
             actions = [action for match, action in self._actions if match in line]
             self._actions = [(match, action) for match, action in self._actions if match not in line]
@@ -141,13 +137,8 @@ class HubServer(State):
         if account is None:
             raise Refusal(401, "Invalid username or password.")
         token = {"displayName": "nightly", "role": account.role, "createdAt": now()}
-        return {
-            "type": "user",
-            "id": "6" * 24,
-            "name": account.name,
-            "orgs": [],
-            "auth": {"type": "access_token", "accessToken": token},
-        }
+        auth = {"type": "access_token", "accessToken": token}
+        return {"type": "user", "id": "6" * 24, "name": account.name, "orgs": [], "auth": auth}
 
     def _repo(self, kind: Kind, name: str, account: Account | None) -> Repo:
         if kind == "model" and name in self.renamed:
@@ -171,11 +162,12 @@ class HubServer(State):
             raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         if (data := commit.files.get(path)) is None:
             raise Refusal(404, "Entry not found", "EntryNotFound")
-        return (
-            200,
-            data,
-            {"X-Repo-Commit": commit.oid, "ETag": f'"{blob_oid(data)}"', "Content-Type": "text/plain; charset=utf-8"},
-        )
+        headers = {
+            "X-Repo-Commit": commit.oid,
+            "ETag": f'"{blob_oid(data)}"',
+            "Content-Type": "text/plain; charset=utf-8",
+        }
+        return 200, data, headers
 
     def _api(
         self, repo: Repo, what: tuple[str, str, str], query: Mapping[str, str], body: bytes, account: Account | None
@@ -188,11 +180,8 @@ class HubServer(State):
             case "POST", "preupload", revision:
                 return 200, self._preupload(repo, revision, json.loads(body), account), {}
             case "POST", "commit", revision:
-                return (
-                    200,
-                    self._commit(repo, revision, body, self._writer(repo, account), create_pr="create_pr" in query),
-                    {},
-                )
+                writer = self._writer(repo, account)
+                return 200, self._commit(repo, revision, body, writer, create_pr="create_pr" in query), {}
             case "GET", "discussions", "":
                 return 200, self._talks(repo, query), {}
             case "GET", "discussions", number:
@@ -255,10 +244,8 @@ class HubServer(State):
         made: dict[str, Any] = {"success": True, "hookOutput": ""}
         if create_pr:
             talk = repo.propose(account.name, header["summary"], header["description"], parent, changes)
-            made |= {
-                "pullRequestUrl": f"{self.url}/{repo.name}/discussions/{talk.num}",
-                "commitOid": repo.refs[talk.ref],
-            }
+            made["pullRequestUrl"] = f"{self.url}/{repo.name}/discussions/{talk.num}"
+            made["commitOid"] = repo.refs[talk.ref]
         else:
             made["commitOid"] = repo.commit(changes, header["summary"], revision)
         return made | {"commitUrl": f"{self.url}/{repo.name}/commit/{made['commitOid']}"}
@@ -285,14 +272,8 @@ class HubServer(State):
         }  # fmt: skip
 
     def _details(self, repo: Repo, talk: Talk) -> dict[str, Any]:
-        changes = {"base": "refs/heads/main"}
-        return {
-            **self._shown(repo, talk),
-            "events": talk.events,
-            "changes": changes,
-            "filesWithConflicts": repo.conflicts(talk),
-            "diff": "",
-        }
+        more = {"events": talk.events, "changes": {"base": "refs/heads/main"}, "diff": ""}
+        return {**self._shown(repo, talk), **more, "filesWithConflicts": repo.conflicts(talk)}
 
     def _change(self, repo: Repo, talk: Talk, resource: str, body: Any, account: Account) -> dict[str, Any]:
         if account.name not in {talk.author, *repo.members}:
@@ -308,13 +289,13 @@ class HubServer(State):
         raise Refusal(404, "Not found")
 
 
-class _Exchange(BaseHTTPRequestHandler):
+class _Exchange(Handler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    hub: HubServer
 
-    def do_GET(self) -> None:
-        hub = self.server.hub
+    def answer(self) -> None:
+        hub = self.hub
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         asked = Asked(self.command, self.path, self.headers.get("Authorization", ""), body)
         hub.asked.append(asked)
@@ -327,36 +308,16 @@ class _Exchange(BaseHTTPRequestHandler):
             status, answer, headers = hub.answer(asked)
         if "Renamed" in headers:
             old = next(old for old, new in hub.renamed.items() if new == headers["Renamed"] and old in self.path)
-            return self._reply(status, b"", {"Location": self.path.replace(old, headers["Renamed"])})
+            return self.reply(status, b"", Location=self.path.replace(old, headers["Renamed"]))
         if failure and not failure.cut:
             return self._go_wrong(failure)
-        return self._reply(status, answer, headers, cut=failure is not None)
-
-    do_POST = do_GET  # noqa: N815
+        raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        sent = {**JSON, "Content-Length": str(len(raw)), **headers}
+        self.close_connection = self.close_connection or failure is not None
+        return self.reply(status, raw[: len(raw) // 2] if failure else raw, **sent)
 
     def _go_wrong(self, failure: Failure) -> None:
         if failure.status:
-            return self._reply(failure.status, failure.body, failure.headers or {})
+            return self.reply(failure.status, failure.body, **{**JSON, **(failure.headers or {})})
         self.close_connection = True
         return None
-
-    def _reply(self, status: int, body: Any, headers: Mapping[str, str], *, cut: bool = False) -> None:
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(raw)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(raw[: len(raw) // 2] if cut else raw)
-        self.close_connection = self.close_connection or cut
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, hub: HubServer) -> None:
-        super().__init__(("127.0.0.1", 0), _Exchange)
-        self.hub = hub

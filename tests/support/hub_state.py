@@ -1,4 +1,4 @@
-"""What a Hub remembers: accounts, repositories with commits, and discussions with events. No HTTP here."""
+"""The state of a Hub: accounts, repositories with commits, and discussions with events. No HTTP here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`issuer` run in this process: what it writes to each stream and ends with, in a pipe or on a terminal."""
+"""`issuer` in this process, in a pipe or on a terminal, with its streams and its exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from issuer.cli import main
-from tests.support.command import clean
+from tests.support.command import clean, new_home
 
 
 class Done(NamedTuple):
@@ -31,7 +31,7 @@ class _Stream(io.TextIOWrapper):
         self._terminal = terminal
 
     def isatty(self) -> bool:
-        """Say what this stream was made as."""
+        """Say whether it is a terminal."""
         return self._terminal
 
     @property
@@ -42,16 +42,23 @@ class _Stream(io.TextIOWrapper):
 
 
 def run(
-    argv: list[str], folder: Path, *, env: Mapping[str, str] | None = None, stdin: str = "", terminal: bool = False
+    argv: list[str],
+    folder: Path | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    terminal: bool = False,
 ) -> Done:
-    """Run the command in a folder, at 80 columns; `env` is beside what every command has."""
+    """Run the command at 80 columns; `env` are further variables. Its home is in `folder`, where it runs.
+
+    Without a folder it runs in this one, with a new home.
+    """
     out, err = _Stream(terminal), _Stream(terminal)
-    own = {"HOME": str(folder / "home"), "XDG_STATE_HOME": str(folder / "home" / "state"), "COLUMNS": "80"}
+    home = new_home() if folder is None else folder / "home"
+    own = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "COLUMNS": "80"}
     code = 0
-    with (
-        _as_started(argv, {**clean(), **own, **(env or {})}, (_Stream(False, stdin), out, err)),
-        contextlib.chdir(folder),
-    ):
+    streams = _Stream(False, stdin), out, err
+    with _as_started(argv, {**clean(), **own, **(env or {})}, streams), contextlib.chdir(folder or Path.cwd()):
         try:
             main()
         except SystemExit as end:

@@ -1,4 +1,4 @@
-"""What the tests of `POST /verify` share: a trust file that trusts the service itself, and a question."""
+"""For tests of `POST /verify`: a trust file that trusts the service itself, and a request."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ MAX_JSON_DEPTH = 8
 
 
 def judge_case(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what the reports of a case say, without the words."""
-    return [_said(report) for report in reports_of(case, trusts)]
+    """Return the reports of a case, without their texts."""
+    return [_values(report) for report in reports_of(case, trusts)]
 
 
 def reports_of(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> tuple[Report, ...]:
@@ -35,13 +35,8 @@ def reports_of(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> tuple[Repo
         (each["repo"], each["revision"]): read_benchmark(each["yaml"].encode(), "eval.yaml")
         for each in case.get("benchmarks", [])
     }
-    context = Context(
-        case["now"],
-        witnessed=case["witnessed"],
-        benchmarks=benchmarks,
-        receipts=case.get("receipts", {}),
-        proofs=proofs,
-    )
+    receipts = case.get("receipts", {})
+    context = Context(case["now"], case["witnessed"], benchmarks=benchmarks, receipts=receipts, proofs=proofs)
     return verify_entries(entries, case["repo"], case["path"], read_trust(trusts[case["trust"]]), case["at"], context)
 
 
@@ -53,13 +48,7 @@ def read_trust(trust: Mapping[str, Any]) -> Trust:
     return resolve(read_trust_file(json.dumps(trust["file"]).encode(), "trust.yaml"), found, fetched_at)
 
 
-def _said(report: Report) -> dict[str, Any]:
-    return {
-        "pointer": report.pointer,
-        "verdict": report.verdict,
-        "at": report.at,
-        "at_from": report.at_from,
-        "token_digest": report.token_digest,
-        "content_digest": report.content_digest,
-        "checks": {str(check.number): str(check.status) for check in report.checks},
-    }
+def _values(report: Report) -> dict[str, Any]:
+    names = ("pointer", "verdict", "at", "at_from", "token_digest", "content_digest")
+    checks = {str(check.number): str(check.status) for check in report.checks}
+    return {**{name: getattr(report, name) for name in names}, "checks": checks}

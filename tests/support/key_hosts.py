@@ -1,4 +1,4 @@
-"""Hosts that follow their keys: each with folders of its own, on one history, one store and one clock that a test moves."""
+"""Hosts that follow their keys: each with its own folders, on one history, one store and one clock that a test moves."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from issuer.service.signing.history import KeyHistory, LiveHistory
 from issuer.service.signing.keyring import find_keys, generate
 from issuer.service.signing.lifecycle import KeyEvent, KeyLife, KeyState, What
 
-# Nothing listens there.
+# An address without a server.
 NO_STORE = "redis://127.0.0.1:1"
 
 
 class Seconds:
-    """Unix seconds that pass when the test says so."""
+    """Unix seconds that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1_795_251_600
@@ -40,20 +40,20 @@ class Seconds:
 def another_worker(page: SharedPage, digest: bytes) -> Iterator[None]:
     """Have another process of the host publish keys of this digest until the block ends."""
     fork = multiprocessing.get_context("fork")
-    told, end = fork.Event(), fork.Event()
-    worker = fork.Process(target=_publish, args=(page, digest, told, end))
+    published, end = fork.Event(), fork.Event()
+    worker = fork.Process(target=_publish, args=(page, digest, published, end))
     worker.start()
     try:
-        assert told.wait(60)
+        assert published.wait(60)
         yield
     finally:
         end.set()
         worker.join(60)
 
 
-def _publish(page: SharedPage, digest: bytes, told: Event, end: Event) -> None:
+def _publish(page: SharedPage, digest: bytes, published: Event, end: Event) -> None:
     page.publish("keys", digest)
-    told.set()
+    published.set()
     end.wait(60)
 
 
@@ -95,7 +95,7 @@ class KeyHost:
         return self.passphrase
 
     async def turn(self, asked: bool = False, times: int = 1) -> None:
-        """Look, and wait until all that follows from it is done."""
+        """Take a turn, and wait for its work on the history."""
         for _ in range(times):
             await self.signer.turn(asked)
             if self.signer._history_task is not None:
@@ -119,11 +119,11 @@ class KeyHost:
         write_event(self.data, what, path, self.clock.now - ago)
 
     def life(self, path: Path) -> KeyLife:
-        """Return what the history says of a key."""
+        """Return the life of a key from the history."""
         return KeyHistory(FolderHome(self.data)).read()[path.stem]
 
     def history(self) -> list[tuple[str, str]]:
-        """Return what happened, and to which key."""
+        """Return each event of the history and its key."""
         lines = (self.data / "key-history.jsonl").read_text().splitlines()
         return [(event["what"], event["kid"]) for event in map(json.loads, lines)]
 
@@ -146,7 +146,7 @@ class KeyHost:
 
 
 def write_event(data: Path, what: What, path: Path, at: int) -> None:
-    """Write an event of a key, whose file is named by its kid and lies in a folder of keys, into the history."""
+    """Write an event of a key into the history. The file of the key is named by its kid, in a folder of keys."""
     key = next(key for key in find_keys(path.parents[1], lambda: None).keys if key.kid == path.stem)
     x = str(jose.public_jwk(key.private.public)["x"])
     KeyHistory(FolderHome(data)).record(lambda _: [KeyEvent(at, what, path.stem, x, "a test")])

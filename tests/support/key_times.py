@@ -1,4 +1,4 @@
-"""Lets time pass in a history of signing keys, as after services have run for so long."""
+"""Lets time pass in a history of signing keys, as if services had run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from issuer.service.signing.lifecycle import KeyEvent
 
 
 def events(data: Path) -> list[KeyEvent]:
-    """Return what is in the history of a data folder."""
+    """Return the history of a data folder."""
     raw = Path(KeyHistory(FolderHome(data)).place).read_bytes()
     return [msgspec.json.decode(line, type=KeyEvent) for line in raw.splitlines()]
 
 
 def pass_time(data: Path, seconds: int) -> None:
-    """Have everything in the history be so much longer ago, after services have published what is next."""
+    """Move the history into the past, after services have published the next keys."""
     history = KeyHistory(FolderHome(data))
     history.record(lambda lives: [
         KeyEvent(life.since, "published", life.kid, life.x, "service")

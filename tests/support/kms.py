@@ -1,9 +1,8 @@
-"""A local AWS KMS of our own, over real HTTP, for one Ed25519 key; for tests. moto knows no Ed25519.
+"""A local AWS KMS over real HTTP for one Ed25519 key. moto lacks Ed25519.
 
-It judges each request by botocore's own description of the service (operation, members, types, lengths, enumerations)
-and by its SigV4 signature, which is computed here once more from AWS' description. `faults` says what was wrong with
-any request. It signs with a real key, and can be made to answer as a broken or hostile service would. While it runs,
-this process's environment has credentials for it.
+It judges each request by botocore's description of the service (operation, members, types, lengths, enumerations) and by
+its SigV4 signature, computed here from AWS' description. `faults` has the faults of all requests. It signs with a real
+key, and can play a broken or hostile service. While it runs, this process's environment has credentials for it.
 """
 
 from __future__ import annotations
@@ -13,22 +12,20 @@ import hashlib
 import hmac
 import json
 import os
-import socket
 import sys
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 import botocore.session  # type: ignore[import-untyped]
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.support.answering import Handler, serving
 
 REGION, ACCESS_KEY, SECRET = "eu-central-1", "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 KEY_ID = "1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -39,9 +36,9 @@ ALGORITHM = "ED25519_SHA_512"
 
 @dataclass
 class LocalKms:
-    """A KMS on loopback. `signs_with` is the key that signs, where it is not the one that is published.
+    """A KMS on loopback. `signs_with` is the key that signs, if it is not the published one.
 
-    `refuses` is an error code that every signature is refused with; `random`: it signs as ECDSA does, each time anew.
+    `refuses` is the error code of every signature; `random` makes each signature differ, as ECDSA's do.
     """
 
     key: Ed25519PrivateKey
@@ -57,30 +54,21 @@ class LocalKms:
     _under_way: int = 0
 
     def __enter__(self) -> Self:
-        kms, _Handler.model = self, _service_model()
         self._environment = {name: os.environ.get(name) for name in ENVIRONMENT}
         os.environ.update(ENVIRONMENT)
 
-        class Handler(_Handler):
-            def answer(self, operation: str, sent: dict[str, Any], came: float) -> tuple[int, dict[str, Any]]:
-                return kms.answer(operation, sent, came)
-
-            def fault(self, what: str) -> None:
-                kms.faults.append(what)
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        _service_model()  # takes seconds, which a caller would not wait
+        self._stack = ExitStack()
+        self.url = self._stack.enter_context(serving(type("Request", (_Request,), {"kms": self})))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
         for name, value in self._environment.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
     def file(self, **members: str) -> str:
-        """Write the YAML file of this key, with other or further members; one that is empty is left out."""
+        """Write the YAML file of this key, with changed members; an empty one is left out."""
         return file_of(self.url, **members)
 
     def answer(self, operation: str, sent: dict[str, Any], came: float) -> tuple[int, dict[str, Any]]:
@@ -99,7 +87,7 @@ class LocalKms:
             }  # fmt: skip
         self._under_way += 1
         self.most_at_once = max(self.most_at_once, self._under_way)
-        time.sleep(max(0.0, came + self.delay_s - time.monotonic()))
+        time.sleep(max(0.0, came + self.delay_s - time.monotonic()))  # a slow peer
         self._under_way -= 1
         if self.refuses:
             return 400, {"__type": self.refuses, "message": f"secret detail about {ARN}"}
@@ -119,7 +107,7 @@ def file_of(url: str, **members: str) -> str:
 
 
 def sign_anew(key: Ed25519PrivateKey, message: bytes) -> bytes:
-    """Sign as RFC 8032 5.1.6 says, but with a nonce that is random: it verifies, and is another each time."""
+    """Sign as RFC 8032 5.1.6 says, but with a random nonce: the signature is valid and differs each time."""
     order = 2**252 + 27742317777372353535851937790883648493
     nonce = Ed25519PrivateKey.generate()  # its public half is the nonce times the base point
     point, public = nonce.public_key().public_bytes_raw(), key.public_key().public_bytes_raw()
@@ -135,44 +123,21 @@ def _scalar(key: Ed25519PrivateKey) -> int:
 # -- a request --------------------------------------------------------------------------------------------------------
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gave up is no fault of the server."""
-
-
-class _Handler(BaseHTTPRequestHandler, ABC):
+class _Request(Handler):
     protocol_version = "HTTP/1.1"
-    model: Any
+    disable_nagle_algorithm = True
+    wbufsize = -1  # one packet for an answer
+    kms: LocalKms
 
-    @abstractmethod
-    def answer(self, operation: str, sent: dict[str, Any], came: float) -> tuple[int, dict[str, Any]]:
-        """Answer an operation with a status and a body."""
-
-    @abstractmethod
-    def fault(self, what: str) -> None:
-        """Note what is wrong with a request."""
-
-    def setup(self) -> None:
-        super().setup()
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         came, body = time.monotonic(), self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value.strip() for name, value in self.headers.items()}
-        if (what := sigv4_fault(headers, body)) or (what := request_fault(self.model, self.path, headers, body)):
-            self.fault(what)
-            status, said = 400, {"__type": what.partition(":")[0], "message": what}
+        if fault := sigv4_fault(headers, body) or request_fault(_service_model(), self.path, headers, body):
+            self.kms.faults.append(fault)
+            status, answer = 400, {"__type": fault.partition(":")[0], "message": fault}
         else:
-            status, said = self.answer(headers["x-amz-target"].partition(".")[2], json.loads(body), came)
-        raw = json.dumps(said).encode()
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: {len(raw)}\r\n\r\n"
-        self.wfile.write(head.encode() + raw)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet."""
+            status, answer = self.kms.answer(headers["x-amz-target"].partition(".")[2], json.loads(body), came)
+        self.reply(status, json.dumps(answer).encode(), Content_Type="application/x-amz-json-1.1")
 
 
 @cache
@@ -181,7 +146,7 @@ def _service_model() -> Any:
 
 
 def request_fault(model: Any, path: str, headers: dict[str, str], body: bytes) -> str:
-    """Say what botocore's description of the service does not allow; empty where it allows the request."""
+    """Return the fault of a request by botocore's description of the service, "" for a good one."""
     prefix, _, operation = headers.get("x-amz-target", "").partition(".")
     if path != "/" or prefix != model.metadata["targetPrefix"] or operation not in model.operation_names:
         return f"UnknownOperationException: {path} {prefix} {operation}"
@@ -195,16 +160,15 @@ def request_fault(model: Any, path: str, headers: dict[str, str], body: bytes) -
             return f"ValidationException: {name} is not one of its values"
         if member.type_name == "blob":
             sent[name] = base64.b64decode(value, validate=True)
-        if len(sent[name]) > member.metadata.get(
-            "max", len(sent[name])
-        ):  # botocore's validator asks for the least alone
+        # botocore's validator checks the least length only.
+        if len(sent[name]) > member.metadata.get("max", len(sent[name])):
             return f"ValidationException: {name} is longer than {member.metadata['max']}"
     report = ParamValidator().validate(sent, shape)
     return f"ValidationException: {report.generate_report()}" if report.has_errors() else ""
 
 
 def sigv4_fault(headers: dict[str, str], body: bytes) -> str:
-    """Compute Signature Version 4 anew, and say what is wrong with the one that came."""
+    """Compute Signature Version 4, and return the fault of the received one, "" for a good one."""
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     said = dict(part.strip().partition("=")[::2] for part in rest.split(","))
     if scheme != "AWS4-HMAC-SHA256" or said.keys() != {"Credential", "SignedHeaders", "Signature"}:
@@ -225,10 +189,9 @@ def sigv4_fault(headers: dict[str, str], body: bytes) -> str:
     return "" if hmac.compare_digest(right, said["Signature"]) else "InvalidSignatureException: not by this secret"
 
 
-if __name__ == "__main__":  # a process of its own, for measuring: the seconds that it takes, the key's 32 bytes in hex
-    with LocalKms(
-        Ed25519PrivateKey.from_private_bytes(bytes.fromhex(sys.argv[2])), delay_s=float(sys.argv[1])
-    ) as local:
+if __name__ == "__main__":  # a separate process, for benchmarks: its delay in seconds, the key's 32 bytes in hex
+    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(sys.argv[2]))
+    with LocalKms(key, delay_s=float(sys.argv[1])) as local:
         print(local.url, flush=True)
         sys.stdin.read()
         os._exit(len(local.faults) > 0)

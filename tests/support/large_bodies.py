@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,9 +11,10 @@ import msgspec
 from issuer.token.wire import MAX_BYTES, MAX_RESULTS, MAX_VALUES, Kind
 from tests.support.http_load import Run, drive, request
 from tests.support.running import BODY, Running, body, rewrite, singles
+from tests.support.waiting import eventually
 
 SENT_BYTES = 14 * 1024 * 1024
-# Who sends them: a caller who may ask, and four whom something stands against. Each is an integration of its own.
+# The senders: a caller in good standing, and four refused ones. Each is a separate integration.
 CALLERS = ("known", "quarantined", "suspended", "expired", "of another branch")
 _NARROW = """limits:
   identity: {count: 1000000, per_s: 60, burst: 50000}
@@ -24,7 +24,7 @@ _NARROW = """limits:
 
 
 def register_callers(folder: Path) -> None:
-    """Add the integrations of those who send large bodies."""
+    """Add the integrations of the senders."""
     policy = (folder / "policies" / "inspect-ai.yaml").read_text("utf-8")
     for number, caller in enumerate(CALLERS):
         name = caller.replace(" ", "-")
@@ -38,19 +38,15 @@ def register_callers(folder: Path) -> None:
 
 
 def worst(kind: Kind) -> list[bytes]:
-    """Return bodies of the largest size, none of which is granted: what costs the most to read, or is read for nothing."""
+    """Return bodies of the largest size and the highest cost of reading. All are refused."""
     claims = msgspec.json.encode(body(benchmark_repo="not/granted")["claims"])
 
     def of_one(value: bytes) -> bytes:
         """Return one result whose details are full of a value."""
         start = b'{"claims":%b,"details":{"artifacts":[' % claims
         start, end = (b'{"results":[' + start, b"]}}]}") if kind == "batch" else (start, b"]}}")
-        return (
-            start
-            + (value + b",") * ((MAX_BYTES[kind] - 64 - len(start + end + value)) // (len(value) + 1))
-            + value
-            + end
-        )
+        times = (MAX_BYTES[kind] - 64 - len(start + end + value)) // (len(value) + 1)
+        return start + (value + b",") * times + value + end
 
     def of_many(value: bytes) -> bytes:
         """Return as many values as are read, in as many results as there may be."""
@@ -108,8 +104,6 @@ def quiet(live: Running, count: int) -> Run:
 
 
 def is_quarantined(live: Running) -> None:
-    """Bring the caller of that name into its quarantine."""
-    deadline = time.monotonic() + 60
+    """Bring the caller of that name into quarantine."""
     identity = live.token(repository_id=str(CALLERS.index("quarantined") + 5))
-    while live.post(identity, {**BODY, "nonce": "no"}).json()["code"] != "abuse.quarantined":
-        assert time.monotonic() < deadline
+    eventually(lambda: live.post(identity, {**BODY, "nonce": "no"}).json()["code"] == "abuse.quarantined")

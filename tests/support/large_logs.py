@@ -1,4 +1,4 @@
-"""Large logs, and what reading one costs: time and peak resident memory, in a process of its own."""
+"""Large logs, and the cost of reading one in a fresh process: time and peak resident memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches what was written for secrets: whole or in part, plain or in the usual encodings; for tests."""
+"""A search for secrets in texts: whole or in part, plain or in the usual encodings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRAM = 12
 
 
 class Secrets:
-    """What must appear nowhere. `digests` also searches for their SHA-256 in hexadecimal."""
+    """Secrets that must not appear. `digests` also searches for their SHA-256 in hexadecimal."""
 
     def __init__(self, *, digests: bool = True) -> None:
         self._whole: dict[bytes, str] = {}
@@ -29,7 +29,7 @@ class Secrets:
         return len(self._whole)
 
     def add(self, name: str, secret: str | bytes, *, random: bool = True) -> None:
-        """Add a secret. Parts of one that is not random, such as a chosen password, are not searched for."""
+        """Add a secret. Parts of a chosen secret, such as a password, are not searched for."""
         raw = secret.encode() if isinstance(secret, str) else secret
         for form in spellings(raw):
             self._whole[form] = name
@@ -71,7 +71,7 @@ def spellings(raw: bytes) -> Iterable[bytes]:
 
 
 def _base64_anywhere(raw: bytes) -> Iterator[bytes]:
-    """Yield the characters that do not depend on what comes before and after, for each place in a group of three."""
+    """Yield the characters that are the same in every longer text, for each place in a group of three."""
     for before in range(3):
         whole = (before + len(raw)) // 3 * 4
         text = base64.b64encode(bytes(before) + raw)[4 if before else 0 : whole]
@@ -80,7 +80,7 @@ def _base64_anywhere(raw: bytes) -> Iterator[bytes]:
 
 
 def assert_nothing_secret(live: Running) -> None:
-    """Search everything that a run wrote for every credential, metric value, private key and issued token."""
+    """Search the log stream and the audit for every credential, metric value, private key and issued token."""
     written = live.log_text() + live.settings.audit_file.read_text("utf-8")
     assert "decision" in written
     assert AUDIENCE not in live.log_text()
@@ -88,7 +88,7 @@ def assert_nothing_secret(live: Running) -> None:
     assert "inspect eval" not in written, "a command was written"
     assert "PRIVATE KEY" not in written
     assert live.settings.store_secret.read_text("utf-8").strip() not in written
-    # Longer than a jti, whose random 22 characters may begin like a token.
+    # A random jti, of 22 characters, may begin like a token.
     assert not re.search(r"eyJ[A-Za-z0-9_-]{20}", written), "something in the form of a token was written"
     for secret in live.secrets:
         for part in (secret, *secret.split(".")):

@@ -1,11 +1,11 @@
 """Readers of a log's public files that share no code with this issuer: Go's sumdb, and `tlog_scales` of PyPI.
 
-Both are given a folder with `checkpoint` and `tile/`, as a log serves them, and say what they read there after they have
-verified it; what they do not verify is not in the answer. `check_with_go` needs `@pytest.mark.needs_tool("go")`.
+Both get a folder with `checkpoint` and `tile/`, as a log serves them, and return only content that they have verified. `check_with_go` needs `@pytest.mark.needs_tool("go")`.
 """
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
@@ -29,11 +29,11 @@ GOCODE = Path("/usr/share/gocode")  # where Debian keeps the libraries of Go
 
 
 class NotVerifiedError(Exception):
-    """A reader found something wrong, and says what."""
+    """A reader found a fault, which the message names."""
 
 
 class Seen(NamedTuple):
-    """What a reader has verified: the tree of the checkpoint, and the entries that it was asked for."""
+    """The tree of a checkpoint and some entries, all verified by a reader."""
 
     origin: str
     size: int
@@ -45,7 +45,7 @@ def check_with_go(folder: Path, vkey: str, indexes: Collection[int] = (), older:
     """Verify the checkpoint's signature, every tile and entry of its tree, proofs of inclusion of the entries at `indexes`,
     and proofs of consistency with `older` checkpoints. Raises NotVerifiedError.
 
-    Not for the empty tree, whose root sumdb defines otherwise than RFC 6962.
+    Not for the empty tree: sumdb's root of it differs from that of RFC 6962.
     """
     asked = {"indexes": list(indexes), "older": [base64.b64encode(note).decode() for note in older]}
     done = subprocess.run(
@@ -68,17 +68,11 @@ def _built() -> tempfile.TemporaryDirectory[str]:
     """Build without network, against the libraries that Debian has."""
     assert (GOCODE / "src/golang.org/x/mod/sumdb").is_dir(), "apt-get install golang-golang-x-mod-dev"
     folder = tempfile.TemporaryDirectory(prefix="read-log-")
-    settings = {
-        "GOPATH": str(GOCODE),
-        "GO111MODULE": "off",
-        "GOFLAGS": "",
-        "GOCACHE": f"{folder.name}/cache",
-        "HOME": folder.name,
-    }
+    atexit.register(folder.cleanup)
+    places = {"GOPATH": str(GOCODE), "GOCACHE": f"{folder.name}/cache", "HOME": folder.name}
+    env = {**os.environ, **places, "GO111MODULE": "off", "GOFLAGS": ""}
     command = ["go", "build", "-o", f"{folder.name}/read_log", str(SOURCE)]
-    done = subprocess.run(
-        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=100, check=False
-    )
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -107,7 +101,7 @@ def _opened(checkpoint: Checkpoint, key: Vkey) -> Checkpoint:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """The library raises whatever comes."""
+    """Raise NotVerifiedError for the many errors of the library."""
     refusals = (AssertionError, LookupError, RuntimeError, ValueError, InvalidSignature, InclusionProofInvalid)
     try:
         yield

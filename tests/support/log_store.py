@@ -24,7 +24,7 @@ EMPTY = TreeHead(ORIGIN, EMPTY_ROOT, Peaks())
 
 
 class Place:
-    """Where one log is kept, by what a setting says: any number of connections to it, one of which at a time writes."""
+    """The database of one log, by its setting: any number of connections to it, of which one at a time writes."""
 
     def __init__(self, setting: str) -> None:
         self.setting = setting
@@ -55,7 +55,7 @@ def sqlite_place(folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def postgres_place(folder: Path) -> Iterator[Place]:
-    """A schema of its own on the server that this process's tests share."""
+    """A separate schema on the server that this process's tests share."""
     server, schema = shared(), f"log_{os.urandom(8).hex()}"
     server.execute(f"CREATE SCHEMA {schema}")
     with closing(Place(server.url(options=f"-csearch_path={schema}"))) as place:
@@ -63,7 +63,7 @@ def postgres_place(folder: Path) -> Iterator[Place]:
     server.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-# A test's name says what it ran on.
+# A test's name has its engine.
 POSTGRESQL = f"postgresql-{version()}"
 ENGINES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
     "sqlite": sqlite_place,
@@ -82,20 +82,20 @@ def created(database: Database) -> LogStore:
 
 
 def token(number: int, iat: int = 1_792_000_000) -> StoredLeaf:
-    """Make an entry of a token that never was."""
+    """Make an entry of a token that does not exist."""
     leaf = f"leaf {number}\n".encode()
     key = LeafKey("token", iat=iat, token=hashlib.sha256(b"%d" % number).digest())
     return StoredLeaf(key, leaf, leaf_hash(leaf))
 
 
 def announcement(number: int) -> StoredLeaf:
-    """Make an entry of a key that never was."""
+    """Make an entry of a key that does not exist."""
     leaf = f"key {number}\n".encode()
     return StoredLeaf(LeafKey("key", name=hashlib.sha256(leaf).digest()), leaf, leaf_hash(leaf))
 
 
 def append(store: LogStore, entries: Sequence[StoredLeaf]) -> TreeHead:
-    """Append as the sequencer does, to a head that nobody doubts; commit, and return the new one."""
+    """Append as the sequencer does, without its checks of the head; commit, and return the new one."""
     before = store.begin()
     assert before is not None
     peaks, gained = tiles.extend(before.peaks, [entry.hash for entry in entries])

@@ -1,4 +1,4 @@
-"""A real OAuth server as a child process, built on Authlib's AuthorizationServer; for tests.
+"""A real OAuth server as a child process, built on Authlib's AuthorizationServer.
 
 Client credentials (RFC 6749 4.4) with resource indicators (RFC 8707), access tokens that are JWTs (RFC 9068) or opaque,
 introspection (RFC 7662) and revocation (RFC 7009) with client authentication, metadata (RFC 8414) and key set. Under
@@ -35,7 +35,9 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 from werkzeug.serving import make_server
 
 from issuer.dev.sandbox import free_port
+from tests.support.processes import listens
 from tests.support.shared import ROOT
+from tests.support.waiting import eventually
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 SCOPE, PREFIX = "tokens:issue", "ory_at_"
@@ -106,8 +108,8 @@ class OAuthServer:
 
     def serve_metadata(self, path: str = METADATA_PATH, seconds: float = 0, **members: Any) -> None:
         """Serve the metadata at one path only, after some seconds, with changed members; None leaves one out."""
-        told = {"path": path, "late_s": seconds, "members": members}
-        self.http.post(f"{self.issuer}/test/metadata", json=told).raise_for_status()
+        state = {"path": path, "late_s": seconds, "members": members}
+        self.http.post(f"{self.issuer}/test/metadata", json=state).raise_for_status()
 
     @property
     def asked(self) -> dict[str, int]:
@@ -134,13 +136,7 @@ class OAuthServer:
         """Start the process on its port."""
         command = [sys.executable, "-m", "tests.support.oauth_server", str(self.port)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
-            with contextlib.suppress(httpx.TransportError):
-                self.http.get(self.issuer + "/test/asked").raise_for_status()
-                return
-            time.sleep(0.03)
-        raise AssertionError("the OAuth server did not start")
+        eventually(lambda: listens(self.port))
 
     def stop(self) -> None:
         """Stop it; every token that it issued is gone."""
@@ -272,16 +268,9 @@ def generate(grant_type: str, client: Client, **options: Any) -> dict[str, Any]:
 
 def save_token(token: dict[str, Any], asked: Any) -> None:
     now = int(time.time())
-    claims = {
-        "iss": request.host_url.rstrip("/"),
-        "sub": asked.client.client_id,
-        "aud": request.form.get("resource"),
-        "client_id": asked.client.client_id,
-        "scope": token.get("scope"),
-        "token_type": "Bearer",
-        "iat": now,
-        "exp": now + TTL_S,
-    }
+    client, issuer, audience = asked.client.client_id, request.host_url.rstrip("/"), request.form.get("resource")
+    claims = {"iss": issuer, "sub": client, "aud": audience, "client_id": client, "scope": token.get("scope"),
+              "token_type": "Bearer", "iat": now, "exp": now + TTL_S}  # fmt: skip
     TOKENS[token["access_token"]] = Issued(asked.client, {**claims, **overrides()})
 
 
@@ -344,7 +333,7 @@ def misbehave(how: str, answer: Response) -> Response:
     said: dict[str, Any] = json.loads(answer.data)
     match how:
         case "slow":
-            time.sleep(STATE["seconds"])
+            time.sleep(STATE["seconds"])  # a slow peer
             return answer
         case "drip":
             return Response(drip(answer.data, STATE["seconds"]), mimetype="application/json")
@@ -377,7 +366,7 @@ def misbehave(how: str, answer: Response) -> Response:
 
 def drip(data: bytes, seconds: float) -> Iterator[bytes]:
     for byte in data:
-        time.sleep(seconds)
+        time.sleep(seconds)  # a slow peer
         yield bytes([byte])
 
 
@@ -395,20 +384,15 @@ def jwks() -> Any:
 def metadata(name: str) -> Any:
     if request.path != STATE["path"]:
         return {"error": "not found"}, 404
-    time.sleep(STATE["late_s"])
+    time.sleep(STATE["late_s"])  # a slow peer
     issuer = request.host_url.rstrip("/")
+    methods = ("token_endpoint_auth_methods_supported", "introspection_endpoint_auth_methods_supported")
     found = {
-        "issuer": issuer,
-        "token_endpoint": issuer + TOKEN_PATH,
-        "introspection_endpoint": issuer + INTROSPECTION_PATH,
-        "revocation_endpoint": issuer + REVOCATION_PATH,
-        "jwks_uri": issuer + JWKS_PATH,
-        "grant_types_supported": ["client_credentials"],
-        "scopes_supported": [SCOPE],
-        "response_types_supported": [],
-        "token_endpoint_auth_methods_supported": ["client_secret_basic"],
-        "introspection_endpoint_auth_methods_supported": ["client_secret_basic"],
-    }
+        "issuer": issuer, "token_endpoint": issuer + TOKEN_PATH, "introspection_endpoint": issuer + INTROSPECTION_PATH,
+        "revocation_endpoint": issuer + REVOCATION_PATH, "jwks_uri": issuer + JWKS_PATH, "scopes_supported": [SCOPE],
+        "grant_types_supported": ["client_credentials"], "response_types_supported": [],
+        **dict.fromkeys(methods, ("client_secret_basic",)),
+    }  # fmt: skip
     return without_none({**found, **STATE["members"]})
 
 

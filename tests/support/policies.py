@@ -94,17 +94,10 @@ tests:
 """
 
 GITHUB: dict[str, JSON] = {
-    "iss": "https://token.actions.githubusercontent.com",
-    "sub": "repo:org/evals:ref:refs/heads/main",
-    "repository_id": "7",
-    "repository_owner_id": "6",
-    "repository": "org/evals",
-    "repository_owner": "org",
-    "ref": "refs/heads/main",
-    "runner_environment": "github-hosted",
-    "event_name": "push",
-    "actor": "someone",
-}
+    "iss": "https://token.actions.githubusercontent.com", "sub": "repo:org/evals:ref:refs/heads/main",
+    "repository_id": "7", "repository_owner_id": "6", "repository": "org/evals", "repository_owner": "org",
+    "ref": "refs/heads/main", "runner_environment": "github-hosted", "event_name": "push", "actor": "someone",
+}  # fmt: skip
 
 
 def write(folder: Path, providers: str = PROVIDERS, **policies: str) -> Path:
@@ -164,12 +157,8 @@ def submission(
     name = framework.pop("framework", "inspect-ai")
     given = {member: value for member, value in framework.items() if value}
     claims = read_claims({
-        "model_repo": model,
-        "model_revision": "a" * 40,
-        "benchmark_repo": benchmark,
-        "benchmark_revision": revision,
-        "task_id": task,
-        "metrics": [{"metric_id": name, "value": value} for name, value in metrics.items()],
+        "model_repo": model, "model_revision": "a" * 40, "benchmark_repo": benchmark, "benchmark_revision": revision,
+        "task_id": task, "metrics": [{"metric_id": name, "value": value} for name, value in metrics.items()],
         "framework": {"name": name, "version": "0.3.285", **given},
     })  # fmt: skip
     return Submission.of(claims, {}, pointer)

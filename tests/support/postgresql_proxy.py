@@ -13,7 +13,6 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import quote, urlencode
 
 from tests.support.postgresql import PostgreSQL
@@ -65,9 +64,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         Path(self._path).unlink(missing_ok=True)
@@ -112,7 +109,7 @@ class Proxy:
 
 
 class _Link:
-    """One connection of a client, and the one to the server that stands behind it for now."""
+    """A client's connection, and the one to the server behind it."""
 
     def __init__(self, near: socket.socket, startup: bytes, hears: Callable[[bytes], bool]) -> None:
         self._near = near

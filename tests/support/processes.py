@@ -1,8 +1,10 @@
-"""What the service's processes use, and whether one still runs: from proc(5)."""
+"""Facts about processes from proc(5), and whether a port accepts connections."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from pathlib import Path
 
 
@@ -12,6 +14,13 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def listens(port: int) -> bool:
+    """Say whether a connection to a port of this machine is accepted."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60):
+        return True
+    return False
 
 
 def family(pid: int) -> list[int]:

@@ -1,16 +1,16 @@
-"""Clients of services with a log that keep all that they ever got, and what has to be true of it at the end.
+"""Clients of services with a log, which keep all their answers, and the promises about these at the end.
 
 P1 every token that was returned is in every later tree; P2 no two checkpoints disagree; P3 no token without its leaf:
-every request, also one that was never answered, gets the same token at the same place when it is repeated; P5 a reader
+every repeated request, also after no answer, gets the same token at the same place; P5 a reader
 that shares no code with the issuer verifies the exported tree.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,15 @@ from tests.support.log_readers import Seen, check_with_go, check_with_scales
 from tests.support.logged import leaf_of
 from tests.support.received import Received
 from tests.support.running import Running, numbered
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 WAIT_S = 90
-# What a caller is told to try again: no worker, a worker that was killed, a dependency that is away, its limit reached.
+# A caller tries again: no worker, a killed worker, a missing dependency, a limit.
 AGAIN = {429, 502, 503}
 
 
 class Request:
-    """One thing that a client wants signed, and the tokens that it ever got for it."""
+    """One request of a client, and all tokens that answered it."""
 
     def __init__(self, identity: str, bodies: list[Any]) -> None:
         self.identity = identity
@@ -48,7 +48,7 @@ class Request:
 
 
 class Promised:
-    """What the clients of one log got. For any thread."""
+    """All answers to the clients of one log. For any thread."""
 
     def __init__(self, service: Running) -> None:
         self.origin = service.settings.log.origin
@@ -60,21 +60,18 @@ class Promised:
         self.outcomes: Counter[str] = Counter()
 
     def request(self, service: Running, *numbers: int) -> Request:
-        """Want results of these numbers signed: one alone, or several as a batch."""
+        """Make a request for results of these numbers: one alone, or several as a batch."""
         made = Request(service.token(), [numbered(number) for number in numbers])
         self.requests.append(made)
         return made
 
     def ask(self, service: Running, request: Request, http: httpx.Client | None = None) -> bool:
-        """Ask once; say whether it was answered. Whatever the answer has is verified, and kept."""
+        """Send a request once; say whether it was answered. The answer is verified and kept."""
         batch = len(request.bodies) > 1
         sent = {"results": request.bodies} if batch else request.bodies[0]
         try:
-            answer = (http or service.http).post(
-                "/tokens/batch" if batch else "/tokens",
-                json=sent,
-                headers={"Authorization": f"Bearer {request.identity}"},
-            )
+            path, bearer = "/tokens/batch" if batch else "/tokens", {"Authorization": f"Bearer {request.identity}"}
+            answer = (http or service.http).post(path, json=sent, headers=bearer)
         except httpx.TransportError:
             self.outcomes["no answer"] += 1
             return False
@@ -89,14 +86,11 @@ class Promised:
 
     def settle(self, service: Running, requests: list[Request] | None = None) -> None:
         """Repeat requests, or all, until each is answered."""
-        deadline = time.monotonic() + WAIT_S
         for request in self.requests if requests is None else requests:
-            while not self.ask(service, request):
-                assert time.monotonic() < deadline, self.outcomes
-                time.sleep(0.05)
+            assert within(WAIT_S, partial(self.ask, service, request)), self.outcomes
 
     def demand_promises(self, service: Running, folder: Path, *, go: bool = False) -> Seen:
-        """Demand P1 to P5 of all that was ever got; the tree is exported to the folder."""
+        """Demand P1 to P5 of all answers; the tree is exported to the folder."""
         assert all(len(request.tokens) == 1 for request in self.requests), "a retry got another token, or none"
         with closing(reading_at(log_settings(service.settings, "").database)) as reading:
             self.received.demand_kept(Reader(reading))
@@ -110,8 +104,8 @@ class Promised:
         return seen
 
     def _is_recorded(self, service: Running) -> bool:
-        """Say whether the service's record has all that was received. That of a host has the other's checkpoints when it
-        appends next, or is asked whether it could."""
+        """Say whether the service's record has all received checkpoints. A host records another host's when it appends next, or
+        when readiness asks it."""
         if record_of(service).checkpoint.size >= max(self.notes, default=0):
             return True
         service.http.get("/health/ready")
@@ -136,11 +130,11 @@ class Promised:
 
 
 def demand_no_alarm(reader: Reader) -> None:
-    """Demand that no monitor would raise an alarm about what the log's leaves say, but for their times."""
+    """Demand that the log's leaves cause no alarm of a monitor, without a look at their times."""
     head, watch = reader.head(), Watch(Announced())
     leaves = reader.leaves(0, head.size) if head else ()
-    told = [line for index, leaf in enumerate(leaves) for line in watch.take(index, leaf, Times())]
-    assert not [line for line in told if isinstance(line, Alarm)]
+    lines = [line for index, leaf in enumerate(leaves) for line in watch.take(index, leaf, Times())]
+    assert not [line for line in lines if isinstance(line, Alarm)]
 
 
 def export_of(service: Running, folder: Path, note: bytes | None = None) -> TimedCheckpoint:

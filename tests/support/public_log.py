@@ -1,6 +1,6 @@
-"""A log that somebody writes and cosigns, and its public side over HTTP.
+"""A log that a test writes and cosigns, and its public side over HTTP.
 
-`python -m tests.support.public_log DATABASE` is `issuer serve` with the public side of a log that is there.
+`python -m tests.support.public_log DATABASE` is `issuer serve` with the public side of an existing log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from litestar import Litestar
 
 from issuer.codes import Code
-from issuer.dev.sandbox import free_port
 from issuer.errors import Undecided
 from issuer.service.http.log import log_routes
 from issuer.service.http.protocol import protocol_for
@@ -52,7 +51,7 @@ INFO = LogInfo(URL, ORIGIN, (VKEY,), "quorum none\n")
 
 
 class Writer:
-    """Who writes one log: leaf n is that of `token(n)`."""
+    """The writer of one log: leaf n is the leaf of `token(n)`."""
 
     def __init__(self, store: LogStore) -> None:
         self.store = store
@@ -65,7 +64,7 @@ class Writer:
         self.entries += new
 
     def cosign(self) -> bytes:
-        """Keep the checkpoint of the tree as it is, signed and cosigned."""
+        """Keep the checkpoint of the current tree, signed and cosigned."""
         head = self.store.head()
         assert head is not None
         text = Checkpoint(head.origin, head.size, head.root).to_text()
@@ -106,7 +105,7 @@ def size_proved(raw: bytes, number: int) -> int:
 
 
 class Sequencer:
-    """What knows whether the log could be written: here the test."""
+    """A sequencer that the test lets append or not."""
 
     def __init__(self) -> None:
         self.could_append = True
@@ -157,13 +156,13 @@ def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
         openapi_config=None,
         logging_config=None,
     )
-    config = uvicorn.Config(app, port=free_port(), http=protocol_for(URL), loop="uvloop", ws="none", log_config=None)
+    config = uvicorn.Config(app, port=0, http=protocol_for(URL), loop="uvloop", ws="none", log_config=None)
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
         eventually(lambda: running.started)
-        yield Served(config.port, sequencer)
+        yield Served(running.servers[0].sockets[0].getsockname()[1], sequencer)
     finally:
         running.should_exit = True
         thread.join(60)

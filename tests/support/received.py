@@ -1,4 +1,4 @@
-"""What clients ever got from one log, and what has to be true of all of it, whatever went wrong meanwhile."""
+"""All answers of one log to its clients, and the promises about them, also after failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Received:
         self.checkpoints.add(checkpoint)
 
     def demand_kept(self, reader: Reader) -> None:
-        """Demand that the log still has all of it, and that its database is whole."""
+        """Demand that the log still has all answers, and that its database is whole."""
         head = reader.head()
         assert head is not None
         assert is_whole(reader, head)
@@ -42,7 +42,7 @@ class Received:
         self.demand_one_tree(leaves)
 
     def demand_one_tree(self, leaves: Sequence[bytes]) -> None:
-        """Demand that these leaves are those of all checkpoints: no fork, no gap, none twice, none gone."""
+        """Demand that all checkpoints are over these leaves: no fork, no gap, no repeated and no lost leaf."""
         assert len(set(leaves)) == len(leaves)
         assert {leaf: leaves[index] for leaf, index in self.indexes.items()} == {leaf: leaf for leaf in self.indexes}
         after = [EMPTY_ROOT, *roots(leaf_hash(leaf) for leaf in leaves)]

@@ -23,14 +23,13 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import begin_log, settings_for
 from issuer.io.shared_memory import SharedPage
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission
 from issuer.service.app import Shared
 from issuer.service.log.sequencer.setup import log_settings
 from issuer.service.process.server import server
 from issuer.service.settings.background import Background
 from issuer.service.settings.log_stream import configure_logging
 from issuer.service.settings.model import Settings, changed
-from tests.support.fake_transport import Client
+from tests.support.fake_transport import Client, begin_epoch
 from tests.support.http_load import request
 from tests.support.running import numbered, write_folder
 from tests.support.sequencing import served_here
@@ -57,7 +56,7 @@ class Recorder:
 def files_of_request(folder: Path, *, has_log: bool) -> list[str]:
     """Return the files, relative to `issuer/`, that one successful `POST /tokens` passes through."""
     with LocalProvider() as provider, EmbeddedValkey() as store:
-        asyncio.run(_begin_epoch(store))
+        asyncio.run(begin_epoch(store))
         write_folder(folder, provider)
         settings = changed(settings_for(folder, 1), store_url=store)
         if has_log:
@@ -71,13 +70,6 @@ def files_of_request(folder: Path, *, has_log: bool) -> list[str]:
         finally:
             Background.watch = watch  # type: ignore[method-assign]
             threading.setprofile(None)
-
-
-async def _begin_epoch(store: str) -> None:
-    """Let the store remember uses from now on: it takes no identity token that is older."""
-    admission = RedisAdmission(store, leeway_s=0)
-    await admission.start()
-    await admission.aclose()
 
 
 def _request(provider: LocalProvider, settings: Settings, number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""A folder of data with a record and a list, and a key that signs it; for tests."""
+"""A folder of data with a record of revocations and a list, and a key that signs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def interval_of(sub: str = "inspect-ai", **ends: int) -> RevokedInterval:
 
 
 def as_a_relying_party(folder: Path, key: Ed25519PrivateKey = REVOCATION_KEY) -> Revocations:
-    """Read the list that lies in a folder, by what lies beside it; it must be the key that was expected."""
+    """Read the list in a folder by the keys beside it, which must be the expected one."""
     keys = jose.parse_key_set((folder / "revocation-keys.json").read_bytes())
     assert [found.public for found in keys.keys.values()] == [key.public_key()]
     return parse_revocations((folder / "revocations.jwt").read_bytes(), ISSUER, keys)

@@ -1,8 +1,7 @@
 """The house as its imports draw it: rooms, floors, arrows and circles. `python -m tests.support.rooms` prints them.
 
 A room is a folder directly under `issuer/` or `issuer/service/`, except `service` itself, and `policy/authoring`.
-Sub-folders belong to their room. `errors`, `codes`, `api` and `app` are no rooms, and an import of them is no arrow. An
-arrow leads from a room to a room that it imports, at any place of a file, also under `TYPE_CHECKING`.
+Sub-folders belong to their room. `errors`, `codes`, `api` and `app` are outside the rooms, without arrows. An arrow leads from a room to a room that it imports, at any place of a file, also under `TYPE_CHECKING`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real service as a child process, with a real provider, a real store and real HTTP; for tests."""
+"""The real service as a child process, with a real provider, a real store and real HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from tests.support.command import Forked, start_issuer
 from tests.support.failures import logged
 from tests.support.http_load import drive, request
 from tests.support.no_tls import NO_TLS
-from tests.support.waiting import log_says
+from tests.support.waiting import eventually, log_says
 
 Process = subprocess.Popen[bytes] | Forked
 
@@ -52,7 +51,7 @@ WIDE_LIMITS = """limits:
   refusals: {count: 1000000, per_s: 60, burst: 50000}
 """
 
-# Any other command is a Python of its own.
+# Any other command starts another Python.
 SERVE = ("-m", "issuer", "serve")
 
 # A test tries a fault once, and four times more in `make attack`.
@@ -228,14 +227,14 @@ def start(settings: Settings, folder: Path, command: tuple[str, ...] = SERVE, **
 
 def until_live(http: httpx.Client, process: Process, folder: Path) -> None:
     """Wait until it answers."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
+
+    def is_live() -> bool:
+        assert process.poll() is None, f"the service did not start:\n{(folder / 'service.log').read_text()}"
         with contextlib.suppress(httpx.TransportError):
-            if http.get("/health/live").status_code == 200:
-                return
-        time.sleep(0.03)
-    log = folder / "service.log"
-    raise AssertionError(f"the service did not start:\n{log.read_text() if log.exists() else ''}")
+            return http.get("/health/live").status_code == 200
+        return False
+
+    eventually(is_live)
 
 
 def serve(workers: int) -> tuple[str, ...]:

@@ -46,17 +46,17 @@ def edited(raw: bytes, pointer: str, value: object) -> bytes:
     return json.dumps(document).encode()
 
 
-def refusal(work: Callable[[], object]) -> InputError:
+def refusal(work: Callable[..., object], *arguments: object, **more: object) -> InputError:
     """Return the InputError that the work raises; any other exception is the test's failure."""
     with pytest.raises(InputError) as caught:
-        work()
+        work(*arguments, **more)
     return caught.value
 
 
-def refusal_or_none(work: Callable[[], object]) -> InputError | None:
+def refusal_or_none(work: Callable[..., object], *arguments: object) -> InputError | None:
     """Return the refusal, or None without one; any other exception is the test's failure."""
     try:
-        work()
+        work(*arguments)
     except InputError as error:
         return error
     return None

@@ -1,4 +1,4 @@
-"""A real HTTP/1.1 server on a raw socket that answers as badly as a test wants; one request a connection."""
+"""A real HTTP/1.1 server on a raw socket with any answer, also a bad one; one request a connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 Action = bytes | Callable[[socket.socket], None]
@@ -61,7 +60,7 @@ def drip(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
         for _ in range(300):
             connection.sendall(b" ")
-            time.sleep(0.1)
+            time.sleep(0.1)  # a slow peer
 
 
 @dataclass
@@ -77,7 +76,7 @@ class Scripted:
         threading.Thread(target=self._serve, daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 
@@ -88,7 +87,7 @@ class Scripted:
         return [after - before for before, after in itertools.pairwise(times)]
 
     def action_for(self, seen: Seen) -> Action:  # noqa: ARG002
-        """Return what to do about a request, which is the last of those seen, or nearly."""
+        """Return the action for a request, which is the last of those seen, or nearly."""
         return self.actions[min(len(self.seen), len(self.actions)) - 1]
 
     def _serve(self) -> None:

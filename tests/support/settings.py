@@ -17,7 +17,7 @@ def by_name(settings: Settings, *names: str) -> dict[str, Any]:
 
 
 def settings_text(**members: object) -> str:
-    """Write a settings file; a name that is none stays as it is."""
+    """Write a settings file; an unknown name stays as it is."""
     nested: dict[str, Any] = {"version": 1}
     for name, value in members.items():
         put(nested, _NAMES.get(name, name), value)

@@ -1,4 +1,4 @@
-"""Where the repository, our vectors, and the published ones and real files beside the repository are; and examples."""
+"""Paths of the repository, our vectors, and the published vectors and real files beside it; and counts of examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hub_files(kind: str, folder: str) -> list[Path]:
 
 
 def published(name: str) -> Any:
-    """Read a file of published vectors; nothing where it is missing, so that tests parametrized by it are collected."""
+    """Read a file of published vectors; {} if it is missing, so the collection of parametrized tests works."""
     path = PUBLISHED / name
     return json.loads(path.read_bytes()) if path.is_file() else {}
 

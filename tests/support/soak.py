@@ -1,7 +1,7 @@
-"""A long stretch of good and bad traffic, and what it leaves behind: memory, descriptors, keys.
+"""A long stretch of good and bad traffic, and the growth of memory, descriptors and keys.
 
-One in ten requests is good, one in ten reuses an identity; seven in ten bring a key or a subject that was never seen
-before, the rest is junk; from 50,000 addresses. Signing is the generator's greatest cost.
+One in ten requests is good, one in ten reuses an identity; seven in ten have a new key or subject, the rest is junk; from
+50,000 addresses. Signing is the generator's greatest cost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 import multiprocessing
 import os
 import secrets
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.http_load import drive, request
 from tests.support.processes import family, rss_mib
 from tests.support.running import Running, allow_es256, numbered, running, write_folder
+from tests.support.waiting import within
 
 SAMPLES = 20
 SOURCES = 50_000
@@ -74,9 +74,8 @@ def stretch(live: Running, count: int) -> Counter[int]:
     """Send this many requests from processes that inherit the provider's keys; return the statuses."""
     context = multiprocessing.get_context("fork")
     results: Any = context.Queue()
-    children = [
-        context.Process(target=_work, args=(live, number, count // PROCESSES, results)) for number in range(PROCESSES)
-    ]
+    share = count // PROCESSES
+    children = [context.Process(target=_work, args=(live, number, share, results)) for number in range(PROCESSES)]
     for child in children:
         child.start()
     found: Counter[int] = sum((results.get() for _ in children), Counter())
@@ -86,9 +85,15 @@ def stretch(live: Running, count: int) -> Counter[int]:
 
 
 def descriptors(pid: int) -> int:
-    """Count what the service's processes hold open, a moment later: the generators' connections are just being closed."""
-    time.sleep(0.1)
-    return sum(len(os.listdir(f"/proc/{member}/fd")) for member in family(pid))
+    """Return the fewest open descriptors of the service in half a second: it is closing the generators' connections."""
+    counts: list[int] = []
+
+    def look() -> bool:
+        counts.append(sum(len(os.listdir(f"/proc/{member}/fd")) for member in family(pid)))
+        return False
+
+    within(0.5, look)
+    return min(counts)
 
 
 def soak(folder: Path, total: int) -> list[Sample]:
@@ -105,7 +110,7 @@ def soak(folder: Path, total: int) -> list[Sample]:
             for _ in range(SAMPLES):
                 statuses += stretch(live, total // SAMPLES)
                 pid = live.process.pid
-                held = min(descriptors(pid) for _ in range(5))
+                held = descriptors(pid)
                 sample = Sample(statuses.total(), rss_mib(pid), held, client.dbsize(), Counter(statuses))
                 samples.append(sample)
                 print(f"  {sample.requests:>9} requests  {sample.rss_mib:4d} MiB  {held:3d} descriptors  "
@@ -124,7 +129,7 @@ def judge(samples: list[Sample]) -> list[str]:
         found.append(f"{last.keys} keys for {good} good identities")
     if last.descriptors > warm.descriptors + 5:
         found.append(f"descriptors grew from {warm.descriptors} to {last.descriptors}")
-    # A shared machine can starve a call to the store for 0.8 s: undecided, and nothing repeats it here.
+    # A shared machine can starve a call to the store for 0.8 s: undecided, without a repeat here.
     if not 0.9 * good <= accepted <= good:
         found.append(f"{accepted} accepted of {good} good requests")
     if strange := set(last.statuses) - {201, 401, 403, 409, 429, 503}:

@@ -1,4 +1,4 @@
-"""Tokens of SoftHSM 2, a PKCS #11 module in software, with a configuration of its own; for tests.
+"""Tokens of SoftHSM 2, a PKCS #11 module in software, with its own configuration.
 
 A process has one configuration: the module reads it once. So has this one, for all of its tokens.
 """
@@ -35,9 +35,8 @@ def configure(folder: Path) -> Path:
     """Make a folder for tokens, and the configuration that names it; return that."""
     (folder / "tokens").mkdir(parents=True)
     configuration = folder / "softhsm2.conf"
-    configuration.write_text(
-        f"directories.tokendir = {folder / 'tokens'}\nobjectstore.backend = file\nlog.level = ERROR\n"
-    )
+    lines = f"directories.tokendir = {folder / 'tokens'}\nobjectstore.backend = file\nlog.level = ERROR\n"
+    configuration.write_text(lines)
     return configuration
 
 
@@ -49,14 +48,14 @@ def module() -> Path:
 
 @dataclass
 class SoftToken:
-    """A token with one key. `folder` is where its files lie; a token whose folder is away has been removed."""
+    """A token with one key, in the files of `folder`. `remove` takes the folder away."""
 
     label: str
     folder: Path
     pin_file: Path
 
     def file(self, **members: str) -> str:
-        """Write the YAML file of its key, with other or further members; one that is empty is left out."""
+        """Write the YAML file of its key, with changed members; an empty one is left out."""
         said = {
             "backend": "pkcs11", "module": str(module()), "token": self.label, "key": "signing",
             "pin_file": str(self.pin_file), **members,
@@ -66,11 +65,8 @@ class SoftToken:
     def add(self, label: str, key: Ed25519PrivateKey) -> None:
         """Put a key into the token."""
         pem = self.pin_file.with_name(f"{label}.imported")
-        pem.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
+        form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        pem.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
         number = os.urandom(4).hex()
         _tool("--import", str(pem), "--token", self.label, "--label", label, "--id", number, "--pin", PIN)
         pem.unlink()

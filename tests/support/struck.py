@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-# What changes a disk: every write, sync, rename, cut and removal. The names of renames differ between machines.
+# The calls that change a disk: write, sync, rename, cut and removal. The names of renames differ between machines.
 DISK_CALLS = (
     "write", "pwrite64", "fsync", "fdatasync", "ftruncate", "?rename", "?renameat", "?renameat2", "?unlink", "unlinkat",
 )  # fmt: skip
-# The call fails once: a bad block, a full disk. It is never made: the process is killed at it. It fails from here on.
+# The call fails once (a bad block, a full disk), is not made (the process is killed), or fails from then on.
 FAULTS = {
     "EIO": "error=EIO:when={}",
     "ENOSPC": "error=ENOSPC:when={}",
@@ -27,7 +27,7 @@ _CALL = re.compile(r"(?:\[pid +\d+\] |\d+ +)?(\w+)\((.*)")
 
 
 class Call(NamedTuple):
-    """The n-th call (from 1 on) of a name; `at` is what strace shows of its arguments."""
+    """The n-th call (from 1 on) of a name; `at` are its arguments, as strace shows them."""
 
     name: str
     number: int
@@ -42,7 +42,7 @@ def thread_of(pid: int) -> int:
 
 @contextmanager
 def traced(thread: int, trace: Path, *inject: str) -> Iterator[None]:
-    """Follow one thread's calls to the disk, and have faults injected; what it did stands in the file `trace`."""
+    """Follow one thread's calls to the disk into the file `trace`, and inject faults."""
     command = ["strace", "-y", "-o", str(trace), "-p", str(thread), *_watched(inject)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
         assert tracer.stderr is not None
@@ -55,12 +55,12 @@ def traced(thread: int, trace: Path, *inject: str) -> Iterator[None]:
 
 
 def struck_command(trace: Path, call: str, fault: str, number: int) -> list[str]:
-    """Return what a command line begins with so that each of its threads, and of its children's, meets the fault."""
+    """Return the prefix of a command line that injects the fault into each of its threads, and its children's."""
     return ["strace", "-f", "-y", "-o", str(trace), *_watched((injection(call, fault, number),))]
 
 
 def injection(call: str, fault: str, number: int) -> str:
-    """Return what strace is told, for its n-th call of this name."""
+    """Return strace's option for its n-th call of this name."""
     return f"{call}:{FAULTS[fault].format(number)}"
 
 
@@ -77,13 +77,13 @@ def calls_in(trace: Path) -> list[Call]:
 
 
 def was_struck(trace: Path) -> bool:
-    """Say whether a fault was injected: strace says so behind the call, and that of who was killed at it has no end."""
+    """Say whether a fault was injected: strace marks the call, and the last call of a killed process has no end."""
     lines = trace.read_text("utf-8", "replace").splitlines()
     return any(line.endswith(("(INJECTED)", "= ?", "+++ killed by SIGKILL +++")) for line in lines)
 
 
 def _watched(inject: tuple[str, ...]) -> list[str]:
-    """Name the same calls for the trace and for the injection: what is not traced is not struck."""
+    """Name the same calls for the trace and for the injection: strace injects into traced calls only."""
     if not inject:
         return ["-e", "trace=" + ",".join(DISK_CALLS)]
     names = ",".join(each.partition(":")[0] for each in inject)

@@ -1,4 +1,4 @@
-"""A model's and a benchmark's repository on a Hub, and real runs of two frameworks: what is submitted in tests."""
+"""A model's and a benchmark's repository on a Hub, and real runs of two frameworks, for submissions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ metrics:
 tasks:
   - {id: gsm8k_mini}
 """
-# What the run of Inspect AI does not say, and which of its scores is claimed.
+# The members that the run of Inspect AI lacks, and the claimed score.
 INSPECT = (
     "--model-repo", MODEL, "--command", "inspect eval gsm8k_mini.py", "--metric", "accuracy=match/accuracy",
     "--allow-mock", "mockllm/model",
@@ -63,7 +63,7 @@ def plain_runs(folder: Path, *tasks: str, model: str = MODEL, benchmark: str = "
 
 
 def verify_open(hub: HubServer, issuer: str, folder: Path) -> None:
-    """Verify what the one open pull request has, as a checkout of its branch in a new folder."""
+    """Verify the file of the one open pull request, as a checkout of its branch in a new folder."""
     repo = hub.repos["model", MODEL]
     (talk,) = repo.open
     raw = repo.file(PATH, talk.ref)
@@ -71,15 +71,13 @@ def verify_open(hub: HubServer, issuer: str, folder: Path) -> None:
     file = folder / PATH
     file.parent.mkdir(parents=True)
     file.write_bytes(raw)
-    trust = trust_issuer(issuer, AUDIENCE)
-    reports = verify_file(
-        file, repo=MODEL, trust=trust, received="now", benchmark=read_benchmark(BENCHMARK, "eval.yaml")
-    )
+    trust, benchmark = trust_issuer(issuer, AUDIENCE), read_benchmark(BENCHMARK, "eval.yaml")
+    reports = verify_file(file, repo=MODEL, trust=trust, received="now", benchmark=benchmark)
     assert [report.verdict for report in reports] == ["verified"], reports
 
 
 def texts_on(hub: HubServer) -> list[str]:
-    """Return all that anybody can read in the repositories of a Hub: pull requests, their comments, and files."""
+    """Return the public texts of the repositories of a Hub: pull requests, their comments, and files."""
     repos = hub.repos.values()
     talks = [text for repo in repos for talk in repo.talks for text in (talk.title, *talk.comments)]
     return talks + [raw.decode() for repo in repos for one in repo.commits.values() for raw in one.files.values()]

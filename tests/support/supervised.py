@@ -1,9 +1,9 @@
 """Workers that serve nothing, under the real supervisor: `python -m tests.support.supervised COUNT KIND FOLDER`.
 
-Each writes `start PID` to FOLDER/said; `loyal` ones write `hup PID` for a SIGHUP, `failing` ones end at once with 1,
-`refused` ones are refused their start, `deaf` ones ignore SIGTERM, `loading` ones have not begun to beat, `busy` ones
-beat seldom, but within the 3 s that they have, and `endless` ones fall into a loop after their first beat. For two
-kinds a thread beats, as for a real worker: `toiling` ones come on in a turn that never ends, `stuck` ones no longer do.
+Each writes `start PID` to FOLDER/said. `loyal` workers do nothing else, `failing` ones end at once with 1, `refused` ones
+are refused their start, `deaf` ones ignore SIGTERM, `loading` ones have not begun to beat, and `busy` ones beat seldom,
+but within their 3 s. For two kinds a thread beats, as for a real worker: `toiling` ones make progress in an endless
+turn, `stuck` ones do not.
 """
 
 from __future__ import annotations
@@ -33,28 +33,23 @@ def work(beat: Beat) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
-    signal.signal(signal.SIGHUP, lambda _number, _frame: say("hup"))
     say("start")
     if kind == "failing":
         sys.exit(1)
     if kind == "refused":
         raise SetupError(Code.SETTINGS_INVALID, "no")
-    if kind == "endless":
-        beat()
-        while True:
-            time.sleep(60)  # to the parent, an endless loop
     if kind in {"toiling", "stuck"}:
         progress = Progress()
         with beating(beat, lambda: progress.count):
             progress.note()
             while True:
-                time.sleep(0.01)  # to the parent, toil
+                time.sleep(0.01)  # a slow peer
                 if kind == "toiling":
                     progress.note()
     while True:
         if kind != "loading":
             beat()
-        time.sleep(1.0 if kind == "busy" else 0.5)
+        time.sleep(1.0 if kind == "busy" else 0.5)  # a slow peer
 
 
 if __name__ == "__main__":

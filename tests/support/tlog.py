@@ -1,17 +1,15 @@
-"""A transparency log of known keys as a value: leaves, signed and cosigned heads, and the files that show them.
+"""A transparency log of known keys as a value: leaves, signed and cosigned heads, and its files.
 
-Made of the pure modules alone, so that its readers can be tried without a service. What a hostile log would do is done to
-its files, which are a dictionary: a test changes one byte, or takes one away.
+It uses the pure modules alone, so tests of its readers need no service. The files are a dictionary: a test plays a hostile
+log by a change to it.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,6 +21,7 @@ from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
 from issuer.tlog.note import Cosigner, Note, NoteSigner
 from issuer.tlog.proof import Proof
 from tests.support import make
+from tests.support.answering import Handler, serving
 
 ORIGIN = "log.example/2026-11-22-7f3a"
 LOG_KEY = Ed25519PrivateKey.from_private_bytes(b"l" * 32)
@@ -34,8 +33,8 @@ X = str(jose.public_jwk(make.KEY.public_key())["x"])
 
 def key_leaf(**members: object) -> bytes:
     """The announcement of the key that `make` signs with."""
-    told = {"iss": make.ISSUER, "kid": make.KID, "x": X, "state": "active", "since": make.NOW - 86_400, **members}
-    return KeyLeaf(**told).to_bytes()  # type: ignore[arg-type]
+    terms = {"iss": make.ISSUER, "kid": make.KID, "x": X, "state": "active", "since": make.NOW - 86_400, **members}
+    return KeyLeaf(**terms).to_bytes()  # type: ignore[arg-type]
 
 
 def policy_leaf(**members: object) -> bytes:
@@ -44,12 +43,9 @@ def policy_leaf(**members: object) -> bytes:
 
 
 def token_leaf(number: int = 0, **members: object) -> bytes:
-    """The leaf of a token that nobody has, another one for each number."""
-    told = {
-        "iss": make.ISSUER, "sub": "inspect-ai", "kid": make.KID, "iat": make.NOW, "exp": make.NOW + 3600,
-        "policy": POLICY, "token": number.to_bytes(32), **members,
-    }  # fmt: skip
-    return TokenLeaf(**told).to_bytes()  # type: ignore[arg-type]
+    """A leaf for each number, of a token that does not exist."""
+    terms = {"iss": make.ISSUER, "sub": "inspect-ai", "kid": make.KID, "iat": make.NOW, "exp": make.NOW + 3600}
+    return TokenLeaf(**{**terms, "policy": POLICY, "token": number.to_bytes(32), **members}).to_bytes()  # type: ignore[arg-type]
 
 
 ANNOUNCED = (key_leaf(), policy_leaf())
@@ -69,7 +65,7 @@ def policy_text(
 
 
 class Tree:
-    """A log's leaves, and everything that follows from them. `time` is when its witnesses cosign."""
+    """A log's leaves, with its hashes, notes, proofs and files. Its witnesses cosign at `time`."""
 
     def __init__(
         self,
@@ -129,7 +125,7 @@ class Tree:
 
 
 class InMemory:
-    """A log's files without a place; `asked` are the paths that were read. A test changes `files` between two reads."""
+    """A log's files in memory; `asked` are the paths that were read. A test changes `files` between two reads."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.name = "memory"
@@ -137,29 +133,24 @@ class InMemory:
         self.asked: list[str] = []
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
-        """Return a file; of one that is too large, which every real place refuses, one byte too many."""
+        """Return a file, at most one byte more than is allowed: every real place refuses that."""
         self.asked.append(path)
         raw = self.files.get(path)
         return raw if raw is None else raw[: max_bytes + 1]
 
 
-def no_leaf(handler: BaseHTTPRequestHandler) -> None:
+def no_leaf(handler: Handler) -> None:
     """Answer as the service does for a leaf that its log does not have."""
-    body = b'{"type":"x","status":404,"code":"log.no_leaf"}'
-    handler.send_response(404)
-    handler.send_header("Content-Type", "application/problem+json")
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
+    handler.reply(404, b'{"type":"x","status":404,"code":"log.no_leaf"}', Content_Type="application/problem+json")
 
 
-# A handler's answer to a path: a body, None for 404, or something that answers itself.
-Answer = bytes | None | Callable[[BaseHTTPRequestHandler], None]
+# The answer to a path: a body, None for 404, or a function that answers by itself.
+Answer = bytes | None | Callable[[Handler], None]
 
 
 @dataclass
 class LogSite:
-    """Serves a log's files over real HTTP on loopback. `answers` come before the files, `seen` are the paths asked for."""
+    """Serves a log's files over real HTTP on loopback. `answers` come before the files, `seen` are the requested paths."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -168,32 +159,21 @@ class LogSite:
     def __enter__(self) -> Self:
         site = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Files(Handler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:
+            def answer(self) -> None:
                 path = self.path.removeprefix("/log/")
                 site.seen.append(path)
                 answer = site.answers.get(path, site.files.get(path))
                 if callable(answer):
                     answer(self)
-                    return
-                self.send_response(200 if answer is not None else 404)
-                self.send_header("Content-Length", str(len(answer or b"")))
-                self.end_headers()
-                self.wfile.write(answer or b"")
+                else:
+                    self.reply(404 if answer is None else 200, answer or b"")
 
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}/log"
+        self._stack = ExitStack()
+        self.url = f"{self._stack.enter_context(serving(Files))}/log"
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

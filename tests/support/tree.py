@@ -11,16 +11,12 @@ from issuer.results.entry import write_entry
 from tests.support.make import AUDIENCE, HEADER, ISSUER, KEY, jwks, payload_of, submission
 
 FILES_A_REPO = 5
-DETAILS: dict[str, JSON] = {
-    "date": "2026-11-21T09:00:00Z",
-    "notes": "no tools",
-    "source": {"url": "https://hub.example/spaces/acme/x"},
-}
+SOURCE: dict[str, JSON] = {"url": "https://hub.example/spaces/acme/x"}
+DETAILS: dict[str, JSON] = {"date": "2026-11-21T09:00:00Z", "notes": "no tools", "source": SOURCE}
 
 
 def write_tree(root: Path, count: int, **members: JSON) -> Iterator[Path]:
-    """Write `count` result files of one entry each, each with a token and a jti of its own, and further members of the
-    token's payload."""
+    """Write `count` result files of one entry, each with its own token and jti, and further members of the payload."""
     for number in range(count):
         task = number % FILES_A_REPO
         path = root / f"owner{number // 500}" / f"model{number // FILES_A_REPO}" / ".eval_results" / f"task_{task}.yaml"
@@ -44,9 +40,8 @@ def write_trust(folder: Path, more: str = "") -> Path:
     """Write a trust file in the issuer of the tests, with its key beside it."""
     (folder / "keys.json").write_bytes(jwks())
     trust = folder / "trust.yaml"
-    trust.write_text(
-        f'version: 1\naudience: "{AUDIENCE}"\nissuers:\n  - issuer: "{ISSUER}"\n    keys: {{file: keys.json}}\n{more}'
-    )
+    issuer = f'issuers:\n  - issuer: "{ISSUER}"\n    keys: {{file: keys.json}}\n'
+    trust.write_text(f'version: 1\naudience: "{AUDIENCE}"\n{issuer}{more}')
     return trust
 
 

@@ -18,17 +18,8 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 
 def body() -> dict[str, Any]:
-    results = [
-        {
-            "task_id": f"t{number}",
-            "prompt": "é?",
-            "output": "1",
-            "expected": "1",
-            "score": float(number > 0),
-            "passed": number > 0,
-        }
-        for number in range(4)
-    ]
+    texts = {"prompt": "é?", "output": "1", "expected": "1"}
+    results = [{"task_id": f"t{n}", **texts, "score": float(n > 0), "passed": n > 0} for n in range(4)]
     return {
         "schema_version": "verievals/runrecord/v1",
         "verievals_version": "0.1.0",

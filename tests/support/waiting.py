@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,8 +46,11 @@ def log_says(log: Path, text: str, times: int = 1) -> str:
     return ask_until(lambda: log.read_text("utf-8", "replace"), lambda said: said.count(text) >= times)
 
 
-async def until(holds: Callable[[], object], seconds: float = LONGEST_S) -> None:
+async def until(holds: Callable[[], object | Awaitable[object]], seconds: float = LONGEST_S) -> None:
     """Wait until a condition holds, while the event loop runs. Raises TimeoutError if it never does."""
     async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 (other processes and threads change it, too)
+        while True:
+            held = holds()
+            if await held if isinstance(held, Awaitable) else held:
+                return
             await asyncio.sleep(PAUSE_S / 4)

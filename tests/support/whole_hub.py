@@ -1,7 +1,7 @@
-"""A hub with results of every kind, and what each of them is: every tier, every way to be refuted, and files that nobody
-can read. Real claims and signatures, by two issuers of which one publishes no list of what it took back.
+"""A hub with results of every kind: every tier, every reason to be refuted, and unreadable files. Real claims and
+signatures, by two issuers, one of them without a current revocation list.
 
-Repositories take the kinds in turn, so how many there are of each is known from their number.
+Repositories take the kinds in turn, so their number gives the number of each kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support import make
 from tests.support.tree import write_result
 from tests.support.witnessed import ORIGIN, TestLog, leaf_of, policy_text
 
-SILENT = "https://silent.example"  # an issuer whose list is long past its time
+SILENT = "https://silent.example"  # the issuer with an old list
 TASKS = 5
 BENCHMARK_REVISION = str(make.claims()["benchmark_revision"])
 Place = tuple[str, str, str]  # repository, file name, pointer
@@ -32,8 +32,8 @@ Entry = tuple[str, Tier]
 class WholeHub:
     """Writes repositories below `folder/hub`, judged at `now` (Unix seconds), with a trust file and definitions beside.
 
-    `tiers` has the tier of each entry that can be read; `unread` how many things cannot; `refuted_by` which check
-    refutes an entry, and `doubled` which entries have the jti of another.
+    `tiers` has the tier of each readable entry, `unread` the number of unreadable files and folders, `refuted_by` the check
+    that refutes an entry, and `doubled` the entries with the jti of another one.
     """
 
     def __init__(self, folder: Path, repositories: int, now: int) -> None:
@@ -62,7 +62,7 @@ class WholeHub:
         return self.number % TASKS
 
     def run(self, repo: str, details: Mapping[str, JSON] | None = None, **claims: Any) -> Submission:
-        """Return a run of a model with a value of its own, on the benchmark of its turn."""
+        """Return a run of a model with a new value, on the benchmark of its turn."""
         said: dict[str, Any] = {
             "model_repo": repo, "benchmark_repo": f"bench/task-{self.task}",
             "metrics": [{"metric_id": "accuracy", "value": self.number % 97 / 100}],
@@ -70,7 +70,7 @@ class WholeHub:
         return make.submission(details, **{**said, **claims})
 
     def token(self, item: Submission, key: Ed25519PrivateKey = make.KEY, **terms: Any) -> str:
-        """Sign a token for a run, now, with a jti of its own and an owner of its own."""
+        """Sign a token for a run, now, with a new jti."""
         self.number += 1
         owner = {"provider": "github", "issuer": "https://ci.example", "repository_owner_id": "1"}
         good = {
@@ -83,7 +83,7 @@ class WholeHub:
         return jose.compact(signing_input, jose.sign(key, signing_input))
 
     def put(self, repo: str, *entries: Entry, task: int | None = None, refuted_by: int = 0) -> Path:
-        """Write the one file of a repository, and remember what its entries are."""
+        """Write the one file of a repository, and note the tiers of its entries."""
         name = f"task_{self.task if task is None else task}.yaml"
         for number, (_, tier) in enumerate(entries):
             self.tiers[repo, name, f"/{number}"] = tier
@@ -92,18 +92,18 @@ class WholeHub:
         return write_result(self.folder / "hub", repo, name, "".join(text for text, _ in entries))
 
     def signed(self, repo: str, tier: Tier, *, refuted_by: int = 0, shown: Any = None, **terms: Any) -> Path:
-        """Write a repository with one entry whose token has these terms; `shown` makes what the file says of the run."""
+        """Write a repository with one entry and a token with these terms; `shown` makes the entry's form of the run."""
         item, task = self.run(repo), self.task
         token = self.token(item, **terms)
         form = (shown or (lambda run: run.form))(item)
         return self.put(repo, (write_entry(form, token), tier), task=task, refuted_by=refuted_by)
 
     def log(self, path: Path, token: str) -> None:
-        """Have the log hold a token of this file."""
+        """Add a token of this file to the log."""
         self._logged.append((path, token))
 
     def revoke(self, jti: str) -> None:
-        """Have the issuer take a token back."""
+        """Revoke a token."""
         self._revoked.append(jti)
 
     def lose(self, repo: str, text: bytes, name: str = "task_0.yaml") -> None:
@@ -111,7 +111,7 @@ class WholeHub:
         write_result(self.folder / "hub", repo, name, text)
         self.unread += 1
 
-    # -- what they are judged by ------------------------------------------------------------------------------------------
+    # -- trust ------------------------------------------------------------------------------------------------------------
 
     def _write_proofs(self) -> None:
         log = TestLog(*(token for _, token in self._logged))

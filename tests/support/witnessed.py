@@ -1,5 +1,5 @@
-"""A transparency log of the tests, and its witnesses: real keys, a real tree, and cosignatures at the times that are
-asked for. Every proof that it makes is one that a log could have made."""
+"""A transparency log of the tests, and its witnesses: real keys, a real tree, and cosignatures at given times. A real log
+could have made each of its proofs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WITNESSES = tuple(
 
 
 def policy_text(quorum: int = 2, origins: Iterable[str] = (ORIGIN, SPARE)) -> str:
-    """Return the policy that trusts these logs where so many of the three witnesses have cosigned: 0 asks for none."""
+    """Return the policy that trusts these logs with cosignatures of so many of the three witnesses."""
     logs = [f"log {NoteSigner(origin, LOGS[origin]).verifier.to_text()}\n" for origin in origins]
     named = [f"witness w{number} {witness.verifier.to_text()}\n" for number, witness in enumerate(WITNESSES)]
     group = f"group enough {quorum} w0 w1 w2\nquorum enough\n" if quorum else "quorum none\n"
@@ -56,7 +56,7 @@ leaf_of = unverified_leaf
 
 
 class TestLog:
-    """The leaves of one log, in their order. `others` are there before: leaves that are no tokens of ours."""
+    """The leaves of one log, in their order, after the leaves of `others` tokens."""
 
     __test__ = False
 
@@ -121,5 +121,5 @@ def write_logged_trust(folder: Path, *, quorum: int = 2, require: str = "[log]")
 
 
 def at_hand(token: str, proof: bytes) -> dict[TokenLeaf, AtHand]:
-    """Put a proof where the verifier of a token looks."""
+    """Return a proof in the form that the verifier of a token takes."""
     return {leaf_of(token): AtHand(proof)}

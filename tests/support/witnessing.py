@@ -1,11 +1,10 @@
-"""A log that a test grows and signs by itself, and real witnesses of it: `issuer witness serve` in processes."""
+"""A log that a test grows and signs, and its real witnesses: `issuer witness serve` in processes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,12 +39,13 @@ from issuer.tlog.note import (
 from issuer.witness.server import init
 from tests.support.command import Forked, start_issuer
 from tests.support.no_tls import NO_TLS
+from tests.support.processes import listens
 from tests.support.scripted import Action, Scripted, Seen, hang_up, reply
 from tests.support.waiting import eventually
 
 
 class Tree:
-    """The leaves of a log, as many as a test asks for: leaf i is the number i, and what makes it `another` tree."""
+    """The leaves of a log, as many as a test needs: leaf i is the number i, after the text `another`."""
 
     def __init__(self, another: str = "") -> None:
         self._another = another
@@ -108,7 +108,7 @@ def policy_text(logs: Iterable[str], witnesses: Iterable[str] = (), quorum: str 
 
 @dataclass
 class RunningWitness:
-    """A witness that runs in a process of its own, on a port that it keeps. `folder` is its --dir."""
+    """A witness in its own process, on a port that it keeps. `folder` is its --dir."""
 
     folder: Path
     name: str
@@ -129,16 +129,13 @@ class RunningWitness:
         """Run it until it listens."""
         command = ("witness", "serve", "--dir", self.folder, "--logs", self.logs, "--port", self.port)
         with (self.folder / "log").open("ab") as log:
-            self.process = start_issuer(command, dict(os.environ), log)
-        eventually(lambda: self.listens)
+            self.process = process = start_issuer(command, dict(os.environ), log)
 
-    @property
-    def listens(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "log").read_text()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-            return True
-        return False
+        def is_ready() -> bool:
+            assert process.poll() is None, (self.folder / "log").read_text()
+            return listens(self.port)
+
+        eventually(is_ready)
 
     def kill(self) -> None:
         """Kill it as a power failure does, as far as a process can see."""
@@ -156,7 +153,7 @@ class RunningWitness:
         return httpx.post(self.url + ADD_CHECKPOINT_PATH, content=body, timeout=30, verify=NO_TLS)
 
     def shown(self, origin: str) -> httpx.Response:
-        """Return what it shows of the checkpoint that it cosigned last."""
+        """Return the checkpoint that it cosigned last, as it publishes it."""
         return httpx.get(self.url + checkpoint_path(origin), timeout=30, verify=NO_TLS)
 
     def cosigned(self, log: TestLog, size: int, answer: httpx.Response) -> Verified:
@@ -197,7 +194,7 @@ def witnessing(folder: Path, logs: Iterable[str], name: str = "witness.example/w
 
 
 class GrowingLog:
-    """Implements `WitnessedLog` by a test's log, which has as many leaves as it is told. `kept` is what is cosigned."""
+    """Implements `WitnessedLog` by a test's log of `size` leaves. `kept` are the cosigned notes."""
 
     def __init__(self, log: TestLog, size: int = 0) -> None:
         self.log = log
@@ -221,7 +218,7 @@ Answering = Callable[[WitnessSubmission, Cosigner], Action]
 
 
 class ScriptedWitness(Scripted):
-    """A witness on a raw socket that answers each submission with what the test makes of it; and shows `shown`."""
+    """A witness on a raw socket. The test answers its submissions; it publishes `shown`."""
 
     def __init__(self, answering: Answering, shown: bytes = b"", name: str = "scripted.example/w") -> None:
         super().__init__([])
@@ -235,17 +232,17 @@ class ScriptedWitness(Scripted):
         return self.cosigner.verifier.to_text()
 
     def action_for(self, seen: Seen) -> Action:
-        """Answer a submission, or show what there is to show."""
+        """Answer a submission, or publish `shown`."""
         if seen.line.startswith("GET"):
             return reply(200, self.shown) if self.shown else reply(404)
         try:
             submission = read_submission(seen.body)
         except FormatError:
-            return hang_up  # who asked has given up in the middle
+            return hang_up  # the client gave up halfway
         self.submissions.append(submission)
         return self.answering(submission, self.cosigner)
 
 
 def cosigning(submission: WitnessSubmission, cosigner: Cosigner) -> bytes:
-    """Answer as a witness that trusts everybody."""
+    """Cosign every submission."""
     return reply(200, cosigner.cosign(parse_note(submission.note).text, int(time.time())).to_text().encode())

@@ -1,6 +1,6 @@
-"""An issuer and a relying party over years that a test passes: real keys, history, lists and receipts, over real HTTP.
+"""An issuer and a relying party over years of a test's clock: real keys, history, lists and receipts, over real HTTP.
 
-The issuer's documents are made by what makes them in the service and in the commands, at the times of one clock.
+The code of the service and of the commands makes the issuer's documents, at the times of one clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _jtis = count(1)
 class Years:
     """An issuer in a folder, as `issuer serve` would find it, with its documents at `url` and the clock `now`.
 
-    What is in `down` answers 500.
+    The paths in `down` answer 500.
     """
 
     def __init__(self, folder: Path, name: str, site: LocalProvider, now: int) -> None:
@@ -80,7 +80,7 @@ class Years:
 
     @property
     def custody(self) -> Custody:
-        """What `issuer keys` works on, now."""
+        """The keys and the history of `issuer keys`, now."""
         return Custody(self.keys, KeyHistory(FolderHome(self.data)), lambda: None, self.now, "an operator", "a test")
 
     @property
@@ -89,7 +89,7 @@ class Years:
         return KeyringSigner(find_keys(self.keys, lambda: None).keys).active_kid
 
     def publish(self) -> None:
-        """Write down that every host has the keys to come, as the service does."""
+        """Record that every host has published the next keys, as the service does."""
         seen = tuple(
             KeyObservation(key.kid, str(jose.public_jwk(key.private.public)["x"]), key.state, 0)
             for key in find_keys(self.keys, lambda: None).keys
@@ -97,7 +97,7 @@ class Years:
         LiveHistory(FolderHome(self.data)).add(lambda lives: missing_publications(seen, lives), self.now)
 
     def revoke_interval(self, sub: str, since: int, until: int) -> None:
-        """Take back what an integration had signed from one time to another."""
+        """Revoke the tokens of an integration from one time to another."""
         assert self.ledger.add(Act(self.now, "an operator", "a bad month", sub=(RevokedInterval(sub, since, until),)))
 
     # -- results ------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Years:
         return self._file(name, kid, members, lambda raw: asyncio.run(signer.sign(kid, (raw,)))[0])
 
     def forge(self, name: str, key: Ed25519PrivateKey, iat: int) -> str:
-        """Return what a thief of a key has it say, with whatever time of issue it likes."""
+        """Return a result file that a thief of the key has signed, with any time of issue."""
         kid = str(jose.public_jwk(key.public_key())["kid"])
         members = {"iat": iat, "nbf": iat, "exp": iat + 3600}
         return self._file(name, kid, members, lambda raw: jose.sign(key, raw))
@@ -127,7 +127,7 @@ class Years:
 
 
 class RelyingParty:
-    """Who gets the files and keeps them: `hub`, with receipts, a cache and the newest list seen, in a folder."""
+    """A relying party that keeps the files, receipts, a cache and the newest list, in a folder."""
 
     def __init__(self, folder: Path, issuer: Years) -> None:
         self.folder, self.issuer, self.hub, self.cache = folder, issuer, _made(folder / "hub"), folder / "cache"
@@ -136,7 +136,7 @@ class RelyingParty:
         self.trust = self.trust_at(issuer.url)
 
     def trust_at(self, url: str) -> Path:
-        """Write the trust file: the issuer, whose documents are at this URL."""
+        """Write the trust file, in which the issuer's documents are at this URL."""
         path = self.folder / "trust.yaml"
         path.write_text(
             f"version: 1\naudience: {AUDIENCE}\nreceipt_keys: {{file: receipt-keys.json}}\n"

@@ -1,14 +1,14 @@
-"""Pages in Debian's Chromium: `look.mjs` opens a leaderboard, `drive.mjs` does the steps that a test names. npm installs
-what they need by its lock."""
+"""Pages in Debian's Chromium: `look.mjs` opens a leaderboard, `drive.mjs` does the steps of a test. npm installs their
+packages by its lock."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.support.node import install_node, run_node
 
 _HERE = Path(__file__).parent
 THEMES, WIDTHS = ("light", "dark"), (1280, 360)
@@ -16,43 +16,29 @@ THEMES, WIDTHS = ("light", "dark"), (1280, 360)
 
 def look(page: Path, folder: Path) -> Any:
     """Open a page in both themes and at two widths; screenshots are in `folder`, where the packages are installed."""
-    _install(folder)
-    return json.loads(_run(["node", "look.mjs", str(page), str(folder)], folder))
+    install_node(_HERE, folder)
+    return json.loads(run_node(folder, "look.mjs", page, folder))
 
 
 def drive(
     steps: Sequence[object], folder: Path, *, themes: Sequence[str] = THEMES, widths: Sequence[int] = WIDTHS
 ) -> Any:
     """Do these steps at each theme and width, each in a browser that has seen nothing; return what each visit saw."""
-    _install(folder)
+    install_node(_HERE, folder)
     plan = folder / "steps.json"
     plan.write_text(json.dumps({"themes": themes, "widths": widths, "steps": steps}), "utf-8")
-    return json.loads(_run(["node", "drive.mjs", str(plan), str(folder)], folder))["visits"]
+    return json.loads(run_node(folder, "drive.mjs", plan, folder))["visits"]
 
 
 def looks(visits: Sequence[dict[str, Any]], *origins: str) -> list[dict[str, Any]]:
-    """Return what was looked at, after what must hold of every visit: nothing was said, kept or asked elsewhere, axe
-    found nothing serious, and no page was wider than its window."""
+    """Return the looks of visits, each without a message, a cookie, a request to another origin, a serious finding of axe,
+    or a page wider than its window."""
+    own = tuple(f"{each}/" for each in origins)
     for visit in visits:
         assert visit["said"] == []
         assert visit["cookies"] == []
-        assert [
-            url for _, url, _ in visit["requests"] if not url.startswith(tuple(f"{each}/" for each in origins))
-        ] == []
+        assert [url for _, url, _ in visit["requests"] if not url.startswith(own)] == []
         look = visit["look"]
-        serious = {name: found for name, found in look.items() if name.startswith("axe") and found}
-        assert not serious, serious
+        assert {name: found for name, found in look.items() if name.startswith("axe") and found} == {}
         assert look.get("wider", 0) <= 0, "the page is wider than its window"
     return [visit["look"] for visit in visits]
-
-
-def _install(folder: Path) -> None:
-    if not (folder / "node_modules").exists():
-        shutil.copytree(_HERE, folder, dirs_exist_ok=True)
-        _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
-
-
-def _run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -1,4 +1,4 @@
-"""What a person does on the verify page, as steps for a browser, and how the checks came out there."""
+"""The steps of a person on the verify page, for a browser, and the results of the checks there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.running import Running, numbered
 REPO = "acme/open-model"
 WORDS = {"pass": "pass", "FAIL": "fail", "unknown": "unknown", "skip": "skip"}
 Steps = list[Sequence[object]]
-# One visit, where themes and widths are not what is tested.
+# One visit, for tests of neither themes nor widths.
 ONCE: dict[str, list[Any]] = {"themes": ["light"], "widths": [1280]}
 
 
@@ -28,7 +28,7 @@ def signed(live: Running, sent: dict[str, Any] | None = None) -> tuple[str, str]
 
 
 def asking(live: Running, text: str, name: str = "gsm8k.yaml", *, repo: str = REPO, page: str = "") -> Steps:
-    """Return the steps up to what is needed."""
+    """Return the steps up to the plan of the verification."""
     return [
         ["goto", page or f"{live.url}/ui/verify"], ["drop", "#what", name, text], ["wait", "#chosen:has-text('bytes')"],
         ["fill", "#repo", repo], ["fill", "#issuer", live.url], ["fill", "#audience", AUDIENCE], ["click", "#look"],
@@ -48,7 +48,7 @@ def statuses(look: dict[str, Any]) -> list[str]:
 
 
 def by_trust_file(url: str, chosen: Sequence[object], trust: Path) -> Steps:
-    """Return the steps up to what is needed, for files that a step has `chosen`, by a trust file."""
+    """Return the steps up to the plan of the verification, for the files of the step `chosen`, by a trust file."""
     return [
         ["goto", f"{url}/ui/verify"], chosen, ["wait", "#chosen:has-text('bytes')"], ["fill", "#repo", REPO],
         ["click", "#by-file"], ["files", "#trust-file", [str(trust)]], ["click", "#look"], ["wait", "#go"],
@@ -73,7 +73,7 @@ def many_entries(count: int) -> str:
 
 
 def without_404(visits: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Leave out what a browser says of an answer of 404: who has revoked nothing publishes no list."""
+    """Leave out the browser's messages about 404: an issuer without a revocation publishes no list."""
     for visit in visits:
         visit["said"] = [line for line in visit["said"] if "status of 404" not in line]
     return visits

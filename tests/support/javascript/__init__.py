@@ -25,29 +25,23 @@ NODE: Engine = ("node", "--no-warnings", str(_HERE / "ask.mjs"))
 
 
 def firefox(folder: Path) -> Engine:
-    """Return the engine of Debian's Firefox, whose profile is in `folder`."""
+    """Return the engine of Debian's Firefox, with its profile in `folder`."""
     return _in_page(folder, "firefox-esr", "--headless", "--profile", str(folder))
 
 
 def webkit(folder: Path) -> Engine:
-    """Return Safari's engine: WebKitGTK in its own smallest browser, on a display that nobody sees."""
+    """Return Safari's engine: WebKitGTK in its own smallest browser, on a virtual display."""
     browser = next(Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"))
     return _in_page(folder, "xvfb-run", "--auto-servernum", str(browser))
 
 
 def _in_page(folder: Path, *command: str) -> Engine:
-    own = {
-        "HOME": folder,
-        "TMPDIR": folder,
-        "XDG_CACHE_HOME": folder,
-        "XDG_DATA_HOME": folder,
-        "XDG_CONFIG_HOME": folder,
-    }
-    return ["env", *(f"{name}={path}" for name, path in own.items()), "node", str(_HERE / "ask-page.mjs"), *command]
+    homes = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
+    return ["env", *(f"{name}={folder}" for name in homes), "node", str(_HERE / "ask-page.mjs"), *command]
 
 
 class Failed(Struct, frozen=True):
-    """A FormatError that a call threw; `name` is `Beyond` for what is left to `issuer verify`."""
+    """A FormatError that a call threw; `name` is `Beyond` for a file that only `issuer verify` reads."""
 
     name: str
     code: str
@@ -112,7 +106,7 @@ def mapping(pairs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(value: Any) -> Any:
-    """Read a value: a Float as a Python float, other whole numbers as int, a Map as a dict, nothing as None."""
+    """Read a value: a Float as a Python float, other whole numbers as int, a Map as a dict, undefined as None."""
     if isinstance(value, list):
         return [_read(part) for part in value]
     if not isinstance(value, dict):

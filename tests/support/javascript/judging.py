@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from issuer.token.verify_token import unverified_leaf
-from tests.support.javascript import NODE, Calls, Engine, Failed, Line, mapping
+from tests.support.javascript import NODE, Calls, Engine, Line, mapping
 
 Case = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ def judge_in_javascript(cases: Iterable[Case], trusts: Mapping[str, Case], engin
 
 
 def add_cases(calls: Calls, cases: Iterable[Case], trusts: Mapping[str, Case]) -> list[Line]:
-    """Have each case judged beside what else is called; returns where its reports will be."""
+    """Add the calls that judge each case, and return the places of its reports."""
     known = {name: _trust(calls, trust) for name, trust in trusts.items()}
     return [_judged(calls, case, known[case["trust"]]) for case in cases]
 
@@ -55,8 +55,3 @@ def _proofs(case: Case) -> Iterable[tuple[str, str]]:
     tokens = [line.partition('"')[2].rstrip('"\n') for line in case["file"].split("\n") if "verify_token" in line]
     for pointer, proof in case.get("proofs", {}).items():
         yield unverified_leaf(tokens[int(pointer[1:])]).to_bytes().decode(), proof
-
-
-def left_open(answer: Any) -> bool:
-    """Say whether it says that only `issuer verify` reads this file."""
-    return isinstance(answer, Failed) and answer.name == "Beyond"

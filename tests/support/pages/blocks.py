@@ -1,4 +1,4 @@
-"""The blocks of the pages: what stands between fences, and the comment above it that says what to do with it."""
+"""The blocks of the pages: the text between fences, and the comment above, which is a note for the story."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (RO
 
 
 class Block(NamedTuple):
-    """A block. `sections` are the headings that it stands under, without the page's title; `note` is the comment on the
-    line above the fence, without its signs."""
+    """A block. `sections` are the headings above it, without the page's title; `note` is the text of the comment on the line
+    above the fence."""
 
     page: str
     sections: tuple[str, ...]
@@ -25,7 +25,7 @@ class Block(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The page, and the block's note, or its first line where it has none."""
+        """The page, and the block's note or else its first line."""
         return f"{self.page}: {self.note or self.text.partition(chr(10))[0]}"
 
     @property

@@ -1,11 +1,10 @@
-"""The pages of deploy/, but for the log's: an operator's folder, and the service that is started in it."""
+"""The pages of deploy/, without the log's: an operator's folder, and the service that is started in it."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from issuer.dev.sandbox import free_port
 from issuer.policy.authoring.load import load_policies
 from issuer.service.audit.sink import FileAudit
 from issuer.verify.trust import read_trust_file, sources
+from tests.support.command import clean
 from tests.support.decisions import decision
 from tests.support.pages.blocks import Block
 from tests.support.pages.story import DONE, Story, World
@@ -39,18 +39,23 @@ def first_hour(folder: Path) -> Iterator[World]:
 
 def it_goes_on_running(world: World, block: Block) -> object:
     """Start the service, and wait until it answers. It ends with the story."""
-    folder = world.folder / "first"
+    pid = serve_until_closed(world, block, world.folder / "first", int(world.here[":8000"][1:]))
+    world.env["PID"] = str(pid)
+    return DONE
+
+
+def serve_until_closed(world: World, block: Block, folder: Path, port: int) -> int:
+    """Start the service of a block in a folder, wait until it answers on its port, and return its process id."""
     command = block.text.split()
     assert command[0] == "issuer"
     with (folder / "service.log").open("wb") as log:
-        env = {**os.environ, **world.env}
+        env = {**clean(), **world.env}
         process = subprocess.Popen([sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log, env=env)
     world.closing.callback(process.wait, 60)
     world.closing.callback(process.terminate)
-    with httpx.Client(base_url=f"http://127.0.0.1{world.here[':8000']}") as http:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
         until_live(http, process, folder)
-    world.env["PID"] = str(process.pid)
-    return DONE
+    return process.pid
 
 
 def readiness(world: World, block: Block) -> None:
@@ -68,15 +73,13 @@ def _members(value: Any) -> Any:
 
 def a_trust_file(world: World, block: Block) -> None:
     """Read a trust file that names one issuer's keys and archive."""
-    assert list(sources(read_trust_file(block.text.encode(), "trust.yaml"))) == [
-        "/issuers/0/keys",
-        "/issuers/0/archive",
-    ]
+    found = list(sources(read_trust_file(block.text.encode(), "trust.yaml")))
+    assert found == ["/issuers/0/keys", "/issuers/0/archive"]
 
 
 @contextmanager
 def desk(folder: Path) -> Iterator[World]:
-    """Give an operator's folder, with an audit in two files and the heads that the log stream was told."""
+    """Give an operator's folder, with an audit in two files and its heads in the log stream."""
     (folder / "etc").mkdir()
     write_audit(folder / "data")
     yield World(folder, here={"/etc/issuer": str(folder / "etc")})
@@ -86,13 +89,13 @@ def write_audit(data: Path) -> None:
     """Have the service's own sink write events, before and after the file is rotated."""
     data.mkdir()
     audit = FileAudit(data / "audit.jsonl")
-    with capture_logs() as told:
+    with capture_logs() as lines:
         asyncio.run(_record(audit, 40))
         rotated = (data / "audit.jsonl").rename(data / "audit.jsonl.1")
         asyncio.run(_record(audit, 13))
         audit.close()
     (data / "audit.jsonl.1.gz").write_bytes(gzip.compress(rotated.read_bytes()))
-    (data.parent / "service.log").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in told))
+    (data.parent / "service.log").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 async def _record(audit: FileAudit, count: int) -> None:

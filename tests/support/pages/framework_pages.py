@@ -37,8 +37,8 @@ class Site(NamedTuple):
 def site() -> Site:
     """Start them once for all stories; they end with this process."""
     stack = ExitStack()
-    atexit.register(stack.close)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="issuer-pages-")))
+    atexit.register(stack.close)  # so that it runs before the folder's own finalizer
     local = stack.enter_context(LocalProvider())
     known = stack.enter_context(issuers(local))
     known.write(folder)

@@ -29,7 +29,7 @@ def at_work(folder: Path) -> Iterator[World]:
 
 @contextmanager
 def checkout(folder: Path) -> Iterator[World]:
-    """Give a checkout, whose virtual environment is there."""
+    """Give a checkout with its virtual environment."""
     yield World(folder, prelude=MAKE)
 
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import SAMPLE_RUN, free_port, write_policies
-from tests.support.command import clean
 from tests.support.fronted import fronted
 from tests.support.pages.blocks import Block
+from tests.support.pages.deploy_pages import serve_until_closed
 from tests.support.pages.story import DONE, Story, World
-from tests.support.running import until_live
 from tests.support.runs import MODEL_COMMIT
 
 LOCAL = {"ISSUER_DEVELOPMENT": "true", "ISSUER_STORE_EPOCH_LEEWAY_S": "0"}
@@ -26,7 +21,7 @@ LOCAL = {"ISSUER_DEVELOPMENT": "true", "ISSUER_STORE_EPOCH_LEEWAY_S": "0"}
 
 @dataclass
 class Host(World):
-    """The ports of the service and of nginx, which is what the name leads to; and the provider of the job's identity."""
+    """The ports of the service and of nginx, and the provider of the job's identity."""
 
     provider: LocalProvider = field(default_factory=LocalProvider)
     inside: int = field(default_factory=free_port)
@@ -34,14 +29,14 @@ class Host(World):
 
     @property
     def url(self) -> str:
-        """What the page calls `https://issuer.example`."""
+        """The page's `https://issuer.example`."""
         return f"https://127.0.0.1:{self.outside}"
 
 
 @contextmanager
 def host(folder: Path) -> Iterator[World]:
-    """Give an empty folder; who asks trusts the CA of the certificate that nginx will have. The provider is on
-    loopback, by plain http, which the service takes in development alone, and shares this machine's clock."""
+    """Give an empty folder; clients trust the CA of nginx's certificate. The provider is on loopback, by plain http, which
+    the service takes in development alone, and shares this machine's clock."""
     trusting = dict.fromkeys(("SSL_CERT_FILE", "CURL_CA_BUNDLE"), str(folder / "nginx" / "ca.pem"))
     world = Host(folder, env={"COMMIT": MODEL_COMMIT, **LOCAL, **trusting})
     world.here |= {"https://issuer.example": world.url, "--port 8000": f"--port {world.inside}"}
@@ -54,16 +49,7 @@ def the_service_goes_on_running(world: Host, block: Block) -> object:
     folder = world.folder / "host"
     shutil.rmtree(folder / "policies")
     write_policies(folder / "policies", world.provider.issuer)
-    with (folder / "service.log").open("wb") as log:
-        command, env = (
-            [sys.executable, "-m", *block.text.split()],
-            {**clean(), **world.env},
-        )
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
-    world.closing.callback(process.wait, 60)
-    world.closing.callback(process.terminate)
-    with httpx.Client(base_url=f"http://127.0.0.1:{world.inside}") as http:
-        until_live(http, process, folder)
+    serve_until_closed(world, block, folder, world.inside)
     return DONE
 
 

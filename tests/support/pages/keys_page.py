@@ -1,4 +1,4 @@
-"""keys/README.md, as one story: a first key, its rotation, a theft, a loss, and keys that nobody can copy."""
+"""keys/README.md, as one story: a first key, its rotation, a theft, a loss, and keys that cannot be copied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def desk(folder: Path) -> Iterator[World]:
 
 @contextmanager
 def desk_with_token(folder: Path) -> Iterator[World]:
-    """Give tokens of this story alone. Their module and the PIN lie where they do on this machine, not as on the page."""
+    """Give tokens of this story alone. The paths of their module and their PIN are this machine's."""
     from tests.support.softhsm import configure, module
 
     pin = folder / "pin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LISTED = {
     "release/README.md: make check": "it runs this; tests/test_release.py releases a commit",
-    "release/README.md: python3 -m venv /tmp/release": "tests/test_release.py does it in a folder of its own",
+    "release/README.md: python3 -m venv /tmp/release": "tests/test_release.py does it in another folder",
     "release/README.md: ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n file dist/SHA256SUMS": "it takes the releaser's own key",
     "release/README.md: git archive v0.1.0 | docker build -f deploy/Dockerfile -t issuer:0.1.0 -": (
         "no container runtime is demanded; tests/deploy builds the image's steps where it can"

@@ -1,6 +1,6 @@
-"""deploy/LOG.md: what happens to one log, and how an operator mends it.
+"""deploy/LOG.md: the failures of one log, and their repair by an operator.
 
-What has happened meanwhile stands above each transcript in a comment; here it is done.
+The functions here do the events between the transcripts, which the page has in comments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""policies/REFERENCE.md: its transcripts, on a copy of the folder; its examples are one folder of their own. And the walk
+"""policies/REFERENCE.md: its transcripts, on a copy of the folder; its examples are a folder. And the walk
 of policies/README.md, from nothing to a token, with `issuer dev` in another terminal."""
 
 from __future__ import annotations

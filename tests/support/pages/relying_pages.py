@@ -98,7 +98,7 @@ def ranker(folder: Path) -> Iterator[World]:
 
 @contextmanager
 def hub(folder: Path) -> Iterator[World]:
-    """Give a hub with a good result, a forged one, one that nobody vouches for and a broken one, and DuckDB for it."""
+    """Give a hub with a good result, a forged, an unsigned and a broken one, and DuckDB for it."""
     with reader(folder) as world:
         write_trust(folder)
         good = (folder / "hub/acme/open-model/.eval_results/gsm8k.yaml").read_text()
@@ -109,7 +109,7 @@ def hub(folder: Path) -> Iterator[World]:
 
 
 def ask(world: World, block: Block) -> object:
-    """Ask DuckDB what a block of SQL asks; the rows stand in comments below."""
+    """Run a block of SQL in DuckDB; the rows are in comments below."""
     import duckdb
 
     asked = block.text.replace("results.parquet", str(world.folder / "results.parquet"))

@@ -1,8 +1,8 @@
-"""Whether a command printed what a page shows.
+"""The comparison of a command's output with the page.
 
-A line `...` stands for any lines, `...` within one for any text; two blanks or more for two or more, because columns are as
-wide as they must be. Times, ports and random names differ each time: a random name of the page is learnt where it is first
-printed, and stands for that one from then on, in commands too.
+A line `...` matches any lines, `...` within a line any text, and two blanks or more match two or more: columns have the width
+of their content. Times, ports and random names differ each time: the first output of a random name is learnt, and replaces
+the page's name from then on, in commands too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TIMES = {
     "iso": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)",
     "unix": r"(?<![\w.])1[789]\d{8}(?![\w.])",
 }
-# A random name: how one is told in a page's text, and any one.
+# A random name: its form in a page's text, and in any output.
 _NAMES = {
     "port": (r"(?<=127\.0\.0\.1:)\d{4,5}", r"\d{4,5}"),
     "uuid": (r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", r"[0-9a-f-]{36}"),
@@ -24,14 +24,14 @@ _NAMES = {
     "root": (r"(?<![:\w])[0-9a-f]{64}(?!\w)", r"[0-9a-f]{64}"),
     "pat": (r"(?<![\w-])(?=\w*\d)(?=\w*[A-Z])(?=\w*[a-z])[0-9A-Za-z]{12}(?![\w-])", r"[0-9A-Za-z]{12}"),
 }
-_TOLD = {**_TIMES, **{kind: told for kind, (told, _) in _NAMES.items()}}
+_SHOWN = {**_TIMES, **{kind: shown for kind, (shown, _) in _NAMES.items()}}
 _PART = re.compile(
-    "|".join([r"(?P<any>\.\.\.)", r"(?P<blanks> {2,})", *(f"(?P<{kind}>{told})" for kind, told in _TOLD.items())])
+    "|".join([r"(?P<any>\.\.\.)", r"(?P<blanks> {2,})", *(f"(?P<{kind}>{form})" for kind, form in _SHOWN.items())])
 )
 
 
 class Names(dict[str, str]):
-    """What the page's words for random names stand for here."""
+    """This machine's random names, by the page's names."""
 
     def put_in(self, text: str) -> str:
         """Replace the page's names in a command or a file."""
@@ -41,7 +41,7 @@ class Names(dict[str, str]):
 
 
 def matches(shown: str, printed: str, names: Names) -> bool:
-    """Say whether the output is what the page shows, and learn its names."""
+    """Say whether the output matches the page, and learn its names."""
     pattern, groups = _pattern(shown, names)
     found = re.fullmatch(pattern, printed if printed.endswith("\n") or not printed else f"{printed}\n")
     if found:
@@ -50,7 +50,7 @@ def matches(shown: str, printed: str, names: Names) -> bool:
 
 
 def _pattern(shown: str, names: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Make the regular expression of what is shown, and the group of each name that is to be learnt."""
+    """Return the regular expression of a page's output, and the group of each unknown name."""
     groups: dict[str, str] = {}
     lines = []
     for line in shown.splitlines():

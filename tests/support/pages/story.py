@@ -14,7 +14,7 @@ from tests.support.pages.said import Names, matches
 from tests.support.pages.shell import Command, Shell, script, transcript
 from tests.support.shared import ROOT
 
-# What is returned by a note's function that has done its block.
+# The result of a note's function that has done its block.
 DONE = object()
 COMMANDS = {"console": transcript, "sh": script}
 _NOTED = re.compile(r"file (\S+)")
@@ -29,8 +29,8 @@ def file_of(block: Block) -> str:
 
 @dataclass
 class World:
-    """What a story is told in: a folder with what its reader has before the first block. `here` has, by the page's words,
-    what stands for them on this machine: a URL, a folder. Files of the page are written to `files`."""
+    """The surroundings of a story: a folder with the reader's files before the first block. `here` has this machine's URLs and
+    folders by the page's words for them. Files of the page are written to `files`."""
 
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class World:
     closing: ExitStack = field(default_factory=ExitStack)
 
     def localized(self, text: str) -> str:
-        """Put what is so on this machine in the place of the page's words."""
+        """Replace the page's words by this machine's."""
         for shown, real in self.here.items():
             text = text.replace(shown, real)
         return text
@@ -48,12 +48,12 @@ class World:
 
 @dataclass(frozen=True)
 class Story:
-    """Which blocks are done, and what their notes mean.
+    """The blocks to do, and the meaning of their notes.
 
-    `notes` has, by a regular expression for the whole note, what is done before the block; it gets the world, the block and
-    the groups, and returns DONE where it did the block itself. A block that is neither commands nor a program needs one of these, or is a file: its note is `file NAME`, or
-    its first line a comment that is its name. `only` and `but` are headings; `files_first` where a page shows a file behind
-    the commands that read it.
+    `notes` has functions by a regular expression for the whole note. Each is called before its block, with the world, the
+    block and the groups, and returns DONE if it did the block. A block that is neither commands nor a program needs such a
+    note, or is a file: its note is `file NAME`, or its first line a comment with its name. `only` and `but` are headings;
+    `files_first` is for a page that shows a file after the commands that read it.
     """
 
     page: str
@@ -82,7 +82,7 @@ class Story:
         return not set(block.sections) & set(self.but) and (not self.only or bool(set(block.sections) & set(self.only)))
 
     def understands(self, block: Block) -> bool:
-        """Say whether it is known what to do with a block."""
+        """Say whether the story can do a block."""
         if file_of(block):
             return True
         if block.note:
@@ -90,12 +90,12 @@ class Story:
         return block.language in COMMANDS or block.language == "python"
 
     def tell(self, folder: Path, alter: Callable[[Block], Block] = lambda block: block) -> None:
-        """Do all of it. Raises AssertionError where the page says something else."""
-        told, work = folder / "told", folder / "work"
-        told.mkdir()
+        """Do all blocks. Raises AssertionError if the page differs."""
+        place, work = folder / "told", folder / "work"
+        place.mkdir()
         work.mkdir()
-        with self.world(told) as world, world.closing:
-            shell, names = Shell(told, work, world.env, world.prelude), Names()
+        with self.world(place) as world, world.closing:
+            shell, names = Shell(place, work, world.env, world.prelude), Names()
             for block in sorted(self.blocks, key=lambda block: self.files_first and not file_of(block)):
                 self._do(alter(block), world, shell, names)
 
@@ -119,20 +119,22 @@ def _type(commands: list[Command], block: Block, world: World, shell: Shell, nam
     """Run the commands of a block. A name that one prints may be typed in the next, so each is run by itself."""
     for command in commands:
         ended = shell.run(names.put_in(world.localized(command.line)))
-        told = f"{block.place}: $ {command.line}\n{ended.out}{ended.err}exit code {ended.code}"
-        assert "Traceback" not in ended.err, told
-        assert ended.code == command.code, told
+        report = f"{block.place}: $ {command.line}\n{ended.out}{ended.err}exit code {ended.code}"
+        assert "Traceback" not in ended.err, report
+        assert ended.code == command.code, report
         shown = world.localized(command.shown)
-        # A page shows what a terminal does; which of the two streams comes first there is not known here.
-        assert any(matches(shown, said, names) for said in (ended.out + ended.err, ended.err + ended.out)), told
+        # On a terminal either stream may come first.
+        assert any(matches(shown, both, names) for both in (ended.out + ended.err, ended.err + ended.out)), report
 
 
 def _run_program(block: Block, world: World, shell: Shell, names: Names) -> None:
-    """Run a program; what a line prints stands in a comment at its end."""
+    """Run a program; the comment at the end of a line has its output."""
     ended = shell.python(names.put_in(world.localized(block.text)))
-    told = f"{block.place}\n{ended.out}{ended.err}exit code {ended.code}"
-    assert ended.code == 0, told
+    report = f"{block.place}\n{ended.out}{ended.err}exit code {ended.code}"
+    assert ended.code == 0, report
     shown = re.findall(r"^ *print\(.*\)  # (.*)$", block.text, re.M)
     printed = ended.out.splitlines()
-    assert bool(printed) == bool(shown), told
-    assert all(any(matches(f"{world.localized(one)}\n", f"{line}\n", names) for one in shown) for line in printed), told
+    assert bool(printed) == bool(shown), report
+    assert all(any(matches(f"{world.localized(one)}\n", f"{line}\n", names) for one in shown) for line in printed), (
+        report
+    )
