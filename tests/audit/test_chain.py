@@ -1,4 +1,4 @@
-"""The chains of an audit: whatever is done to the lines of a real one is found, and told as what it is."""
+"""The chains of an audit: every change of the lines of a real one is found and named."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ def head_of(line: bytes) -> Heads:
 def test_what_was_written_is_good(lines: list[bytes]) -> None:
     chains = Chains({**head_of(lines[-1]), **head_of(lines[-2])})
     assert not [finding for line in lines for finding in chains.read(line)] + list(chains.end())
+    assert BROKEN.isdisjoint(UNDECIDED)
+    assert "torn" not in BROKEN | UNDECIDED
     assert (chains.linked, [chain.seq for chain in chains.chains.values()]) == (40, [20, 20])
 
 
@@ -52,9 +54,8 @@ def edited(line: bytes) -> bytes:
     return line.replace(b'"granted"', b'"refused"')
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
+def test_a_change_of_the_lines_is_found_at_its_place(lines: list[bytes]) -> None:
+    changes: list[tuple[Callable[[list[bytes]], list[bytes]], list[tuple[str, int]]]] = [
         (lambda lines: [*lines[:10], edited(lines[10]), *lines[11:]], [("changed", 13)]),
         (lambda lines: [*lines[:10], *lines[11:]], [("missing", 12)]),
         (lambda lines: [*lines[:10], *lines[20:]], [("missing", 11), ("missing", 12)]),
@@ -66,21 +67,16 @@ def edited(line: bytes) -> bytes:
         (lambda lines: lines[2:], [("begins", 1), ("begins", 2)]),
         (lambda lines: [lines[0].replace(NO_LINE.encode(), b"1" * 64), *lines[1:]], [("changed", 1), ("changed", 3)]),
         (lambda lines: [*lines[:10], b"", b'{"ev', *lines[10:]], [("torn", 12)]),
-    ],
-    ids=["changed", "removed", "many removed", "made unreadable", "moved", "twice", "forged beside it", "in no chain",
-         "beginning removed", "first changed", "torn"],
-)  # fmt: skip
-def test_what_was_done_to_the_lines_is_told_at_its_place(
-    lines: list[bytes], change: Callable[[list[bytes]], list[bytes]], expected: list[tuple[str, int]]
-) -> None:
-    found = findings(change(list(lines)))
-    if expected[0][0] == "changed" and len(expected) == 2 and expected[1][0] == "moved":
-        assert [kind for kind, _ in found] == ["moved", "changed"] or found == expected
-    else:
-        assert found == expected
+    ]  # fmt: skip
+    for change, expected in changes:
+        found = findings(change(list(lines)))
+        if expected[0][0] == "changed" and len(expected) == 2 and expected[1][0] == "moved":
+            assert [kind for kind, _ in found] == ["moved", "changed"] or found == expected
+        else:
+            assert found == expected
 
 
-def test_the_end_is_held_by_heads_alone(lines: list[bytes]) -> None:
+def test_only_heads_reveal_a_missing_end(lines: list[bytes]) -> None:
     heads = {**head_of(lines[-1]), **head_of(lines[-2])}
     assert findings(lines[:-6]) == []
     assert findings(lines[:-6], heads) == [("ends", 0), ("ends", 0)]
@@ -88,7 +84,7 @@ def test_the_end_is_held_by_heads_alone(lines: list[bytes]) -> None:
     assert findings(lines, {"f" * 32: {3: "0" * 64}}) == [("absent", 0)]
 
 
-def test_all_of_a_chain_written_anew_does_not_have_the_head_that_was_told(lines: list[bytes]) -> None:
+def test_a_forged_or_continued_chain_is_checked_by_published_heads(lines: list[bytes]) -> None:
     forged, prev = [], NO_LINE
     for line in lines[::2]:
         event = json.loads(line)
@@ -96,12 +92,9 @@ def test_all_of_a_chain_written_anew_does_not_have_the_head_that_was_told(lines:
         prev = digest_of(forged[-1])
     assert findings(forged) == []
     assert findings(forged, head_of(lines[20])) == [("changed", 11)]
-
-
-def test_a_chain_that_begins_in_an_older_file_is_held_by_the_head_of_it(lines: list[bytes]) -> None:
     heads = {**head_of(lines[18]), **head_of(lines[19])}
     assert findings(lines[20:], heads) == []
-    other = {worker: dict.fromkeys(told, "0" * 64) for worker, told in heads.items()}
+    other = {worker: dict.fromkeys(head, "0" * 64) for worker, head in heads.items()}
     assert findings(lines[20:], other) == [("changed", 1), ("changed", 2)]
 
 
@@ -126,8 +119,3 @@ def test_a_hostile_file_takes_bounded_memory() -> None:
         list(chains.read((line % MAX_CHAINS).encode()))
     for raw in (b"[" * 100_000, b'{"worker":"\xff"}', b'{"worker":"a","seq":-1,"prev":"0"}', b"\x00" * 1000):
         assert next(finding.kind for finding in chains.read(raw)) in {"torn", "unlinked"}
-
-
-def test_every_kind_of_finding_has_its_answer() -> None:
-    assert BROKEN.isdisjoint(UNDECIDED)
-    assert "torn" not in BROKEN | UNDECIDED

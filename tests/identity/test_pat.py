@@ -25,9 +25,6 @@ def valued(digits: str) -> int:
     return sum(BASE62.index(sign) * 62**place for place, sign in enumerate(reversed(digits)))
 
 
-# -- the form ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_token_is_always_the_same_text_of_the_same_bytes() -> None:
     """Tokens of earlier versions have this form: prefix, id, secret, CRC-32."""
     assert TOKEN == "evi_pat_xkEgOGusQGwp_3oDH4mEVFvp7u7ED6UzpF5eHPrBI5AHumY7UBpOQIJz2Tg35O"
@@ -36,6 +33,11 @@ def test_a_token_is_always_the_same_text_of_the_same_bytes() -> None:
     assert valued(public_id) == int.from_bytes(RANDOM[:16], "big") % 62**12
     assert valued(rest[:43]) == int.from_bytes(RANDOM[16:], "big")
     assert valued(rest[43:]) == zlib.crc32(TOKEN[:-6].encode())
+    assert pat.digest("abc").hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert pat.digest(TOKEN) != pat.digest(TOKEN[:-1])
+    assert PROFILES["pat"].prefix == pat.PREFIX
+    for page in ("SECURITY.md", "deploy/CREDENTIALS.md"):
+        assert f"`{pat.PATTERN}`" in (ROOT / page).read_text("utf-8")
 
 
 @given(st.binary(min_size=pat.RANDOM_BYTES, max_size=pat.RANDOM_BYTES))
@@ -44,11 +46,15 @@ def test_every_token_has_the_published_pattern_and_its_id(random: bytes) -> None
     assert re.fullmatch(pat.PATTERN, token)
     assert pat.token_id(token) == token[8:20]
     assert re.fullmatch(pat.ID_PATTERN, token[8:20])
+    assert secret_in(f"run {token}")
 
 
-@pytest.mark.parametrize("random", [bytes(pat.RANDOM_BYTES), b"\xff" * pat.RANDOM_BYTES])
-def test_the_least_and_the_largest_bytes_have_the_same_width(random: bytes) -> None:
-    assert pat.token_id(pat.make(random))
+def test_a_token_is_made_of_48_bytes_whatever_they_are() -> None:
+    for random in (bytes(pat.RANDOM_BYTES), b"\xff" * pat.RANDOM_BYTES):
+        assert pat.token_id(pat.make(random))
+    for size in (0, 1, 32, pat.RANDOM_BYTES - 1, pat.RANDOM_BYTES + 1):
+        with pytest.raises(ValueError, match="48 bytes"):
+            pat.make(b"\x01" * size)
 
 
 def test_every_bit_of_the_secret_counts() -> None:
@@ -58,99 +64,32 @@ def test_every_bit_of_the_secret_counts() -> None:
     assert {token[8:20] for token in tokens} == {TOKEN[8:20]}
 
 
-@pytest.mark.parametrize("size", [0, 1, 32, pat.RANDOM_BYTES - 1, pat.RANDOM_BYTES + 1])
-def test_too_few_random_bytes_make_no_token(size: int) -> None:
-    with pytest.raises(ValueError, match="48 bytes"):
-        pat.make(b"\x01" * size)
-
-
-def test_the_digest_is_the_sha_256_of_the_whole_token() -> None:
-    assert pat.digest("abc").hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert pat.digest(TOKEN) != pat.digest(TOKEN[:-1])
-
-
-# -- typing errors -------------------------------------------------------------------------------------------------------
-
-
-def test_no_wrong_character_goes_unnoticed() -> None:
+def test_no_wrong_or_swapped_character_goes_unnoticed() -> None:
     """CRC-32 sees every error burst of up to 32 bits: each wrong character, and each pair."""
-    for place in range(len(TOKEN)):
-        for sign in BASE62 + "_-.~+/=":
-            if sign != TOKEN[place]:
-                assert pat.token_id(TOKEN[:place] + sign + TOKEN[place + 1 :]) is None
+    wrong = [TOKEN[:place] + sign + TOKEN[place + 1 :] for place in range(len(TOKEN)) for sign in BASE62 + "_-.~+/="]
+    wrong += [TOKEN[:place] + TOKEN[place + 1] + TOKEN[place] + TOKEN[place + 2 :] for place in range(len(TOKEN) - 1)]
+    assert [text for text in wrong if text != TOKEN and pat.token_id(text) is not None] == []
 
 
-def test_no_two_swapped_characters_go_unnoticed() -> None:
-    for place in range(len(TOKEN) - 1):
-        one, other = TOKEN[place], TOKEN[place + 1]
-        if one != other:
-            assert pat.token_id(TOKEN[:place] + other + one + TOKEN[place + 2 :]) is None
+def test_what_is_not_a_whole_token_has_no_id() -> None:
+    texts = [
+        "", "evi_pat_", TOKEN[:-1], TOKEN[1:], TOKEN[:-6], TOKEN + "0", TOKEN + "\n", " " + TOKEN, TOKEN + TOKEN, TOKEN.upper(),
+        TOKEN.replace("_", "-"), TOKEN.replace("evi_pat_", "evi_key_"), TOKEN[:8] + "０" + TOKEN[9:],
+        TOKEN[:8] + "../../../../x" + TOKEN[20:], TOKEN[:20] + "\x00" + TOKEN[21:],
+    ]  # fmt: skip
+    longer = [TOKEN + "x", TOKEN + "\n", TOKEN + "/../x", TOKEN + "\x00" * 6]
+    texts += [text + pat._checksum(text) for text in longer]
+    assert [text for text in texts if pat.token_id(text) is not None] == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "evi_pat_",
-        TOKEN[:-1],
-        TOKEN[1:],
-        TOKEN[:-6],
-        TOKEN + "0",
-        TOKEN + "\n",
-        " " + TOKEN,
-        TOKEN + TOKEN,
-        TOKEN.upper(),
-        TOKEN.swapcase(),
-        TOKEN.replace("_", "-"),
-        TOKEN.replace("evi_pat_", "evi_key_"),
-        TOKEN[:8] + "０" + TOKEN[9:],
-        TOKEN[:8] + "../../../../x" + TOKEN[20:],
-        TOKEN[:20] + "\x00" + TOKEN[21:],
-    ],
-)
-def test_what_is_not_a_whole_token_has_no_id(text: str) -> None:
-    assert pat.token_id(text) is None
-
-
-@pytest.mark.parametrize("more", ["x", "\n", "/../x", "\x00" * 6])
-def test_a_right_checksum_makes_no_token_of_another_form(more: str) -> None:
-    body = TOKEN + more
-    assert pat.token_id(body + pat._checksum(body)) is None
-
-
-# -- other places with the format ----------------------------------------------------------------------------------------
-
-
-def test_the_profile_of_such_tokens_names_the_same_prefix() -> None:
-    assert PROFILES["pat"].prefix == pat.PREFIX
-
-
-@pytest.mark.parametrize("page", ["SECURITY.md", "deploy/CREDENTIALS.md"])
-def test_the_pattern_is_published_as_it_is(page: str) -> None:
-    assert f"`{pat.PATTERN}`" in (ROOT / page).read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        TOKEN,
-        f"curl -H 'X-Api: {TOKEN}' https://example.org",
-        f"inspect eval gsm8k -T x={TOKEN},y=1",
+def test_a_token_in_a_command_is_found_and_a_public_id_is_not_a_secret() -> None:
+    for command in (
+        f"curl -H 'X-Api: {TOKEN}' https://example.org", f"inspect eval gsm8k -T x={TOKEN},y=1",
         f"run {TOKEN[:-6]}",  # without the checksum, the text still has the whole secret
         f"run '{TOKEN[:-1]}",
-    ],
-)
-def test_a_token_in_a_command_is_found(command: str) -> None:
-    what = secret_in(command)
-    assert what
-    assert TOKEN[21:29] not in what
-
-
-@pytest.mark.parametrize("command", [f"run --as {TOKEN[:20]}", "run evi_pat_", f"run {TOKEN[8:20]}"])
-def test_a_public_id_in_a_command_is_no_secret(command: str) -> None:
-    assert secret_in(command) is None
-
-
-@given(st.binary(min_size=pat.RANDOM_BYTES, max_size=pat.RANDOM_BYTES))
-def test_every_token_in_a_command_is_found(random: bytes) -> None:
-    assert secret_in(f"run {pat.make(random)}")
+    ):  # fmt: skip
+        what = secret_in(command)
+        assert what
+        assert TOKEN[21:29] not in what
+    for command in (f"run --as {TOKEN[:20]}", "run evi_pat_", f"run {TOKEN[8:20]}"):
+        assert secret_in(command) is None

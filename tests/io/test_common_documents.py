@@ -1,9 +1,8 @@
-"""Both homes of an issuer's history and revocations: their common contract, and the move from one to the other."""
+"""Both homes of an issuer's history and revocations: their contract, and the move from one to the other."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -50,7 +49,7 @@ def add(home: Open, *events: KeyEvent) -> None:
 # -- the contract -----------------------------------------------------------------------------------------------------
 
 
-def test_what_one_has_written_every_other_one_reads_byte_for_byte(home: Open) -> None:
+def test_what_one_host_writes_every_other_reads_byte_for_byte(home: Open) -> None:
     one, other = home(), home()
     assert not one.read(HISTORY, MOST)
     assert one.read(LIST, MOST) is None
@@ -61,11 +60,14 @@ def test_what_one_has_written_every_other_one_reads_byte_for_byte(home: Open) ->
     with other.turn(RECORD) as turn:
         for raw in (b"first", b"", b"\x00second"):
             turn.replace(LIST, raw)
-    assert (other.read(HISTORY, MOST), one.read(LIST, MOST)) == (b"a\n\xff\x00\n", b"\x00second")
+    assert (other.read(HISTORY, 5), one.read(LIST, MOST)) == (b"a\n\xff\x00\n", b"\x00second")
     assert HISTORY in one.place(HISTORY)
+    with pytest.raises(InputError) as refused:
+        other.read(HISTORY, 4)
+    assert (refused.value.code, refused.value.place.file) == (Code.FILE_TOO_LARGE, one.place(HISTORY))
 
 
-def test_a_look_is_another_one_where_something_was_written_and_only_there(home: Open) -> None:
+def test_a_look_changes_only_if_its_document_was_written(home: Open) -> None:
     one, other = home(), home()
     before = one.look(HISTORY, LIST)
     assert before == one.look(HISTORY, LIST)
@@ -79,38 +81,25 @@ def test_a_look_is_another_one_where_something_was_written_and_only_there(home: 
         before = one.look(HISTORY, LIST)
 
 
-def test_a_document_that_is_too_large_is_not_read(home: Open) -> None:
-    with home().turn(HISTORY) as turn:
-        turn.append(HISTORY, b"x" * 11)
-    assert home().read(HISTORY, 11) == b"x" * 11
-    with pytest.raises(InputError) as refused:
-        home().read(HISTORY, 10)
-    assert (refused.value.code, refused.value.place.file) == (Code.FILE_TOO_LARGE, home().place(HISTORY))
-
-
-def test_one_has_the_turn_and_who_waits_says_for_what(home: Open) -> None:
-    with home().turn(HISTORY):
-        with pytest.raises(BlockingIOError) as refused, home().turn(HISTORY, 0.1):
-            pass
-        assert refused.value.filename in {home().place(HISTORY), home().place("key-history.lock")}
-        with home().turn(RECORD, 0.1):
-            pass
-        got = threading.Event()
-
-        def wait() -> None:
-            with home().turn(HISTORY, 60):
-                got.set()
-
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        assert not got.wait(0.2)
-    assert got.wait(60)
-    waiting.join()
-
-
-def test_who_dies_in_its_turn_has_it_no_longer_and_has_written_nothing(home: Open) -> None:
+def test_one_process_has_the_turn_until_its_end_or_death(home: Open) -> None:
     add(home, event(1))
-    before = home().read(HISTORY, MOST)
+    before, holders = home().read(HISTORY, MOST), []
+
+    def wait() -> None:
+        with home().turn(HISTORY, 60):
+            holders.append("second")
+
+    with ThreadPoolExecutor(1) as waiting:
+        with home().turn(HISTORY):
+            with pytest.raises(BlockingIOError) as refused, home().turn(HISTORY, 0.1):
+                pass
+            assert refused.value.filename in {home().place(HISTORY), home().place("key-history.lock")}
+            with home().turn(RECORD, 0.1):
+                pass
+            second = waiting.submit(wait)
+            holders.append("first")
+        second.result()
+    assert holders == ["first", "second"]
     if not (child := os.fork()):
         try:
             with home().turn(HISTORY):
@@ -122,7 +111,7 @@ def test_who_dies_in_its_turn_has_it_no_longer_and_has_written_nothing(home: Ope
         assert turn.read(HISTORY, MOST) == before
 
 
-def test_of_many_hosts_that_record_at_once_nothing_is_lost(home: Open) -> None:
+def test_records_of_many_hosts_at_once_are_all_kept(home: Open) -> None:
     def record(host: int) -> None:
         for number in range(5):
             add(home, event(number, f"host {host}"))
@@ -136,16 +125,17 @@ def test_of_many_hosts_that_record_at_once_nothing_is_lost(home: Open) -> None:
     assert [raw.count(b'"host %d"' % host) for host in range(6)] == [5] * 6
 
 
-def test_where_who_decides_fails_nothing_is_recorded(home: Open) -> None:
-    add(home, event(1))
+def test_a_failed_decision_or_a_damaged_history_records_nothing(home: Open) -> None:
+    one, other = LiveHistory(home()), LiveHistory(home())
+    new = event(1)
+    add(home, new)
+    for live in (one, other):
+        live.follow()
+        assert set(live.lives) == {new.kid}, "each host follows the other"
     before = home().read(HISTORY, MOST)
     with pytest.raises(KeyError):
         KeyHistory(home()).record(lambda lives: [event(2), lives["nobody"]])  # type: ignore[list-item]  # raises
     assert home().read(HISTORY, MOST) == before
-
-
-def test_a_history_that_was_damaged_is_named_and_nothing_is_added(home: Open) -> None:
-    add(home, event(1))
     with home().turn(HISTORY) as turn:
         turn.append(HISTORY, b"{\n")
     for act_on in (lambda: KeyHistory(home()).read(), lambda: add(home, event(2)), lambda: LiveHistory(home())):
@@ -155,16 +145,7 @@ def test_a_history_that_was_damaged_is_named_and_nothing_is_added(home: Open) ->
         assert refused.value.detail.startswith(f"{home().place(HISTORY)}:2: ")
 
 
-def test_what_one_host_has_told_another_one_follows(home: Open) -> None:
-    one, other = LiveHistory(home()), LiveHistory(home())
-    new = event(1)
-    add(home, new)
-    for live in (one, other):
-        live.follow()
-        assert set(live.lives) == {new.kid}
-
-
-def test_the_list_is_one_and_its_number_only_grows_whoever_signs_it(home: Open) -> None:
+def test_there_is_one_list_whose_number_only_grows(home: Open) -> None:
     first = Ledger(home(), ISSUER).renew(Signing(REVOCATION_KEY), NOW)
     assert first.listed.number == 1
     due = NOW + LIST_GOOD_S // 2
@@ -205,7 +186,7 @@ def settle(connect: Open, folder: FolderHome) -> None:
     home.settle(folder)
 
 
-def test_a_connection_that_was_lost_in_a_turn_has_written_nothing_and_says_so(database: Open) -> None:
+def test_a_connection_lost_in_a_turn_is_an_error_and_writes_nothing(database: Open) -> None:
     add(database, event(1))
     before = database().read(HISTORY, MOST)
 
@@ -219,7 +200,7 @@ def test_a_connection_that_was_lost_in_a_turn_has_written_nothing_and_says_so(da
     assert database().read(HISTORY, MOST) == before
 
 
-def test_a_connection_that_was_idle_for_too_long_is_made_anew_unnoticed(database: Open) -> None:
+def test_a_lost_idle_connection_is_replaced(database: Open) -> None:
     home = database()
     before = home.look(HISTORY)
     for _ in range(2):
@@ -228,7 +209,7 @@ def test_a_connection_that_was_idle_for_too_long_is_made_anew_unnoticed(database
         assert home.read(HISTORY, MOST) == b""
 
 
-def test_what_is_written_in_one_turn_is_there_as_a_whole_or_not_at_all(database: Open) -> None:
+def test_the_writes_of_one_turn_are_atomic(database: Open) -> None:
     def write() -> None:
         with database().turn(RECORD) as turn:
             turn.replace(KEYS, b"new")
@@ -241,7 +222,7 @@ def test_what_is_written_in_one_turn_is_there_as_a_whole_or_not_at_all(database:
     assert [database().read(name, MOST) for name in (KEYS, LIST, RECORD)] == [None, None, b""]
 
 
-def test_a_row_that_is_gone_is_no_empty_history(database: Open, tmp_path: Path) -> None:
+def test_a_deleted_row_is_not_an_empty_history(database: Open, tmp_path: Path) -> None:
     add(database, event(1))
     folder, live = FolderHome(tmp_path / "data"), LiveHistory(database())
     settle(database, folder)
@@ -279,28 +260,28 @@ def everything(home: FolderHome | PostgresHome) -> list[bytes | None]:
     return [home.read(name, MOST) for name in (HISTORY, RECORD, LIST, KEYS)]
 
 
-def test_what_lies_in_the_folder_moves_once_and_is_said(tmp_path: Path, place: Place) -> None:
+def test_the_files_of_the_folder_move_once_and_that_is_logged(tmp_path: Path, place: Place) -> None:
     folder, data = used(tmp_path / "data"), tmp_path / "data"
     before = everything(folder)
     assert isinstance(home_of(data, ORIGIN, place.setting), FolderHome), "until it has moved"
-    with capture_logs() as told:
+    with capture_logs() as logs:
         settle_home(data, ORIGIN, place.setting)
-    assert [(line["event"], line["files"]) for line in told] == [
+    assert [(line["event"], line["files"]) for line in logs] == [
         ("history moved to log", [HISTORY, RECORD, LIST, KEYS])
     ]
     home = home_of(data, ORIGIN, place.setting)
     assert isinstance(home, PostgresHome)
     assert everything(home) == before
     KeyHistory(home).record(lambda _: [event(2)])
-    with capture_logs() as told:
+    with capture_logs() as logs:
         settle_home(data, ORIGIN, place.setting)
         settle_home(tmp_path / "another-host", ORIGIN, place.setting)
-    assert [line["files"] for line in told] == [[]], "that of the other host"
+    assert [line["files"] for line in logs] == [[]], "of the other host"
     assert len(KeyHistory(home).read()) == 2
     home.close()
 
 
-def test_what_has_moved_is_not_found_in_the_folder_any_more(tmp_path: Path, place: Place) -> None:
+def test_a_moved_history_is_no_longer_in_the_folder(tmp_path: Path, place: Place) -> None:
     folder = used(tmp_path / "data")
     live, looked = LiveHistory(folder), Ledger(folder, ISSUER).look()
     settle_home(folder.folder, ORIGIN, place.setting)
@@ -316,7 +297,7 @@ def test_what_has_moved_is_not_found_in_the_folder_any_more(tmp_path: Path, plac
     assert error.code is Code.FILE_UNREADABLE
 
 
-def test_a_move_that_was_interrupted_is_ended(tmp_path: Path, place: Place) -> None:
+def test_an_interrupted_move_is_completed(tmp_path: Path, place: Place) -> None:
     folder = used(tmp_path / "data")
     settle_home(folder.folder, ORIGIN, place.setting)
     (folder.folder / MOVED).unlink()
@@ -330,24 +311,24 @@ def test_a_move_that_was_interrupted_is_ended(tmp_path: Path, place: Place) -> N
 
 
 @pytest.mark.parametrize("name", [HISTORY, RECORD])
-def test_two_histories_are_not_made_one(tmp_path: Path, place: Place, name: str) -> None:
+def test_two_different_histories_are_not_merged(tmp_path: Path, place: Place, name: str) -> None:
     settle_home(used(tmp_path / "one").folder, ORIGIN, place.setting)
     other = used(tmp_path / "other")
-    (tmp_path / "other" / {HISTORY: RECORD, RECORD: HISTORY}[name]).unlink()
-    Ledger(other, ISSUER).add(act(JTIS[1])) if name == RECORD else None
+    (other.folder / {HISTORY: RECORD, RECORD: HISTORY}[name]).unlink()
     if name == RECORD:
+        Ledger(other, ISSUER).add(act(JTIS[1]))
         raw = (other.folder / RECORD).read_bytes()
-        (other.folder / RECORD).write_bytes(raw.splitlines(keepends=True)[-1])
+        (other.folder / RECORD).write_bytes(raw.splitlines(keepends=True)[1])
     with pytest.raises(SetupError, match="differs from the one in PostgreSQL") as refused:
         settle_home(other.folder, ORIGIN, place.setting)
     assert refused.value.code is Code.KEY_HISTORY
     assert not other.has_moved
 
 
-def test_a_log_with_leaves_whose_history_is_lost_is_not_that_of_a_new_issuer(tmp_path: Path, place: Place) -> None:
+def test_a_log_with_leaves_and_a_lost_history_is_not_a_new_issuer_s(tmp_path: Path, place: Place) -> None:
     """A new issuer's first key signs at once."""
     settle_home(tmp_path / "new", ORIGIN, place.setting)
-    assert not (tmp_path / "new" / MOVED).exists(), "there is nothing yet"
+    assert not (tmp_path / "new" / MOVED).exists(), "no history exists yet"
     store = LogStore(place.connect())
     store.database.open()
     append(store, [token(1)])
@@ -359,32 +340,26 @@ def test_a_log_with_leaves_whose_history_is_lost_is_not_that_of_a_new_issuer(tmp
     settle_home(tmp_path / "new", ORIGIN, place.setting)
 
 
-@pytest.mark.parametrize(
-    ("origin", "code"), [("issuer.example/log/another", Code.LOG_ABSENT), (ORIGIN, Code.LOG_ABSENT)]
-)
-def test_a_database_that_has_no_such_log_takes_nothing(tmp_path: Path, place: Place, origin: str, code: Code) -> None:
-    folder, setting = used(tmp_path / "data"), place.setting
-    if origin == ORIGIN:
-        schema = f"empty_{os.urandom(4).hex()}"
-        shared().execute(f"CREATE SCHEMA {schema}")
-        setting = shared().url(options=f"-csearch_path={schema}")
-    with pytest.raises(SetupError) as refused:
-        settle_home(folder.folder, origin, setting)
-    assert refused.value.code is code
-    assert not folder.has_moved
-    home = PostgresHome(setting, origin)
-    with pytest.raises(OSError, match="log"):
-        home.read(HISTORY, MOST)
-    home.close()
-
-
-def test_a_database_that_does_not_answer_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_database_without_the_log_gets_no_history(tmp_path: Path, place: Place) -> None:
+    folder = used(tmp_path / "data")
+    schema = f"empty_{os.urandom(4).hex()}"
+    shared().execute(f"CREATE SCHEMA {schema}")
+    empty = shared().url(options=f"-csearch_path={schema}")
+    for origin, setting in (("issuer.example/log/another", place.setting), (ORIGIN, empty)):
+        with pytest.raises(SetupError) as refused:
+            settle_home(folder.folder, origin, setting)
+        assert refused.value.code is Code.LOG_ABSENT
+        assert not folder.has_moved
+        home = PostgresHome(setting, origin)
+        with pytest.raises(OSError, match="log"):
+            home.read(HISTORY, MOST)
+        home.close()
     with pytest.raises(SetupError, match="PostgreSQL at /nowhere") as refused:
         settle_home(tmp_path, ORIGIN, "postgresql://postgres@/postgres?host=/nowhere")
     assert refused.value.code is Code.STATE_UNREACHABLE
 
 
-def test_files_stay_the_home_of_one_host_with_a_log_in_a_file(tmp_path: Path) -> None:
+def test_files_remain_the_home_of_one_host_with_a_log_in_a_file(tmp_path: Path) -> None:
     used(tmp_path)
     settle_home(tmp_path, ORIGIN, str(tmp_path / "log.sqlite"))
     assert isinstance(home_of(tmp_path, ORIGIN, str(tmp_path / "log.sqlite")), FolderHome)

@@ -1,10 +1,11 @@
-"""The bounded reader and the writer that replaces in one step, with all that can go wrong with files."""
+"""Files: the bounded reader, the writer that replaces in one step, locks, and all faults of files."""
 
 from __future__ import annotations
 
 import ast
 import ctypes
 import errno
+import itertools
 import os
 import re
 import resource
@@ -12,8 +13,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -36,81 +37,48 @@ def refusal(path: Path, max_bytes: int = 100, **flags: bool) -> tuple[Code, str]
 
 
 def test_a_lock_is_held_by_one_process_at_a_time_and_by_no_dead_one(tmp_path: Path) -> None:
-    lock, seen = tmp_path / ".lock", tmp_path / "seen"
+    lock, held = tmp_path / ".lock", re.escape(str(tmp_path / ".lock"))
     program = (
-        "import sys, time, pathlib; from issuer.io import files\n"
+        "import sys, pathlib; from issuer.io import files\n"
         "with files.locked(pathlib.Path(sys.argv[1])):\n"
-        " print('held', flush=True); time.sleep(60)"
+        " print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(lock)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as holder:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == b"held\n"
-        waiter = threading.Thread(target=lambda: _write_locked(lock, seen))
-        waiter.start()
-        waiter.join(0.3)
-        assert not seen.exists(), "it waits"
+        with pytest.raises(BlockingIOError, match=f"may be stopped.*{held}"), files.locked(lock, wait_s=0.01):
+            pass
         holder.kill()
-    waiter.join(60)
-    assert seen.read_bytes() == NEW
-    assert (lock.stat().st_mode & 0o777, lock.read_bytes()) == (0o600, b"")
+    for _ in range(2):
+        with files.locked(lock, wait_s=0):
+            assert (lock.stat().st_mode & 0o777, lock.read_bytes()) == (0o600, b"")
 
 
-def _write_locked(lock: Path, path: Path) -> None:
-    with files.locked(lock):
-        put(path, NEW)
-
-
-def test_a_lock_is_no_link_and_its_folder_is_there(tmp_path: Path) -> None:
+def test_a_lock_is_no_link_but_its_folder_may_be_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(put(tmp_path / "other"))
     for path in (tmp_path / "link", tmp_path / "none" / "lock"):
         with pytest.raises(OSError, match=re.escape(str(path))), files.locked(path):
             pass
     with pytest.raises(KeyError), files.locked(tmp_path / "lock"):
         raise KeyError
-    with files.locked(tmp_path / "lock"):
-        pass
+    (tmp_path / "folder").symlink_to(".")
+    with files.locked(tmp_path / "folder" / "lock"):
+        assert (tmp_path / "lock").exists()
 
 
-def test_a_lock_is_waited_for_no_longer_than_was_said(tmp_path: Path) -> None:
-    lock = tmp_path / ".lock"
-    with files.locked(lock, wait_s=0):
-        held = re.escape(str(lock))
-        with pytest.raises(BlockingIOError, match=f"may be stopped.*{held}"), files.locked(lock, wait_s=0.01):
-            pass
-    with files.locked(lock, wait_s=0):
-        pass
+def test_a_waiting_process_gets_a_lock_when_it_is_free(tmp_path: Path) -> None:
+    holders: list[float | None] = []
 
+    def wait(wait_s: float | None) -> None:
+        with files.locked(tmp_path / ".lock", wait_s=wait_s):
+            holders.append(wait_s)
 
-def test_who_has_time_gets_a_lock_when_it_is_free(tmp_path: Path) -> None:
-    lock, got = tmp_path / ".lock", threading.Event()
-
-    def wait() -> None:
-        with files.locked(lock, wait_s=60):
-            got.set()
-
-    waiter = threading.Thread(target=wait)
-    with files.locked(lock):
-        waiter.start()
-        assert not got.wait(0.1)
-    waiter.join(60)
-    assert got.is_set()
-
-
-def test_the_folder_of_a_lock_may_be_a_link(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "link").symlink_to("data")
-    with files.locked(tmp_path / "link" / "lock"):
-        assert (tmp_path / "data" / "lock").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
-def test_a_lock_that_root_shares_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
-    os.chown(tmp_path, 7, 8)
-    with files.locked(tmp_path / "shared", shared=True), files.locked(tmp_path / "own"):
-        pass
-    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in tmp_path.iterdir()}
-    assert owners == {"shared": (7, 8), "own": (0, 0)}
+    with ThreadPoolExecutor(2) as waiting, files.locked(tmp_path / ".lock"):
+        found = [waiting.submit(wait, wait_s) for wait_s in (None, 60)]
+        holders.append(0)
+    assert [one.result() for one in found] == [None, None]
+    assert (holders[0], set(holders[1:])) == (0, {None, 60})
 
 
 def put(path: Path, raw: bytes = OLD, mode: int = 0o600) -> Path:
@@ -131,28 +99,23 @@ def umask(bits: int) -> Iterator[None]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("private", [False, True])
-def test_a_file_of_at_most_as_many_bytes_is_read_whole(tmp_path: Path, private: bool) -> None:
-    for size in (0, 1, 9, 10):
+def test_a_file_is_read_whole_up_to_its_bound(tmp_path: Path) -> None:
+    for private, size in itertools.product((False, True), (0, 1, 9, 10)):
         path = put(tmp_path / "file", bytes(size))
         assert files.read(path, 10, private=private) == bytes(size)
     assert refusal(put(tmp_path / "file", bytes(11)), 10) == (Code.FILE_TOO_LARGE, "larger than 10 bytes")
-
-
-def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(2**40)
     assert refusal(tmp_path / "huge", 1000)[0] is Code.FILE_TOO_LARGE
-
-
-def test_a_file_that_says_that_it_is_empty_is_read_as_far_as_it_goes() -> None:
-    """The kernel's files have size 0; a reader that trusted the size would get no bytes."""
+    # The kernel's files have size 0; a reader that trusted the size would get no bytes.
     assert Path("/proc/version").stat().st_size == 0
     assert files.read(Path("/proc/version"), 4096).startswith(b"Linux")
     assert refusal(Path("/proc/version"), 5)[0] is Code.FILE_TOO_LARGE
 
 
-def lay(folder: Path, kind: str) -> Path:
+def place(folder: Path, kind: str) -> Path:
+    """Make something in a new folder that is not a plain file."""
+    folder.mkdir()
     path = folder / "file"
     match kind:
         case "link":
@@ -170,94 +133,70 @@ def lay(folder: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("kind", "followed", "reason"),
-    [("link", "", files.A_LINK), ("dangling", "No such file or directory", files.A_LINK),
-     ("loop", "Too many levels of symbolic links", files.A_LINK), ("device", "not a plain file", files.A_LINK),
-     ("folder", "Is a directory", "Is a directory"), ("pipe", "not a plain file", "not a plain file"),
-     ("gone", "No such file or directory", "No such file or directory")],
-)  # fmt: skip
-def test_what_is_not_a_plain_file_is_refused_without_waiting(
-    tmp_path: Path, kind: str, followed: str, reason: str
-) -> None:
-    path, before = lay(tmp_path, kind), len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
+def test_a_path_that_is_not_a_plain_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    reasons = [
+        ("link", "", files.A_LINK), ("dangling", "No such file or directory", files.A_LINK),
+        ("loop", "Too many levels of symbolic links", files.A_LINK), ("device", "not a plain file", files.A_LINK),
+        ("folder", "Is a directory", "Is a directory"), ("pipe", "not a plain file", "not a plain file"),
+        ("gone", "No such file or directory", "No such file or directory"),
+    ]  # fmt: skip
+    before = len(os.listdir("/proc/self/fd"))
+    for kind, followed, reason in reasons:
+        path = place(tmp_path / kind, kind)
         assert refusal(path, follow=False) == refusal(path, private=True) == (Code.FILE_UNREADABLE, reason)
         if followed:
             assert refusal(path) == (Code.FILE_UNREADABLE, followed)
+            with pytest.raises(InputError, match=followed), files.open_plain(path):
+                pass
         else:
             assert files.read(path, 100) == OLD
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_file_read_in_parts_may_be_a_link_and_is_no_pipe(tmp_path: Path) -> None:
-    link, pipe = tmp_path / "link", tmp_path / "pipe"
-    link.symlink_to(put(tmp_path / "file"))
-    with files.open_plain(link) as file:
-        assert file.read(2) == OLD[:2]
-    os.mkfifo(pipe)
-    with pytest.raises(InputError, match="not a plain file"), files.open_plain(pipe):
-        pass
-
-
-def test_a_pipe_that_the_process_was_given_is_no_file_where_none_is_asked_for() -> None:
-    reading, writing = os.pipe()
+            with files.open_plain(path) as file:
+                assert file.read(2) == OLD[:2]
+    reading, writing = os.pipe()  # inherited, but not asked for
     try:
-        path = Path(f"/dev/fd/{reading}")
-        assert refusal(path) == (Code.FILE_UNREADABLE, "not a plain file")
-        with pytest.raises(InputError, match="not a plain file"), files.open_plain(path):
-            pass
+        assert refusal(Path(f"/dev/fd/{reading}")) == (Code.FILE_UNREADABLE, "not a plain file")
     finally:
         os.close(reading)
         os.close(writing)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_others_may_open_is_not_private(tmp_path: Path) -> None:
-    for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o666):
+def test_a_file_that_others_may_open_is_not_private(tmp_path: Path) -> None:
+    for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601):
         path = put(tmp_path / "file", mode=mode)
         assert refusal(path, private=True)[1].startswith(f"it has mode {mode:04o}")
         assert files.read(path, 100) == OLD
 
 
-@pytest.mark.parametrize("folder", [False, True])
-@pytest.mark.parametrize(
-    ("mode", "owner", "group", "alone"),
-    [
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_a_guarded_path_may_be_written_by_its_owner_or_its_group_alone(tmp_path: Path) -> None:
+    modes = [
         (0o600, (7, 8), True, True), (0o644, (7, 8), True, True), (0o755, (7, 8), True, True),
         (0o664, (7, 7), True, True),  # umask 002: the group has no other member
         (0o664, (7, 8), True, False), (0o775, (7, 8), True, False),
-        (0o646, (7, 7), False, False), (0o666, (7, 7), False, False), (0o777, (7, 7), False, False),
+        (0o646, (7, 7), False, False), (0o666, (7, 7), False, False),
         (0o1777, (7, 7), False, False),  # others may add files, but may not rename existing ones
-    ],
-)  # fmt: skip
-def test_who_else_may_write_is_told_by_the_mode(
-    tmp_path: Path, folder: bool, mode: int, owner: tuple[int, int], group: bool, alone: bool
-) -> None:
-    path = tmp_path / "it"
-    path.mkdir() if folder else path.touch()
-    if os.geteuid() == 0:
+    ]  # fmt: skip
+    for number, (is_folder, (mode, owner, group, alone)) in enumerate(itertools.product((False, True), modes)):
+        path = tmp_path / f"path-{number}"
+        path.mkdir() if is_folder else path.touch()
         os.chown(path, *owner)
-    elif path.stat().st_uid != path.stat().st_gid or owner[0] != owner[1]:
-        pytest.skip("takes root to give files away")
-    path.chmod(mode)
-    (tmp_path / "link").symlink_to(path)
-    for named in (path, tmp_path / "link"):
-        for lets_group, good in ((True, group), (False, alone)):
-            with nullcontext() if good else pytest.raises(InputError) as refused:
-                files.demand_guarded(named, group=lets_group)
-            if refused is not None:
-                who = "o-w" if lets_group or owner[0] == owner[1] else "go-w"
-                assert refused.value.code is Code.FILE_UNSAFE
-                assert refused.value.detail.endswith(f"others may write to it. Run `chmod {who} {named}`")
-
-
-def test_what_is_not_there_is_not_guarded(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as refused:
+        path.chmod(mode)
+        (tmp_path / f"link-{number}").symlink_to(path)
+        for named in (path, tmp_path / f"link-{number}"):
+            for lets_group, good in ((True, group), (False, alone)):
+                with nullcontext() if good else pytest.raises(InputError) as refused:
+                    files.demand_guarded(named, group=lets_group)
+                if refused is not None:
+                    who = "o-w" if lets_group or owner[0] == owner[1] else "go-w"
+                    assert refused.value.code is Code.FILE_UNSAFE
+                    assert refused.value.detail.endswith(f"others may write to it. Run `chmod {who} {named}`")
+    with pytest.raises(InputError) as absent:
         files.demand_guarded(tmp_path / "missing", group=True)
-    assert refused.value.code is Code.FILE_UNREADABLE
+    assert absent.value.code is Code.FILE_UNREADABLE
 
 
-def test_on_a_read_only_file_system_modes_say_nothing(tmp_path: Path) -> None:
+def test_on_a_read_only_file_system_modes_do_not_count(tmp_path: Path) -> None:
     """A ConfigMap is mounted like this: mode 0777 and read-only."""
     look = f"from pathlib import Path; from issuer.io import files; files.demand_guarded(Path({str(tmp_path)!r}), group=True)"
     mount = (
@@ -274,7 +213,7 @@ def test_on_a_read_only_file_system_modes_say_nothing(tmp_path: Path) -> None:
     assert "file.unsafe" in mounted("rw").stderr
 
 
-def test_only_for_a_private_file_an_error_that_is_not_about_it_stays_one(tmp_path: Path) -> None:
+def test_an_error_of_the_machine_stays_one_only_for_a_private_file(tmp_path: Path) -> None:
     """If this process has no free descriptor, that must not look like an unknown credential."""
     path, (soft, hard) = put(tmp_path / "file"), resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
@@ -305,31 +244,24 @@ def argument(what: str, path: Path | str, text: str = "") -> str:
     return done.stdout.strip() + done.stderr.strip()
 
 
-def test_what_is_named_on_a_command_line_may_be_standard_input_or_a_pipe(tmp_path: Path) -> None:
+def test_an_argument_may_be_standard_input_or_a_pipe_and_is_bounded(tmp_path: Path) -> None:
+    too_large = "-: file.too_large: larger than 10 bytes"
     assert argument("{read}", put(tmp_path / "file", b"a file")) == "a file"
     assert argument("printf {text} | {read}", "-", "0123456789") == "0123456789"
-    assert argument("{read} <(sleep 0.1; printf {text})", "", "0123456789") == "0123456789"
-
-
-def test_and_is_bounded_there_too(tmp_path: Path) -> None:
-    assert argument("printf {text} | {read}", "-", "0123456789x") == "-: file.too_large: larger than 10 bytes"
-    os.mkfifo(tmp_path / "pipe")
-    assert "not a plain file" in argument("{read}", tmp_path / "pipe"), "nobody may ever write to it"
-    assert argument("{read} < /dev/zero", "-") == "-: file.too_large: larger than 10 bytes"
+    assert argument("{read} <(printf {text})", "", "0123456789") == "0123456789"
+    assert argument("{read} < /dev/zero", "-") == too_large
     assert "larger than 10 bytes" in argument("{read} <(yes)", "")
-    assert argument("{read}", "/dev/zero") == "/dev/zero: file.unreadable: not a plain file"
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a plain file" in argument("{read}", tmp_path / "pipe"), "it may never have a writer"
     assert argument("{read} <&-", "-") == "-: file.unreadable: Bad file descriptor"
 
 
-def test_a_standard_input_that_fails_is_an_error_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_input_is_an_error_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/proc/self/mem").open() as failing:  # no memory is mapped at address 0
         monkeypatch.setattr("sys.stdin", failing)
         with pytest.raises(InputError, match="Input/output error") as error:
             files.read_argument(Path("-"), 10)
     assert error.value.code == Code.FILE_UNREADABLE
-
-
-def test_an_error_while_a_file_is_open_is_the_file_s(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Input/output error"), files.open_plain(put(tmp_path / "f")):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -342,47 +274,42 @@ WRITERS: dict[str, Write] = {
     "replace in memory": lambda path: files.replace(path, NEW, mode=0o600, durable=False),
     "create": lambda path: files.create(path, NEW),
 }
-each_writer = pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))
-replacing = pytest.mark.parametrize("write", [WRITERS["replace"], WRITERS["replace in memory"]])
+REPLACERS = [WRITERS["replace"], WRITERS["replace in memory"]]
 
 
-@each_writer
-def test_a_new_file_is_whole_and_alone(tmp_path: Path, write: Write) -> None:
-    write(tmp_path / "file")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_bytes() == NEW
+@pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))
+def test_a_new_file_is_complete_and_leaves_no_draft(tmp_path: Path, write: Write) -> None:
+    path = tmp_path / ("x" * 255)
+    write(path)
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == NEW
+    with pytest.raises(FileNotFoundError) as raised:
+        write(tmp_path / "gone" / "file")
+    assert raised.value.filename == str(tmp_path / "gone" / "file")
+    if write in REPLACERS:
+        with put(path).open("rb") as reader:
+            write(path)
+            assert reader.read() == OLD, "a reader that has it open keeps the old bytes"
+        assert path.read_bytes() == NEW
 
 
-@replacing
-def test_a_file_is_replaced_and_its_old_bytes_stay_with_who_has_it_open(tmp_path: Path, write: Write) -> None:
-    with put(tmp_path / "file").open("rb") as reader:
-        write(tmp_path / "file")
-        assert reader.read() == OLD
-    assert (tmp_path / "file").read_bytes() == NEW
-
-
-@pytest.mark.parametrize("bits", [0o000, 0o022, 0o077, 0o277])
-def test_a_mode_is_what_it_says_whatever_the_umask(tmp_path: Path, bits: int) -> None:
+@pytest.mark.parametrize("bits", [0o000, 0o022, 0o277])
+def test_a_given_mode_is_exact_whatever_the_umask(tmp_path: Path, bits: int) -> None:
+    for mode in (0o600, 0o664, 0o444):
+        put(tmp_path / f"kept-{mode}", mode=mode)
     put(tmp_path / "old", mode=0o666)
     with umask(bits):
+        files.create(tmp_path / "own", NEW)
         files.create(tmp_path / "new", NEW, mode=0o640)
         files.replace(tmp_path / "old", NEW, mode=0o600, durable=False)
         files.create(tmp_path / "free", NEW, mode=None)
         files.replace(tmp_path / "freed", NEW, mode=None, durable=False)
+        for mode in (0o600, 0o664, 0o444):
+            files.replace(tmp_path / f"kept-{mode}", NEW, mode=None, durable=False)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {"new": 0o640, "old": 0o600, "free": 0o666 & ~bits, "freed": 0o666 & ~bits}
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
-def test_without_a_mode_that_of_the_replaced_file_stays(tmp_path: Path, mode: int) -> None:
-    files.replace(put(tmp_path / "file", mode=mode), NEW, mode=None, durable=False)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
-
-
-def test_what_is_created_is_its_owner_s_alone_unless_said_otherwise(tmp_path: Path) -> None:
-    files.create(tmp_path / "own", NEW)
-    files.create(tmp_path / "all", NEW, mode=0o644)
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("own", "all")] == [0o600, 0o644]
+    kept = {f"kept-{mode}": mode for mode in (0o600, 0o664, 0o444)}
+    given = {"own": 0o600, "new": 0o640, "old": 0o600}
+    assert modes == {**given, **kept, "free": 0o666 & ~bits, "freed": 0o666 & ~bits}
 
 
 def test_create_never_replaces(tmp_path: Path) -> None:
@@ -397,87 +324,71 @@ def test_create_never_replaces(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe"])
-def test_what_will_not_be_replaced_is_known_before(tmp_path: Path, kind: str) -> None:
+def test_only_a_plain_file_is_replaced_and_that_is_known_before(tmp_path: Path) -> None:
     files.demand_replaceable(put(tmp_path / "plain"))
     files.demand_replaceable(tmp_path / "gone" / "file")
-    put(tmp_path / "plain")
     with pytest.raises(NotADirectoryError) as below:
         files.demand_replaceable(tmp_path / "plain" / "new" / "file")
     assert below.value.filename == str(tmp_path / "plain" / "new" / "file")
-    path = lay(tmp_path, kind)
-    with pytest.raises(OSError) as raised:
-        files.demand_replaceable(path)
-    assert raised.value.filename == str(path)
-
-
-@pytest.mark.parametrize("kind", ["link", "dangling", "loop", "device", "folder", "pipe"])
-@replacing
-def test_what_is_not_a_plain_file_is_not_replaced(tmp_path: Path, kind: str, write: Write) -> None:
-    path = lay(tmp_path, kind)
-    before = path.lstat(), sorted(tmp_path.iterdir())
-    with pytest.raises(OSError) as raised:
-        write(path)
-    assert raised.value.filename == str(path)
-    assert raised.value.strerror == (files.A_LINK if path.is_symlink() else "not a plain file")
-    assert (path.lstat(), sorted(tmp_path.iterdir())) == before
-    if kind == "link":
-        assert (tmp_path / "other").read_bytes() == OLD
-
-
-@each_writer
-def test_the_folder_must_be_there(tmp_path: Path, write: Write) -> None:
-    with pytest.raises(FileNotFoundError) as raised:
-        write(tmp_path / "gone" / "file")
-    assert raised.value.filename == str(tmp_path / "gone" / "file")
-
-
-def test_a_name_may_be_as_long_as_the_file_system_has_it(tmp_path: Path) -> None:
-    files.replace(tmp_path / ("x" * 255), NEW, mode=None, durable=False)
-    assert (tmp_path / ("x" * 255)).read_bytes() == NEW
+    for kind in ("link", "dangling", "loop", "device", "folder", "pipe"):
+        path = place(tmp_path / kind, kind)
+        before = path.lstat(), sorted(path.parent.iterdir())
+        for write in (*REPLACERS, files.demand_replaceable):
+            with pytest.raises(OSError) as raised:
+                write(path)
+            assert raised.value.filename == str(path)
+            assert raised.value.strerror == (files.A_LINK if path.is_symlink() else "not a plain file")
+        assert (path.lstat(), sorted(path.parent.iterdir())) == before
+    assert (tmp_path / "link" / "other").read_bytes() == OLD
 
 
 # In another process: as another user if we are root, with a full disk, or killed in between.
-ELSEWHERE = """
-import os, pathlib, resource, sys
-from issuer.io import files
-path, how, act = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-if how == "no rights" and os.geteuid() == 0:
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
-if how == "a full disk":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5, 5))
-if how == "a crash":
-    sys.addaudithook(lambda event, args: os._exit(9) if event == "os.rename" else None)
-try:
-    if act == "demand":
-        files.demand_replaceable(path, follow=False)
-    elif act == "replace":
-        files.replace(path, b"new and longer", mode=0o600, durable=True)
-    elif act == "checkout":
-        files.create(path, b"new and longer", follow=False)
-    else:
-        files.create(path, b"new and longer")
-except OSError as error:
-    print(type(error).__name__, error.strerror, error.filename)
-"""
-
-
 def elsewhere(path: Path, how: str, act: str) -> str:
-    program = [sys.executable, "-c", ELSEWHERE, str(path), how, act]
-    return subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60).stdout.strip()
+    """Return the error of an act in another process: without rights, with a full disk, or killed at a rename."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        try:
+            os.write(writing, _attempt(path, how, act).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        error = answer.read()
+    os.waitpid(child, 0)
+    return error
 
 
-@pytest.mark.parametrize("act", ["replace", "create"])
-def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path, act: str) -> None:
-    path = tmp_path / "file"
-    if act == "replace":
-        put(path)
-    before = {name.name: name.read_bytes() for name in tmp_path.iterdir()}
-    assert elsewhere(path, "a full disk", act) == f"OSError File too large {path}"
-    assert {name.name: name.read_bytes() for name in tmp_path.iterdir()} == before
+def _attempt(path: Path, how: str, act: str) -> str:
+    if how == "no rights" and os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    if how == "a full disk":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5, 5))
+    if how in {"a crash", "an interruption"}:
+        sys.addaudithook(lambda event, _: event == "os.rename" and (os._exit(9) if how == "a crash" else int("x")))
+    try:
+        if act == "demand":
+            files.demand_replaceable(path, follow=False)
+        elif act == "replace":
+            files.replace(path, NEW, mode=0o600, durable=True)
+        else:
+            files.create(path, NEW, follow=act != "checkout")
+    except (OSError, ValueError) as error:
+        place = f" {error.strerror} {error.filename}" if isinstance(error, OSError) else ""
+        return type(error).__name__ + place
+    return ""
 
 
-def test_a_crash_between_draft_and_name_leaves_the_old_file_and_a_draft_that_is_known_as_one(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+    path = put(tmp_path / "file")
+    for act, written in (("replace", path), ("create", tmp_path / "new")):
+        assert elsewhere(written, "a full disk", act) == f"OSError File too large {written}"
+    assert elsewhere(path, "an interruption", "replace") == "ValueError"
+    assert {name.name: name.read_bytes() for name in tmp_path.iterdir()} == {"file": OLD}
+
+
+def test_a_crash_before_the_rename_leaves_the_old_file_and_a_known_draft(tmp_path: Path) -> None:
     path = put(tmp_path / "file")
     elsewhere(path, "a crash", "replace")
     assert path.read_bytes() == OLD
@@ -488,65 +399,47 @@ def test_a_crash_between_draft_and_name_leaves_the_old_file_and_a_draft_that_is_
     assert path.read_bytes() == NEW
 
 
-@pytest.mark.parametrize("act", ["replace", "create"])
-def test_a_folder_that_cannot_be_written_is_named_by_the_file_that_was_asked_for(tmp_path: Path, act: str) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir(mode=0o555)
-    said = elsewhere(folder / "file", "no rights", act)
-    assert said == f"PermissionError Permission denied {folder / 'file'}"
-    assert not list(folder.iterdir())
-
-
-def test_a_folder_that_cannot_be_written_is_known_before_also_where_one_is_missing_in_it() -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_with_the_file_s_path() -> None:
     with tempfile.TemporaryDirectory() as name:  # not tmp_path, which another user cannot reach
         folder = Path(name).resolve()
         folder.chmod(0o555)
+        for act in ("replace", "create"):
+            error = elsewhere(folder / "file", "no rights", act)
+            assert error == f"PermissionError Permission denied {folder / 'file'}"
         for path in (folder / "file", folder / "new" / "newer" / "file"):
-            said = elsewhere(path, "no rights", "demand")
-            assert said == f"PermissionError its folder {folder} may not be written {path}"
+            error = elsewhere(path, "no rights", "demand")
+            assert error == f"PermissionError its folder {folder} may not be written {path}"
+        assert not list(folder.iterdir())
         folder.chmod(0o777)
         assert elsewhere(folder / "new" / "file", "no rights", "demand") == ""
         folder.chmod(0o700)
 
 
-def test_a_rename_that_fails_leaves_no_draft(tmp_path: Path) -> None:
-    """An interrupted write also leaves no file behind."""
-    program = ELSEWHERE.replace("os._exit(9)", "int('x')").replace("except OSError", "except (OSError, ValueError)")
-    path = put(tmp_path / "file")
-    done = subprocess.run([sys.executable, "-c", program, str(path), "a crash", "replace"], check=False, cwd=ROOT,
-                          timeout=60, capture_output=True)  # fmt: skip
-    assert done.returncode == 1, "and it is not kept quiet"
-    assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {"file": OLD}
-
-
 # -- durability -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_durable_is_synced_before_its_name_and_its_folder_after(tmp_path: Path) -> None:
+def test_a_durable_file_is_synced_before_its_name_and_its_folder_after(tmp_path: Path) -> None:
     path = tmp_path / "file"
     assert disk_calls(lambda: files.replace(path, NEW, mode=None, durable=True)) == ["file", "rename", "folder"]
     assert disk_calls(lambda: files.create(tmp_path / "other", NEW)) == ["file", "folder"]
-
-
-def test_what_is_not_waits_for_no_disk(tmp_path: Path) -> None:
-    path = tmp_path / "file"
     assert disk_calls(lambda: files.replace(path, NEW, mode=None, durable=False)) == ["rename"]
-    assert disk_calls(lambda: files.create(tmp_path / "other", NEW, durable=False)) == []
+    assert disk_calls(lambda: files.create(tmp_path / "third", NEW, durable=False)) == []
 
 
-def test_folders_are_made_for_their_owner_alone_and_are_durable_as_well(tmp_path: Path) -> None:
+def test_a_new_folder_is_its_owner_s_alone_and_durable(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b" / "c"
     with umask(0):
         assert disk_calls(lambda: files.make_folder(folder)) == ["folder"] * 3
         assert disk_calls(lambda: files.make_folder(folder)) == []
     for made in (folder, *folder.parents[:2]):
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    put(tmp_path / "file")
-    with pytest.raises(OSError):
-        files.make_folder(tmp_path / "file" / "below")
+    for path in (put(tmp_path / "file"), tmp_path / "file" / "below"):
+        for follow in (True, False):
+            with pytest.raises(NotADirectoryError):
+                files.make_folder(path, follow=follow)
 
 
-def test_a_file_system_that_syncs_no_folders_is_no_error(tmp_path: Path) -> None:
+def test_a_file_system_that_syncs_no_folders_is_not_an_error(tmp_path: Path) -> None:
     opened = len(os.listdir("/proc/self/fd"))
     for path, error in ((Path("/proc"), None), (put(tmp_path / "file"), NotADirectoryError)):
         descriptor = os.open(path, os.O_RDONLY)
@@ -565,14 +458,14 @@ def two_folders(folder: Path) -> tuple[Path, Path]:
     return put(folder / "a" / "file"), folder / "b" / "file"
 
 
-def test_a_file_is_moved_with_its_mode_and_both_folders_are_on_the_disk(tmp_path: Path) -> None:
+def test_a_file_is_moved_with_its_mode_and_both_folders_are_synced(tmp_path: Path) -> None:
     path, to = two_folders(tmp_path)
     path.chmod(0o640)
     assert disk_calls(lambda: files.move(path, to)) == ["rename", "folder", "empty folder"]
     assert (path.exists(), to.read_bytes(), stat.S_IMODE(to.stat().st_mode)) == (False, OLD, 0o640)
 
 
-def test_nothing_is_moved_over_another_file_and_nothing_but_a_plain_file(tmp_path: Path) -> None:
+def test_only_a_plain_file_is_moved_and_only_to_a_free_name(tmp_path: Path) -> None:
     path, to = two_folders(tmp_path)
     put(to, NEW)
     with pytest.raises(FileExistsError, match=re.escape(str(to))):
@@ -589,64 +482,61 @@ def test_nothing_is_moved_over_another_file_and_nothing_but_a_plain_file(tmp_pat
             files.move(path.parent / name, to.with_name("other"))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         files.move(path, tmp_path / "nowhere" / "file")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}-link").symlink_to(tmp_path / name)
+    for source, target in ((tmp_path / "a-link" / "file", to), (path, tmp_path / "b-link" / "other")):
+        with pytest.raises(OSError, match="symbolic link"):
+            files.move(source, target)
     assert path.read_bytes() == OLD
 
 
-@pytest.mark.parametrize("linked", ["a", "b"])
-def test_no_link_on_the_way_moves_a_file_elsewhere(tmp_path: Path, linked: str) -> None:
-    path, to = two_folders(tmp_path)
-    (tmp_path / linked).rename(tmp_path / "elsewhere")
-    (tmp_path / linked).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic link"):
-        files.move(path, to)
-    assert path.read_bytes() == OLD
-
-
-# -- folders that are somebody else's ---------------------------------------------------------------------------------
+# -- folders of other people ------------------------------------------------------------------------------------------
 
 IN_A_CHECKOUT: dict[str, Write] = {
     "replace": lambda path: files.replace(path, NEW, mode=None, durable=False, follow=False),
     "create": lambda path: files.create(path, NEW, mode=None, durable=False, follow=False),
     "make folders": lambda path: files.make_folder(path, follow=False),
     "demand": lambda path: files.demand_replaceable(path, follow=False),
+    "replace in parts": lambda path: write_in_parts(path),
+    "lock its folder": lambda path: lock_folder(path.parent),
 }
-in_a_checkout = pytest.mark.parametrize("write", IN_A_CHECKOUT.values(), ids=list(IN_A_CHECKOUT))
 
 
-@in_a_checkout
-@pytest.mark.parametrize("above", ["", "checkout/", "inner/../"])
-@pytest.mark.parametrize("absolute", [True, False])
-def test_no_folder_on_the_way_may_be_a_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write, above: str, absolute: bool
+def write_in_parts(path: Path) -> None:
+    with files.replacing(path) as file:
+        file.write(NEW)
+
+
+def lock_folder(path: Path) -> None:
+    with files.folder_locked(path, wait_s=0):
+        pass
+
+
+@pytest.mark.parametrize("write", IN_A_CHECKOUT.values(), ids=list(IN_A_CHECKOUT))
+def test_in_a_checkout_no_folder_on_the_way_may_be_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("outside", "checkout", "inner"):
         (tmp_path / folder).mkdir()
-    link = Path(f"{above}link")
-    link.symlink_to(tmp_path / "outside")
-    path = (tmp_path / link if absolute else link) / "file"
+    (tmp_path / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "checkout" / "link").symlink_to(tmp_path / "outside")
     opened = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(OSError) as refused:
-        write(path)
-    assert refused.value.filename == str(path)
-    assert refused.value.strerror == f"its folder {path.parent} is a symbolic link: not followed"
+    for link in ("link", "checkout/link", "inner/../link"):
+        for path in (Path(link) / "file", tmp_path / link / "file"):
+            with pytest.raises(OSError) as refused:
+                write(path)
+            assert Path(refused.value.filename) in {path, path.parent}
+            assert refused.value.strerror == f"its folder {path.parent} is a symbolic link: not followed"
     assert not list((tmp_path / "outside").iterdir())
-    assert len(os.listdir("/proc/self/fd")) == opened
-
-
-@in_a_checkout
-def test_without_links_it_is_as_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    opened = len(os.listdir("/proc/self/fd"))
-    for number, path in enumerate(("{}", "a/{}", "./a/b/../b/{}", f"{tmp_path}/a/b/{{}}")):
-        write(Path(path.format(f"file{number}")))
+    for number, text in enumerate(("{}", "checkout/{}", "./checkout/../inner/{}", f"{tmp_path}/inner/{{}}")):
+        write(Path(text.format(f"file{number}")))
     assert len(list(tmp_path.rglob("file*"))) in {0, 4}
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
-def test_elsewhere_a_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
-    """Operators may lay out their own folders with links."""
+def test_in_an_operator_s_folder_a_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
+
     (tmp_path / "real").mkdir()
     link = tmp_path / "link"
     link.symlink_to("real")
@@ -657,48 +547,24 @@ def test_elsewhere_a_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "real").iterdir()} == {"created", "replaced", "a"}
 
 
-@pytest.mark.parametrize(("mode", "followed"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, False)])
-def test_a_link_that_only_root_can_have_made_is_followed(mode: int, followed: bool) -> None:
-    """If /tmp or /home are links, root made them, not a user."""
-    if os.geteuid():
-        pytest.skip("only root can lay such a link")
-    with tempfile.TemporaryDirectory() as name:  # below folders that everybody may go through
-        folder = Path(name)
-        (folder / "real").mkdir()
-        (folder / "real").chmod(0o777)
-        (folder / "link").symlink_to("real")
-        folder.chmod(mode)
-        said = elsewhere(folder / "link" / "file", "no rights", "checkout")
-        assert (folder / "real" / "file").exists() is followed
-        assert ("is a symbolic link: not followed" in said) is not followed
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make such a link")
+def test_a_user_follows_a_link_only_if_root_alone_can_have_made_it() -> None:
+    """If /tmp or /home are links, root made them. Root follows none; folders on the way need not be readable."""
+    for mode, followed in ((0o755, True), (0o711, True), (0o775, False), (0o777, False), (0o1777, False)):
+        with tempfile.TemporaryDirectory() as name:  # below folders that everybody may go through
+            folder = Path(name)
+            (folder / "real").mkdir()
+            (folder / "real").chmod(0o777)
+            (folder / "link").symlink_to("real")
+            folder.chmod(mode)
+            error = elsewhere(folder / "link" / "file", "no rights", "checkout")
+            assert (folder / "real" / "file").exists() is followed
+            assert ("is a symbolic link: not followed" in error) is not followed
+            assert "not followed" in elsewhere(folder / "link" / "other", "", "checkout")
+            assert elsewhere(folder / "real" / "third", "no rights", "checkout") == ""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give its rights up")
-def test_a_folder_on_the_way_need_not_be_readable() -> None:
-    with tempfile.TemporaryDirectory() as name:  # below folders that everybody may go through
-        folder = Path(name)
-        folder.chmod(0o711)
-        (folder / "inner").mkdir()
-        (folder / "inner").chmod(0o777)
-        assert elsewhere(folder / "inner" / "file", "no rights", "checkout") == ""
-        assert (folder / "inner" / "file").exists()
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    for follow in (True, False):
-        with pytest.raises(NotADirectoryError):
-            files.make_folder(put(tmp_path / "file"), follow=follow)
-
-
-def test_root_finds_links_that_root_made_and_follows_none(tmp_path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("this is not root")
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    assert "not followed" in elsewhere(tmp_path / "link" / "file", "", "checkout")
-
-
-def test_everything_below_a_folder_is_found_and_no_link_is_entered(tmp_path: Path) -> None:
+def test_all_files_below_a_folder_are_found_and_no_link_is_entered(tmp_path: Path) -> None:
     for name in ("b/x", "b/a/y", "a", "c/z"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -767,62 +633,45 @@ def calls_of(path: Path) -> list[ast.Call]:
     return [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
 
 
-def test_files_are_opened_in_one_place_and_where_it_is_said_why() -> None:
+def test_files_are_opened_in_one_place_or_for_a_listed_reason() -> None:
     package = ROOT / "issuer"
     found = {path for path in package.rglob("*.py") if any(map(opens, calls_of(path)))}
     assert {path.relative_to(package).as_posix() for path in found} == set(ON_THEIR_OWN)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
-@pytest.mark.parametrize("replaced", [True, False])
-def test_what_root_shares_belongs_to_whom_the_old_file_did_or_the_folder_does(tmp_path: Path, replaced: bool) -> None:
-    path = tmp_path / "file"
+def test_what_root_shares_gets_the_owner_of_the_old_file_or_of_the_folder(tmp_path: Path) -> None:
     os.chown(tmp_path, 7, 8)
-    if replaced:
-        path.write_bytes(b"old")
-        path.chmod(0o600)
-        os.chown(path, 9, 10)
-    files.replace(path, b"new", mode=None, durable=False, shared=True)
-    found = path.stat()
-    assert (found.st_uid, found.st_gid) == ((9, 10) if replaced else (7, 8))
-    files.replace(path, b"root's own", mode=0o600, durable=False)
-    assert path.stat().st_uid == 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
-def test_what_root_makes_for_others_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
-    os.chown(tmp_path, 7, 8)
+    os.chown(put(tmp_path / "old"), 9, 10)
     opened = len(os.listdir("/proc/self/fd"))
     files.make_folder(tmp_path / "shared" / "inner", shared=True)
-    assert len(os.listdir("/proc/self/fd")) == opened
     files.create(tmp_path / "shared" / "inner" / "file", b"x", shared=True)
     files.make_folder(tmp_path / "own")
     files.create(tmp_path / "own" / "file", b"x")
-    files.create(tmp_path / "file", b"x")
+    for name in ("old", "new"):
+        files.replace(tmp_path / name, b"new", mode=None, durable=False, shared=True)
+    files.replace(tmp_path / "root", b"new", mode=0o600, durable=False)
+    with files.locked(tmp_path / "shared-lock", shared=True), files.locked(tmp_path / "lock"):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == opened
     found = {str(path.relative_to(tmp_path)): path.stat() for path in tmp_path.rglob("*")}
     assert {name: (one.st_uid, one.st_gid) for name, one in found.items()} == {
-        "shared": (7, 8), "shared/inner": (7, 8), "shared/inner/file": (7, 8), "own": (0, 0), "own/file": (0, 0),
-        "file": (0, 0),
+        **dict.fromkeys(("shared", "shared/inner", "shared/inner/file", "new", "shared-lock"), (7, 8)),
+        **dict.fromkeys(("own", "own/file", "root", "lock"), (0, 0)), "old": (9, 10),
     }  # fmt: skip
     assert stat.S_IMODE(found["shared/inner"].st_mode) == 0o700
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone reads what is not its own")
-def test_root_reads_the_private_files_of_a_folder_s_owner_and_of_nobody_else(tmp_path: Path) -> None:
-    path = put(tmp_path / "file")
-    os.chown(tmp_path, 7, 8)
-    os.chown(path, 7, 8)
-    assert files.read(path, 100, private=True) == OLD
-    os.chown(path, 9, 8)
-    assert refusal(path, private=True)[1] == "it belongs to another user"
-    os.chown(path, 0, 0)
-    assert files.read(path, 100, private=True) == OLD
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="root alone goes about as another user")
-def test_a_user_reads_root_s_private_files_where_the_system_lets_it_and_nobody_else_s(tmp_path: Path) -> None:
+def test_a_private_file_is_the_user_s_root_s_or_for_root_the_folder_owner_s(tmp_path: Path) -> None:
     path, foreign = put(tmp_path / "file"), put(tmp_path / "foreign")
+    os.chown(tmp_path, 7, 8)
     os.chown(foreign, 9, 8)
+    for user in (7, 0):
+        os.chown(path, user, 8)
+        assert files.read(path, 100, private=True) == OLD
+        assert refusal(foreign, private=True)[1] == "it belongs to another user"
+    tmp_path.chmod(0o755)
     os.seteuid(65534)
     try:
         ctypes.CDLL(None).setfsuid(0)  # may open what root may: as with CAP_DAC_READ_SEARCH
@@ -835,23 +684,8 @@ def test_a_user_reads_root_s_private_files_where_the_system_lets_it_and_nobody_e
 # -- in parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_in_parts_is_there_at_the_end_and_not_before(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"before")
-    path.chmod(0o640)
-    with files.replacing(path) as file:
-        file.write(b"af")
-        file.seek(0)
-        assert file.read() == b"af"
-        file.write(b"ter")
-        assert path.read_bytes() == b"before"
-    assert path.read_bytes() == b"after"
-    assert path.stat().st_mode & 0o777 == 0o640
-
-
-def test_a_block_that_fails_leaves_what_was_there_and_its_error_is_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"before")
+def test_a_file_written_in_parts_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:
+    path = put(tmp_path / "file", mode=0o640)
 
     def fail() -> None:
         with files.replacing(path) as file:
@@ -861,4 +695,37 @@ def test_a_block_that_fails_leaves_what_was_there_and_its_error_is_its_own(tmp_p
     with pytest.raises(BrokenPipeError) as found:
         fail()
     assert found.value.filename is None
-    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("file", b"before")]
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("file", OLD)]
+    with files.replacing(path) as file:
+        file.write(b"af")
+        file.seek(0)
+        assert file.read() == b"af"
+        file.write(b"ter")
+        assert path.read_bytes() == OLD
+    assert path.read_bytes() == b"after"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert disk_calls(lambda: write_in_parts(path)) == ["file", "rename", "folder"]
+
+
+# -- folders as a whole ---------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_put_in_place_in_one_step_and_durably(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(".")
+    for number, parent in enumerate((tmp_path, tmp_path / "link")):
+        draft, path = parent / "draft", parent / f"folder{number}"
+        draft.mkdir()
+        put(draft / "file")
+        assert disk_calls(lambda draft=draft, path=path: files.put_folder(draft, path)) == ["rename", "folder"]  # type: ignore[misc]
+        assert ((path / "file").read_bytes(), draft.exists()) == (OLD, False)
+    (tmp_path / "draft").mkdir()
+    with pytest.raises(OSError, match="folder0"):
+        files.put_folder(tmp_path / "draft", tmp_path / "folder0")
+
+
+def test_the_lock_on_a_folder_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
+    with files.folder_locked(tmp_path, wait_s=0):
+        with pytest.raises(BlockingIOError), files.folder_locked(tmp_path, wait_s=0):
+            pass
+        assert not list(tmp_path.iterdir())
+    lock_folder(tmp_path)

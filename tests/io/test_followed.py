@@ -1,4 +1,4 @@
-"""Followed files, for all users of `Followed`, whatever happens to the file and to the clock."""
+"""Followed files: changes, faults of the file, and steps of the clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Source:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "words"
         self.reads = 0
-        self.told: list[str] = []
+        self.reports: list[str] = []
         self.in_reading: Callable[[], object] = lambda: None
         self.again = False
 
@@ -38,13 +38,13 @@ class Source:
         error = None if end else InputError(Code.FILE_RULE, "no full stop", Place(str(self.path)))
         return Reading(frozenset(words.split()), error, self.again)
 
-    def tell(self, failure: Failure | None) -> None:
-        self.told.append(
+    def report(self, failure: Failure | None) -> None:
+        self.reports.append(
             "well" if failure is None else str(failure.code if isinstance(failure, IssuerError) else failure)
         )
 
     def follow(self, *, confirm: bool = False, narrow: bool = False) -> Followed[Words]:
-        return Followed(self.look, self.read, self.tell, confirm=confirm, narrow=_narrow if narrow else None)
+        return Followed(self.look, self.read, self.report, confirm=confirm, narrow=_narrow if narrow else None)
 
 
 def _narrow(last: Words, found: Words) -> Words:
@@ -61,7 +61,7 @@ def source(tmp_path: Path) -> Source:
 AB = frozenset("ab")
 
 
-def test_what_looks_the_same_is_not_read_again(source: Source) -> None:
+def test_an_unchanged_file_is_not_read_again(source: Source) -> None:
     followed = source.follow()
     assert not any(followed.turn() for _ in range(3))
     assert (followed.value, source.reads) == (AB, 1)
@@ -87,30 +87,29 @@ def test_a_change_is_taken_at_once_or_when_two_looks_agree_or_an_operator_asks(s
 
 
 @pytest.mark.parametrize("confirm", [False, True])
-def test_a_half_written_file_leaves_the_last_good_value_and_is_told_once(source: Source, confirm: bool) -> None:
+def test_a_half_written_file_leaves_the_last_good_value_and_is_reported_once(source: Source, confirm: bool) -> None:
     followed = source.follow(confirm=confirm)
     source.path.write_text("a")
     for _ in range(4):
         followed.turn()
         assert followed.value == AB
     assert isinstance(followed.error, InputError)
-    assert source.told == ["file.rule"]
-    assert source.reads == 2, "only a change can help"
+    assert (source.reports, source.reads) == (["file.rule"], 2), "only a change can help"
     source.path.write_text("a b c.")
     followed.turn()
     followed.turn()
     assert followed.value == frozenset("abc")
-    assert source.told == ["file.rule", "well"]
+    assert source.reports == ["file.rule", "well"]
 
 
-def test_a_file_that_is_being_written_is_told_only_when_it_stays_so(source: Source) -> None:
+def test_a_file_that_is_being_written_is_reported_only_if_it_stays_bad(source: Source) -> None:
     followed = source.follow(confirm=True)
     source.path.write_text("b c")
     followed.turn()
     source.path.write_text("b c d.")
     followed.turn()
     followed.turn()
-    assert (followed.value, source.told) == (frozenset("bcd"), [])
+    assert (followed.value, source.reports) == (frozenset("bcd"), [])
 
 
 @pytest.mark.parametrize("confirm", [False, True])
@@ -119,15 +118,15 @@ def test_a_file_that_vanishes_and_comes_back_leaves_the_last_good_value(source: 
     source.path.rename(away)
     for _ in range(3):
         followed.turn()
-    assert (followed.value, source.told) == (AB, ["file.unreadable"])
+    assert (followed.value, source.reports) == (AB, ["file.unreadable"])
     assert followed.seen is None
     away.rename(source.path)
     followed.turn()
     followed.turn()
-    assert (followed.value, source.told) == (AB, ["file.unreadable", "well"])
+    assert (followed.value, source.reports) == (AB, ["file.unreadable", "well"])
 
 
-def test_what_cannot_be_read_is_tried_at_each_look_though_it_looks_the_same(source: Source) -> None:
+def test_an_unreadable_file_is_tried_at_each_look(source: Source) -> None:
     followed = source.follow()
     look, good = source.look(), True
     source.in_reading = lambda: None if good else _raise(OSError(5, "Input/output error"))
@@ -135,22 +134,22 @@ def test_what_cannot_be_read_is_tried_at_each_look_though_it_looks_the_same(sour
     good = False
     followed.turn(asked=True)
     followed.turn()
-    assert (followed.value, followed.seen, source.told) == (AB, None, ["[Errno 5] Input/output error"])
+    assert (followed.value, followed.seen, source.reports) == (AB, None, ["[Errno 5] Input/output error"])
     good = True
     followed.turn()
-    assert (followed.value, followed.error, source.told[1:]) == (AB, None, ["well"])
+    assert (followed.value, followed.error, source.reports[1:]) == (AB, None, ["well"])
 
 
-def test_a_reader_may_ask_for_another_try_of_what_it_has_judged(source: Source) -> None:
+def test_a_reader_may_demand_another_try_of_an_unchanged_file(source: Source) -> None:
     followed = source.follow()
     source.path.write_text("a")
     source.again = True
     for _ in range(3):
         followed.turn()
-    assert (source.reads, source.told) == (4, ["file.rule"])
+    assert (source.reads, source.reports) == (4, ["file.rule"])
 
 
-def test_each_other_failure_is_told_and_the_same_one_again_where_an_operator_asks(source: Source) -> None:
+def test_each_new_failure_is_reported_and_the_same_one_again_on_demand(source: Source) -> None:
     followed = source.follow()
     source.path.unlink()
     followed.turn()
@@ -159,7 +158,7 @@ def test_each_other_failure_is_told_and_the_same_one_again_where_an_operator_ask
     source.path.write_text("b")
     followed.turn()
     followed.turn(asked=True)
-    assert source.told == ["file.unreadable", "file.rule", "file.rule"]
+    assert source.reports == ["file.unreadable", "file.rule", "file.rule"]
 
 
 def test_an_unreadable_or_damaged_file_keeps_its_user_from_starting(source: Source) -> None:
@@ -169,45 +168,37 @@ def test_an_unreadable_or_damaged_file_keeps_its_user_from_starting(source: Sour
     source.path.unlink()
     with pytest.raises(InputError, match=r"file\.unreadable"):
         source.follow()
-    assert source.told == []
+    assert source.reports == []
 
 
-def test_what_is_gone_counts_at_the_first_look_also_beside_damage(source: Source) -> None:
+def test_a_removal_takes_effect_at_the_first_look_also_beside_damage(source: Source) -> None:
     followed = source.follow(confirm=True, narrow=True)
     source.path.write_text("a b c.")
-    assert not followed.turn(), "nothing is gone, and it may be half of a change"
+    assert not followed.turn(), "no word is gone, and it may be half of a change"
     source.path.write_text("a c")
     assert followed.turn()
-    assert (followed.value, source.told) == (frozenset("a"), ["file.rule"])
+    assert (followed.value, source.reports) == (frozenset("a"), ["file.rule"])
     source.path.write_text("c d.")
     assert followed.turn()
     assert (followed.value, followed.error) == (frozenset("cd"), None), "with all that this look shows"
 
 
-def test_two_changes_between_two_looks_are_one(source: Source) -> None:
-    followed = source.follow()
-    source.path.write_text("c.")
-    source.path.write_text("d.")
-    followed.turn()
-    assert (followed.value, source.reads) == (frozenset("d"), 2)
-
-
 @pytest.mark.parametrize("confirm", [False, True])
-def test_a_change_during_the_reading_is_not_lost_and_confirmed_is_what_was_there(source: Source, confirm: bool) -> None:
+def test_a_change_during_the_reading_is_not_lost(source: Source, confirm: bool) -> None:
     followed = source.follow(confirm=confirm)
     source.path.write_text("c.")
     followed.turn()
     source.in_reading = lambda: source.path.write_text("d e.")
     followed.forget()
     followed.turn()
-    assert followed.value == (AB if confirm else frozenset("c"))
+    assert followed.value == (AB if confirm else frozenset("c")), "only what was there is confirmed"
     source.in_reading = lambda: None
     followed.turn()
     followed.turn()
     assert followed.value == frozenset("de")
 
 
-def test_while_a_reading_hangs_others_have_the_last_good_value_and_its_end_counts(source: Source) -> None:
+def test_while_a_reading_hangs_other_threads_have_the_last_good_value(source: Source) -> None:
     followed = source.follow()
     begun, go_on = threading.Event(), threading.Event()
 
@@ -244,7 +235,7 @@ def test_a_clock_that_steps_hides_no_change(source: Source, step_s: int) -> None
     assert followed.value == frozenset("yz")
 
 
-def test_an_error_of_our_own_ends_the_turn_and_the_next_one_reads_again(source: Source) -> None:
+def test_an_internal_error_ends_the_turn_and_the_next_one_reads_again(source: Source) -> None:
     followed = source.follow()
     source.path.write_text("c.")
     source.in_reading = lambda: _raise(ZeroDivisionError())
@@ -252,7 +243,7 @@ def test_an_error_of_our_own_ends_the_turn_and_the_next_one_reads_again(source: 
         followed.turn()
     source.in_reading = lambda: _raise(FormatError(Code.FILE_RULE, "x"))
     followed.turn()
-    assert (followed.value, source.told) == (AB, ["file.rule"])
+    assert (followed.value, source.reports) == (AB, ["file.rule"])
     source.in_reading = lambda: None
     assert followed.turn()
 

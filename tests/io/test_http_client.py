@@ -1,4 +1,4 @@
-"""Repeated requests: for which answers, when, how often and for how long, against a real server that misbehaves."""
+"""Repeated requests: after which answers, when, how often and for how long, against a real server that misbehaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from issuer.dev.sandbox import free_port
 from issuer.errors import Undecided
 from issuer.io.http_client import ATTEMPTS, RETRIED, HttpAnswer, HttpRequest, NoAnswer, send, send_until_decided
 from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
@@ -32,42 +31,19 @@ def ask(server: Scripted, *, patience_s: float = 60, max_bytes: int = 10_000) ->
 # -- what is repeated ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", sorted(RETRIED))
-def test_429_and_502_to_504_are_repeated_with_the_same_bytes(status: int) -> None:
-    with Scripted([reply(status, **AT_ONCE), reply(status, **AT_ONCE), GOOD]) as server:
-        assert ask(server).status == 200
-    assert len(server.seen) == 3
-    assert server.seen[0].raw == server.seen[1].raw == server.seen[2].raw
-
-
-def test_no_other_status_is_repeated() -> None:
+def test_only_429_and_502_to_504_are_repeated_with_the_same_bytes() -> None:
     assert sorted(RETRIED) == [429, 502, 503, 504]
-    for status in (
-        200,
-        201,
-        204,
-        301,
-        302,
-        307,
-        308,
-        400,
-        401,
-        403,
-        404,
-        408,
-        409,
-        413,
-        422,
-        425,
-        500,
-        501,
-        505,
-        507,
-        599,
-    ):
-        with Scripted([reply(status, **AT_ONCE, Location="/other")]) as server:
-            assert ask(server).status == status
-        assert len(server.seen) == 1, status
+    for status in RETRIED:
+        with Scripted([reply(status, **AT_ONCE), reply(status, **AT_ONCE), GOOD]) as server:
+            assert ask(server).status == 200
+        assert len(server.seen) == 3
+        assert server.seen[0].raw == server.seen[1].raw == server.seen[2].raw
+    with Scripted([GOOD]) as elsewhere:
+        for status in (200, 204, 301, 302, 303, 307, 308, 400, 401, 404, 408, 409, 422, 425, 500, 501, 505, 599):
+            with Scripted([reply(status, **AT_ONCE, Location=elsewhere.url)]) as server:
+                assert ask(server).status == status
+            assert len(server.seen) == 1, status
+    assert elsewhere.seen == []
 
 
 CUT_OFF = reply(200, b"0123456789").replace(b"Content-Length: 10", b"Content-Length: 20")
@@ -96,34 +72,25 @@ def test_a_lost_connection_is_repeated_with_the_same_bytes() -> None:
         )
 
 
-def test_a_server_that_is_not_there_is_asked_again_within_the_time() -> None:
-    url, began = f"http://127.0.0.1:{free_port()}", time.monotonic()
+def test_an_absent_server_is_asked_again_within_the_time() -> None:
+    began = time.monotonic()
     with pytest.raises(NoAnswer):
-        send_until_decided(HttpRequest("GET", url), patience_s=1.5)
+        send_until_decided(HttpRequest("GET", "http://127.0.0.1:1"), patience_s=1.5)
     assert time.monotonic() - began >= 1, "it has waited for its second attempt"
 
 
-def test_an_answer_that_is_too_large_is_not_asked_for_again() -> None:
+def test_an_answer_that_is_too_large_is_not_requested_again() -> None:
     with Scripted([reply(200, b"x" * 10_001), GOOD]) as server, pytest.raises(Undecided) as caught:
         ask(server)
     assert not isinstance(caught.value, NoAnswer)
     assert len(server.seen) == 1
 
 
-def test_a_redirect_is_not_followed() -> None:
-    with Scripted([GOOD]) as elsewhere:
-        for status in (301, 302, 303, 307, 308):
-            with Scripted([reply(status, Location=elsewhere.url)]) as server:
-                assert ask(server).status == status
-    assert elsewhere.seen == []
-
-
 # -- how often, and for how long ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [reply(503, **AT_ONCE), reply(429, **AT_ONCE)])
-def test_attempts_are_bounded_in_number(fault: Action) -> None:
-    with Scripted([fault]) as server:
+def test_attempts_are_bounded_in_number() -> None:
+    with Scripted([reply(503, **AT_ONCE)]) as server:
         assert ask(server).status in RETRIED
     assert len(server.seen) == ATTEMPTS
 
@@ -144,9 +111,8 @@ def time_that_was_left(server: Scripted, patience_s: float) -> float:
 
 @pytest.mark.parametrize("fault", [stall, drip])
 def test_all_attempts_together_are_bounded_in_time(fault: Action) -> None:
-    began, server = time.monotonic(), Scripted([fault])
+    server = Scripted([fault])
     assert 0 < time_that_was_left(server, patience_s=1) <= 1
-    assert time.monotonic() - began > 0.9
     assert len(server.seen) <= 1
 
 
@@ -177,32 +143,18 @@ def test_retry_after_may_be_a_date() -> None:
     assert 500 < (asked_to_wait(in_seconds(1000)) or 0) <= 1000
 
 
-def test_retry_after_now_is_not_waited_for() -> None:
-    with Scripted([*[reply(503, Retry_After="0")] * (ATTEMPTS - 1), GOOD]) as server:
-        ask(server)
-    assert sum(server.gaps) < 1 + 2 + 3, "as long as it waits where it is told nothing"
+def test_a_retry_after_in_the_past_is_now_and_a_bad_one_is_none() -> None:
+    past = dict.fromkeys(("0", "00", in_seconds(-60), "Thu, 01 Jan 1970 00:00:00 GMT"), 0.0)
+    bad = dict.fromkeys(("", "-1", "soon", "1.5", "\xb2", "1, 2", "Thu, 99 Jan 2027 00:00:00 GMT"))
+    assert {text: asked_to_wait(text) for text in (*past, *bad)} == {**past, **bad}
 
 
-@pytest.mark.parametrize(
-    "past", ["0", "00", in_seconds(-60), "Thu, 01 Jan 1970 00:00:00 GMT"], ids=["0", "00", "a minute ago", "1970"]
-)
-def test_a_time_that_has_come_is_now(past: str) -> None:
-    assert asked_to_wait(past) == 0
-
-
-@pytest.mark.parametrize("text", ["", "-1", "soon", "1.5", "\xb2", "1, 2", "Thu, 99 Jan 2027 00:00:00 GMT"])
-def test_what_is_no_retry_after_counts_as_none(text: str) -> None:
-    assert asked_to_wait(text) is None
-
-
-@pytest.mark.parametrize("text", ["61", "3600", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
-def test_it_gives_up_at_once_where_retry_after_is_later_than_it_may_wait(text: str) -> None:
+def test_it_gives_up_at_once_if_retry_after_is_later_than_it_may_wait() -> None:
     """A retry before the end of Retry-After would ignore it."""
-    began = time.monotonic()
-    with Scripted([reply(503, Retry_After=text), GOOD]) as server:
-        assert ask(server, patience_s=60).status == 503
-    assert time.monotonic() - began < 60
-    assert len(server.seen) == 1
+    for text in ("61", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"):
+        with Scripted([reply(503, Retry_After=text), GOOD]) as server:
+            assert ask(server, patience_s=60).status == 503
+        assert len(server.seen) == 1
 
 
 def test_without_retry_after_each_wait_is_longer() -> None:

@@ -1,5 +1,4 @@
-"""One task for all callers with one question: shared, bounded, kept for a while, and not ended when a caller hangs
-up."""
+"""One task for all callers with one question: shared, counted, kept for a while, and not ended by a cancelled caller."""
 
 from __future__ import annotations
 
@@ -22,41 +21,32 @@ def answers(kept_s: float = 0, capacity: int = 1) -> SharedAnswers[str, str]:
     return SharedAnswers(Code.SERVICE_BUSY, kept_s=kept_s, capacity=capacity)
 
 
-async def test_all_who_ask_the_same_share_one_task_and_its_result() -> None:
+async def test_callers_with_one_question_share_one_task_that_a_cancelled_one_does_not_end() -> None:
     shared, gate = answers(), asyncio.Event()
     shared.start("a", partial(echo, "answer", gate))
     assert (shared.under_way("a"), shared.under_way("b")) == (True, False)
     waiting = [asyncio.create_task(shared.wait("a")) for _ in range(3)]
     await asyncio.sleep(0)
     assert (shared.load(), shared.load(lambda key: key == "b")) == (3, 0)
+    waiting[0].cancel()
     gate.set()
-    assert await asyncio.gather(*waiting) == ["answer"] * 3
+    assert await asyncio.gather(*waiting[1:]) == ["answer"] * 2
+    assert waiting[0].cancelled()
     assert shared.load() == 0
 
 
-async def test_the_next_one_after_the_end_begins_anew() -> None:
+async def test_a_question_after_the_end_of_a_task_begins_a_new_one() -> None:
     shared, gate = answers(), asyncio.Event()
     gate.set()
     first = shared.start("a", partial(echo, "first", gate))
-    while not first.done():  # the loop notes its end at the next turn, and a new caller may come before
+    while not first.done():  # the loop records its end at the next turn, and a new caller may come before
         await asyncio.sleep(0)
         assert shared.load() <= 1
     assert not shared.under_way("a")
     assert await shared.find("a", partial(echo, "second", gate)) == "second"
 
 
-async def test_who_hangs_up_ends_nobody_elses_wait() -> None:
-    shared, gate = answers(), asyncio.Event()
-    shared.start("a", partial(echo, "answer", gate))
-    impatient, patient = (asyncio.create_task(shared.wait("a")) for _ in range(2))
-    await asyncio.sleep(0)
-    impatient.cancel()
-    gate.set()
-    assert await patient == "answer"
-    assert impatient.cancelled()
-
-
-async def test_its_load_is_those_who_wait_or_the_tasks_that_nobody_waits_for() -> None:
+async def test_the_load_is_the_larger_of_the_waiting_callers_and_the_tasks() -> None:
     gate, crowded, deserted = asyncio.Event(), answers(), answers()
     crowded.start("a", partial(echo, "answer", gate))
     waiting = [asyncio.create_task(crowded.wait("a")) for _ in range(5)]
@@ -70,7 +60,7 @@ async def test_its_load_is_those_who_wait_or_the_tasks_that_nobody_waits_for() -
     assert [crowded.load(), deserted.load()] == [0, 0]
 
 
-async def test_closing_ends_what_is_under_way_and_every_wait_for_it() -> None:
+async def test_closing_ends_every_task_and_every_wait_for_it() -> None:
     shared = answers()
     task = shared.start("a", partial(echo, "never", asyncio.Event()))
     waiting = asyncio.create_task(shared.wait("a"))
@@ -82,7 +72,7 @@ async def test_closing_ends_what_is_under_way_and_every_wait_for_it() -> None:
     assert task.cancelled()
 
 
-async def test_an_answer_is_kept_from_the_beginning_of_its_question_and_the_least_used_goes_first() -> None:
+async def test_an_answer_is_kept_from_its_question_on_and_the_least_used_goes_first() -> None:
     asked: list[str] = []
     now = [0.0]
     shared: SharedAnswers[str, str] = SharedAnswers(Code.SERVICE_BUSY, kept_s=10, capacity=2, monotonic=lambda: now[0])
@@ -103,7 +93,7 @@ async def test_an_answer_is_kept_from_the_beginning_of_its_question_and_the_leas
 
 
 @pytest.mark.parametrize("keeps_errors", [True, False])
-async def test_an_error_is_for_all_who_wait_and_kept_only_where_that_is_wanted(keeps_errors: bool) -> None:
+async def test_an_error_is_raised_for_every_caller_and_kept_only_on_demand(keeps_errors: bool) -> None:
     asked: list[int] = []
     shared: SharedAnswers[str, int] = SharedAnswers(
         Code.SERVICE_BUSY, kept_s=60, keeps=lambda answer: keeps_errors or not isinstance(answer, IssuerError)

@@ -9,20 +9,21 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from issuer.audit.events import COUNTED, MAX_EVENT_BYTES, Decision, Named, RequestCounts
+from issuer.audit.events import COUNTED, MAX_EVENT_BYTES, AbuseSignal, Decision, Named, RequestCounts
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
-from issuer.issuance.events import issued_event, refused_event
+from issuer.issuance.events import issued_event, probing_event, recycled_event, refused_event, signal_events
 from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
-from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered, Request, StoreSecret
+from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered, Request, Signals, StoreSecret, Stranger
+from issuer.limits.abuse import NOTHING_COUNTED, Signal
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.token.wire import IssuedToken
 from tests.support.audited import SIGNER
-from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, load, submission
+from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, load, submission
 
 LINK = {"version": 1, "worker": "0" * 32, "seq": 2**53, "prev": "0" * 64}
 
@@ -84,14 +85,14 @@ def test_results_that_have_no_room_are_counted_and_digested(policies: PolicySet)
     assert refused(policies, *runs[:5]).counts is UNSET
 
 
-@pytest.mark.parametrize("count", [40, 100])
-def test_every_token_of_the_largest_batch_is_named_whatever_has_no_room(policies: PolicySet, count: int) -> None:
-    runs = numbered(count, metrics=64 if count == 40 else 1)
-    event = issued(policies, *runs)
-    assert size(event) <= MAX_EVENT_BYTES
-    assert event.content_digest == tuple(run.content_digest for run in runs)
-    assert event.jti == tuple(f"{number:022}" for number in range(count))
-    assert (event.claims_digest is UNSET) is (count == 100)
+def test_every_token_of_the_largest_batch_is_named_whatever_has_no_room(policies: PolicySet) -> None:
+    for count, metrics in ((40, 64), (100, 1)):
+        runs = numbered(count, metrics)
+        event = issued(policies, *runs)
+        assert size(event) <= MAX_EVENT_BYTES
+        assert event.content_digest == tuple(run.content_digest for run in runs)
+        assert event.jti == tuple(f"{number:022}" for number in range(count))
+        assert (event.claims_digest is UNSET) is (count == 100)
 
 
 # Claims of which a caller chooses the text.
@@ -101,19 +102,19 @@ LONG = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("sign", ["\x01", "\U0001f600", '"'])
-def test_no_caller_makes_an_event_larger_by_what_it_claims(policies: PolicySet, sign: str) -> None:
-    claims: dict[str, Any] = dict.fromkeys(LONG, sign * 512)
-    for event in (refused(policies, *numbered(2), **claims), refused(policies, *numbered(100, 3), **claims)):
+def test_no_caller_makes_an_event_larger_by_what_it_claims(policies: PolicySet) -> None:
+    for sign in ("\x01", "\U0001f600", '"'):
+        claims: dict[str, Any] = dict.fromkeys(LONG, sign * 512)
+        for event in (refused(policies, *numbered(2), **claims), refused(policies, *numbered(100, 3), **claims)):
+            assert size(event) <= MAX_EVENT_BYTES
+            assert event.caller.claims.get("repository_id") == "7", "the short ones stay"
+        request = Request("batch", numbered(100), sign * 512, sign * 512)
+        event = refused_event(Refusal(registered(policies, **claims), Refused(Code.POLICY_MODEL), request))
         assert size(event) <= MAX_EVENT_BYTES
-        assert event.caller.claims.get("repository_id") == "7", "what is short stays"
-    request = Request("batch", numbered(100), sign * 512, sign * 512)
-    event = refused_event(Refusal(registered(policies, **claims), Refused(Code.POLICY_MODEL), request))
-    assert size(event) <= MAX_EVENT_BYTES
 
 
-def test_results_are_told_up_to_the_last_byte_that_has_room(policies: PolicySet) -> None:
-    """The place in the chain has 256 bytes beside what is told."""
+def test_results_are_recorded_up_to_the_last_byte_that_has_room(policies: PolicySet) -> None:
+    """The place in the chain has 256 bytes beside what is recorded."""
     runs, who = numbered(49), registered(policies)
 
     def named(chars: int) -> Decision:
@@ -125,11 +126,11 @@ def test_results_are_told_up_to_the_last_byte_that_has_room(policies: PolicySet)
     assert [named(chars).results is UNSET for chars in (most, most + 1)] == [False, True]
 
 
-def test_a_name_is_told_up_to_512_characters_unless_it_may_be_a_credential(policies: PolicySet) -> None:
-    for name, told in (("a " * 256, True), ("a " * 256 + "a", False), ("hf_" + "a" * 34, False)):
+def test_a_name_of_512_characters_is_recorded_unless_it_may_be_a_credential(policies: PolicySet) -> None:
+    for name, recorded in (("a " * 256, True), ("a " * 256 + "a", False), ("hf_" + "a" * 34, False)):
         request = Request("single", numbered(1), name, name)
         event = refused_event(Refusal(registered(policies), Refused(Code.POLICY_MODEL), request))
-        assert event.named == (Named(name, name) if told else Named("(withheld)", "(withheld)"))
+        assert event.named == (Named(name, name) if recorded else Named("(withheld)", "(withheld)"))
 
 
 def test_of_too_many_claims_those_stay_that_have_64_characters_or_fewer(policies: PolicySet) -> None:
@@ -139,29 +140,53 @@ def test_of_too_many_claims_those_stay_that_have_64_characters_or_fewer(policies
     assert not event.caller.claims.keys() & set(LONG) - {"run_id"}
 
 
-@pytest.mark.parametrize("code", sorted(COUNTED))
-def test_what_is_counted_by_the_minute_is_told_without_results(policies: PolicySet, code: Code) -> None:
-    event = refused(policies, *numbered(2), code=code)
-    assert (event.results, event.counts, event.code) == (UNSET, UNSET, code)
-    assert event.integration == "inspect-ai"
+def test_the_event_of_probing_says_how_many_refusals_were_counted(policies: PolicySet) -> None:
+    of = registered(policies)
+    burst = of.registration.policy.limits.refusals.burst
+    assert [probing_event(of, then).count for then in ("warn", "quarantine")] == [-(-burst // 2), burst + 1]
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_where_even_the_short_claims_are_too_many_all_go_and_so_do_names(tmp_path: Path, asked: bool) -> None:
+def test_a_signal_has_the_worst_count_of_its_rule(policies: PolicySet) -> None:
+    raised = tuple(Signal("attempts", "warn", "abuse.attempts", count, 5, item) for item, count in enumerate((6, 8, 7)))
+    (event,) = signal_events(registered(policies), Signals(NOTHING_COUNTED, raised), repeat=False)
+    assert (event.count, event.results, event.repeat) == (8, (0, 1, 2), False)
+
+
+RECORDED = ("ref", "run_id", "job_workflow_ref", "workflow_sha", "repository_owner")
+
+
+def test_a_stranger_s_claims_are_recorded_up_to_the_last_byte_that_has_room(policies: PolicySet) -> None:
+    arrival, owner = Arrival("r", "/tokens", "192.0.2.1", NOW), registered(policies).registration
+
+    def recorded(chars: int) -> AbuseSignal:
+        claims = {**dict.fromkeys(RECORDED, "\x01" * 505), "sha": "a" * chars}
+        return recycled_event(Stranger(arrival, caller(policies, **claims)), owner, 1)
+
+    sizes = {chars: len(msgspec.json.encode(recorded(chars))) for chars in range(513)}
+    whole = [chars for chars in sizes if b'"sha"' in msgspec.json.encode(recorded(chars))]
+    assert max(whole) < 512, "then the others go"
+    assert sizes[max(whole)] == MAX_EVENT_BYTES - 256
+
+
+def test_what_is_counted_by_the_minute_is_recorded_without_results(policies: PolicySet) -> None:
+    for code in COUNTED:
+        event = refused(policies, *numbered(2), code=code)
+        assert (event.results, event.counts, event.code) == (UNSET, UNSET, code)
+        assert event.integration == "inspect-ai"
+
+
+def test_where_even_the_short_claims_are_too_many_all_go_and_so_do_names(tmp_path: Path) -> None:
     required = [f"claim_{number:02}" for number in range(60)]
-    text = changed(POLICY, "provider: github-actions", "provider: acme")
-    text = changed(text, '{repository_id: "7", repository_owner_id: "6"}', '{sub: "robot"}')
-    text = changed(
-        text, '      ref: "refs/heads/main"\n', "".join(f'      {name}: {{glob: "*"}}\n' for name in required)
-    )
-    text = changed(text, '    names: {repository: "org/evals"}\n', "")
+    head, _, rest = POLICY.partition("  - id: main\n")
+    identity = '  - {id: main, provider: acme, pins: {sub: "robot"}, require: {%s}}\n'
+    rules = ", ".join(f'{name}: {{glob: "*"}}' for name in required)
     claims: dict[str, Any] = {"iss": "https://id.acme.example", "sub": "robot", **dict.fromkeys(required, "\x01" * 64)}
-    policies = load(tmp_path, inspect_ai=text)
+    policies = load(tmp_path, inspect_ai=head + identity % rules + rest[rest.index("grants:") :])
     who = caller(policies, claims)
     arrival = Arrival("0" * 36, "/tokens/batch", "192.0.2.1", NOW)
     of = Registered.of(arrival, who, resolve(policies, who), StoreSecret(bytes(32)))
-    request = Request("batch", numbered(2), "a", "b") if asked else None
-    event = refused_event(Refusal(of, Refused(Code.POLICY_MODEL), request))
-    assert size(event) <= MAX_EVENT_BYTES
-    assert (event.caller.claims, event.caller.absent) == ({}, ())
-    assert event.named == (Named("(withheld)", "(withheld)") if asked else UNSET)
+    for request, named in ((Request("batch", numbered(2), "a", "b"), Named("(withheld)", "(withheld)")), (None, UNSET)):
+        event = refused_event(Refusal(of, Refused(Code.POLICY_MODEL), request))
+        assert size(event) <= MAX_EVENT_BYTES
+        assert (event.caller.claims, event.caller.absent) == ({}, ())
+        assert event.named == named

@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from issuer.limits.rate import Exceeded, Rate, Spent, spend
 from issuer.limits.sources import Sources
 
@@ -20,7 +18,7 @@ def test_a_burst_passes_at_once_and_the_next_request_waits_one_interval() -> Non
     assert isinstance(spend(rate, arrival, NOW_US + 100_000), Spent)
 
 
-def test_a_request_that_is_exceeded_fits_exactly_when_it_is_told_to_return() -> None:
+def test_a_refused_request_fits_exactly_when_its_wait_is_over() -> None:
     dice = random.Random(1)
     for _ in range(2000):
         rate = Rate(count=dice.randint(1, 500), per_s=dice.randint(1, 3600), burst=dice.randint(1, 50))
@@ -42,18 +40,12 @@ def test_a_batch_costs_as_much_as_its_requests_one_by_one() -> None:
     assert spend(rate, 0, NOW_US, cost=4) == Spent(one_by_one)
 
 
-def test_a_batch_larger_than_the_burst_never_fits() -> None:
+def test_neither_a_batch_nor_a_long_silence_exceeds_the_burst() -> None:
     assert isinstance(spend(Rate(count=60, per_s=60, burst=10), 0, NOW_US, cost=11), Exceeded)
-
-
-def test_a_long_silence_earns_no_more_than_the_burst() -> None:
     rate = Rate(count=1, per_s=1, burst=2)
     assert spend(rate, 1, NOW_US) == spend(rate, NOW_US, NOW_US) == Spent(NOW_US + 1_000_000)
-
-
-@pytest.mark.parametrize(("count", "per_s", "interval_us"), [(600, 3600, 6_000_000), (7, 60, 8_571_428), (10**6, 1, 1)])
-def test_the_interval_is_whole_microseconds(count: int, per_s: int, interval_us: int) -> None:
-    assert Rate(count=count, per_s=per_s, burst=1).interval_us == interval_us
+    for count, per_s, interval_us in ((600, 3600, 6_000_000), (7, 60, 8_571_428), (10**6, 1, 1)):
+        assert Rate(count=count, per_s=per_s, burst=1).interval_us == interval_us
 
 
 def test_a_source_that_is_refused_too_often_waits_and_another_does_not() -> None:
@@ -65,7 +57,7 @@ def test_a_source_that_is_refused_too_often_waits_and_another_does_not() -> None
     assert sources.retry_us("192.0.2.2", NOW_US) == 0
 
 
-def test_a_flood_of_sources_never_grows_the_table_and_the_least_recent_is_forgotten() -> None:
+def test_a_flood_of_sources_never_grows_the_table_and_drops_the_oldest() -> None:
     sources = Sources(Rate(count=1, per_s=60, burst=1), capacity=100)
     for number in range(100):
         sources.refuse(str(number), NOW_US)

@@ -1,4 +1,4 @@
-"""What may be signed: deny lists, metrics and their values, registered benchmarks, commands, audiences, staged mode."""
+"""The results that may be signed: deny lists, metrics and their values, registered benchmarks, commands, audiences, staged mode."""
 
 from __future__ import annotations
 
@@ -37,82 +37,48 @@ def refusals(verdict: Grant | Denial) -> list[tuple[str, str, str]]:
     return [(str(check.code), check.pointer, check.rule) for check in verdict.checks if not check.passed]
 
 
-# -- deny wins -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("deny", "run", "code", "pointer"),
-    [
-        ('benchmarks: ["cais/secret"]', {"benchmark": "cais/secret"}, "policy.benchmark", "benchmark_repo"),
-        ('benchmarks: ["*/*"]', {}, "policy.benchmark", "benchmark_repo"),
-        ('models: ["evil/*"]', {"model": "evil/m"}, "policy.model", "model_repo"),
-        ('models: ["evil/*"]', {"model": "EVIL/m"}, "policy.model", "model_repo"),
-        ('models: ["Evil/*"]', {"model": "evil/M"}, "policy.model", "model_repo"),
-        ('tasks: ["gsm*"]', {"task": "gsm8k"}, "policy.task", "task_id"),
-    ],
-)
-def test_what_is_denied_is_refused_although_it_is_granted(
-    tmp_path: Path, deny: str, run: dict[str, Any], code: str, pointer: str
-) -> None:
-    verdict, policy = judged(tmp_path, submission(**run), text=granting(f"  deny: {{{deny}}}\n"))
-    rule = f"grants.deny.{deny.partition(':')[0]}"
-    assert refusals(verdict) == [(code, f"/claims/{pointer}", rule)]
-    told = [check for check in disclose(verdict.checks, policy) if check.rule == rule]
-    assert [check.expected for check in told] == [""]
-
-
-def test_a_denied_pattern_is_told_only_where_its_list_is_disclosed(tmp_path: Path) -> None:
+def test_what_is_denied_is_refused_although_it_is_granted(tmp_path: Path) -> None:
+    for deny, member, value, code, claim in (
+        ('benchmarks: ["*/*"]', "benchmark", "cais/secret", "policy.benchmark", "benchmark_repo"),
+        ('models: ["evil/*"]', "model", "EVIL/m", "policy.model", "model_repo"),
+        ('models: ["Evil/*"]', "model", "evil/M", "policy.model", "model_repo"),
+        ('tasks: ["gsm*"]', "task", "gsm8k", "policy.task", "task_id"),
+    ):
+        run: dict[str, Any] = {member: value}
+        verdict, policy = judged(tmp_path, submission(**run), text=granting(f"  deny: {{{deny}}}\n"))
+        rule = f"grants.deny.{deny.partition(':')[0]}"
+        assert refusals(verdict) == [(code, f"/claims/{claim}", rule)]
+        assert [check.expected for check in disclose(verdict.checks, policy) if check.rule == rule] == [""]
     text = granting('  deny: {models: ["evil/*"]}\n', POLICY + "disclose: [models]\n")
     verdict, policy = judged(tmp_path, submission(model="evil/m"), text=text)
     (check,) = [check for check in disclose(verdict.checks, policy) if not check.passed]
     assert check.expected == "none of evil/*"
-
-
-def test_what_a_deny_list_does_not_name_stays_granted(tmp_path: Path) -> None:
     text = granting('  deny: {benchmarks: ["cais/x"], models: ["evil/*"], tasks: ["x*"]}\n')
     assert isinstance(judged(tmp_path, text=text)[0], Grant)
 
 
-# -- metrics -------------------------------------------------------------------------------------------------------------
-
 RANGED = changed(POLICY, 'metrics: ["*"]', 'metrics: ["f1", {id: "acc*", min: 0, max: 1}, {id: "elo", min: 0}]')
 
 
-@pytest.mark.parametrize(
-    ("metrics", "refused"),
-    [
-        ({"f1": 1000}, []),
-        ({"accuracy": 0}, []),
-        ({"accuracy": 1}, []),
-        ({"accuracy": 0.5, "f1": -3, "acc_norm": 1.0}, []),
-        ({"accuracy": 1.0000000000000002}, [0]),
-        ({"accuracy": -5e-324}, [0]),
-        ({"elo": 1e15}, []),
-        ({"elo": -0.5}, [0]),
-        ({"F1": 0.5}, [0]),
-        ({"f1_macro": 0.5}, [0]),
-        ({"pass@1": 0.5, "accuracy": 2}, [0, 1]),
-        ({"a": 1, "accuracy": 0.5, "zz": 1}, [0, 2]),
-    ],
-)
-def test_a_metric_passes_where_a_grant_has_its_id_and_its_value(
-    tmp_path: Path, metrics: dict[str, float], refused: list[int]
-) -> None:
-    verdict, _ = judged(tmp_path, submission(metrics=metrics), text=RANGED)
-    found = [(code, pointer) for code, pointer, _ in refusals(verdict)]
-    ordered = sorted(metrics)
-    places = [ordered.index(name) for index, name in enumerate(metrics) if index in refused]
-    assert found == [("policy.metric", f"/claims/metrics/{place}") for place in sorted(places)]
-
-
-def test_grants_of_metrics_add_up(tmp_path: Path) -> None:
+def test_a_metric_passes_where_a_grant_has_its_id_and_its_value(tmp_path: Path) -> None:
+    """Of many refused metrics the first 16 are listed."""
+    cases: list[tuple[dict[str, float], list[int]]] = [
+        ({"f1": 1000}, []), ({"accuracy": 0}, []), ({"accuracy": 1}, []), ({"accuracy": 0.5, "f1": -3, "acc_norm": 1.0}, []),
+        ({"accuracy": 1.0000000000000002}, [0]), ({"accuracy": -5e-324}, [0]), ({"elo": 1e15}, []), ({"elo": -0.5}, [0]),
+        ({"F1": 0.5}, [0]), ({"f1_macro": 0.5}, [0]), ({"accuracy": 2, "pass@1": 0.5}, [0, 1]), ({"a": 1, "accuracy": 0.5, "zz": 1}, [0, 2]),
+        ({f"m{number:03}": 1.0 for number in range(256)}, list(range(16))),
+    ]  # fmt: skip
+    for metrics, refused in cases:
+        verdict, _ = judged(tmp_path, submission(metrics=metrics), text=RANGED)
+        found = [(code, pointer) for code, pointer, _ in refusals(verdict)]
+        assert found == [("policy.metric", f"/claims/metrics/{place}") for place in refused], metrics
     text = changed(POLICY, 'metrics: ["*"]', 'metrics: [{id: "x", max: 1}, {id: "x", min: 5, max: 6}]')
     for value, granted in ((0.5, True), (3, False), (5.5, True), (7, False)):
         verdict, _ = judged(tmp_path, submission(metrics={"x": value}), text=text)
         assert isinstance(verdict, Grant) is granted
 
 
-def test_a_refused_value_is_shown_to_its_sender_and_the_range_only_where_it_is_disclosed(tmp_path: Path) -> None:
+def test_a_refused_value_is_shown_and_its_range_only_if_disclosed(tmp_path: Path) -> None:
     verdict, policy = judged(tmp_path, submission(metrics={"accuracy": 62.5}), text=RANGED)
     (check,) = [check for check in disclose(verdict.checks, policy) if not check.passed]
     assert (check.actual, check.expected) == ("the run names accuracy = 62.5", "")
@@ -124,28 +90,16 @@ def test_a_refused_value_is_shown_to_its_sender_and_the_range_only_where_it_is_d
     assert open_check.expected == "one of f1, acc* from 0 up to 1, elo from 0"
 
 
-def test_a_value_that_no_rule_reads_is_in_no_check(tmp_path: Path) -> None:
-    for metrics in ({"other": 0.4711}, {"f1": 0.4711}):
-        verdict, _ = judged(tmp_path, submission(metrics=metrics), text=RANGED)
-        assert "0.4711" not in repr(verdict.checks)
-
-
-def test_of_many_refused_metrics_the_first_are_told(tmp_path: Path) -> None:
-    metrics = {f"m{number:03}": 1.0 for number in range(256)}
-    verdict, _ = judged(tmp_path, submission(metrics=metrics), text=RANGED)
-    assert [pointer for _, pointer, _ in refusals(verdict)] == [f"/claims/metrics/{n}" for n in range(16)]
-
-
-def test_a_value_is_read_only_where_its_range_decides(tmp_path: Path) -> None:
+def test_a_value_is_read_and_shown_only_where_its_range_decides(tmp_path: Path) -> None:
     _, policy = judged(tmp_path, text=changed(RANGED, '"f1",', '"f1", "acc_x", {id: "open"},'))
     reads = {
         name: CompiledGrants(policy.grants).metrics.reads_value(name)
         for name in ("f1", "accuracy", "acc_x", "elo", "open", "other")
     }
     assert reads == {"f1": False, "accuracy": True, "acc_x": False, "elo": True, "open": False, "other": False}
-
-
-# -- command, audience, staged -------------------------------------------------------------------------------------------
+    for metrics in ({"other": 0.4711}, {"f1": 0.4711}):
+        verdict, _ = judged(tmp_path, submission(metrics=metrics), text=RANGED)
+        assert "0.4711" not in repr(verdict.checks)
 
 
 def test_a_required_command_must_be_sent(tmp_path: Path) -> None:
@@ -156,7 +110,7 @@ def test_a_required_command_must_be_sent(tmp_path: Path) -> None:
     assert isinstance(judged(tmp_path, text=granting("  command: optional\n"))[0], Grant)
 
 
-def test_a_request_may_name_any_of_the_audiences_and_gets_the_first_without(tmp_path: Path) -> None:
+def test_a_request_may_name_any_audience_and_the_first_is_the_default(tmp_path: Path) -> None:
     text = changed(POLICY, '"https://hub.example"', '"https://hub.example", "https://board.example"')
     granted = {
         named: verdict.audience
@@ -194,8 +148,6 @@ def test_a_staged_refusal_names_the_code_that_it_would_have_if_active(tmp_path: 
         assert staged.code is active.code is not Code.INTEGRATION_STAGED
 
 
-# -- registered benchmarks -----------------------------------------------------------------------------------------------
-
 EVAL = """\
 name: "A benchmark"
 tasks:
@@ -217,91 +169,51 @@ REGISTERED = granting("  registered_only: true\n")
 RULE = "grants.registered_only"
 
 
-@pytest.mark.parametrize(
-    ("file", "run", "expected"),
-    [
-        (f"cais/hle/{B}.yaml", submission(benchmark="cais/hle", task="main"), []),
-        ("cais/hle/eval.yaml", submission(benchmark="cais/hle", task="hard", revision=C), []),
-        ("cais/hle/eval.yaml", submission(benchmark="cais/mmlu", task="main"),
-         [("policy.benchmark", "/claims/benchmark_revision", RULE)]),
-        (f"cais/hle/{B}.yaml", submission(benchmark="cais/hle", task="main", revision=C),
-         [("policy.benchmark", "/claims/benchmark_revision", RULE)]),
-        ("cais/hle/eval.yaml", submission(benchmark="cais/hle", task="easy"), [("policy.task", "/claims/task_id", RULE)]),
-        ("cais/hle/eval.yaml", submission(benchmark="cais/hle", task="main", metrics={"accuracy": 1, "f1": 1, "x": 1}),
-         [("policy.metric", "/claims/metrics/1", RULE), ("policy.metric", "/claims/metrics/2", RULE)]),
-    ],
-)  # fmt: skip
-def test_only_what_a_registered_eval_yaml_defines_is_signed(
-    tmp_path: Path, file: str, run: Submission, expected: list[tuple[str, str, str]]
-) -> None:
-    register(tmp_path, file)
-    verdict, _ = judged(tmp_path, run, text=REGISTERED)
-    assert refusals(verdict) == expected
-    assert isinstance(verdict, Grant) is (expected == [])
-
-
-def test_a_file_of_a_commit_comes_before_the_one_for_every_commit(tmp_path: Path) -> None:
+def test_only_what_a_registered_eval_yaml_defines_is_signed(tmp_path: Path) -> None:
     register(tmp_path, "cais/hle/eval.yaml")
     register(tmp_path, f"cais/hle/{B}.yaml", EVAL.replace("id: main", "id: other"))
-    seen = {
-        revision: refusals(judged(tmp_path, submission(benchmark="cais/hle", task="main", revision=revision),
-                                  text=REGISTERED)[0])
-        for revision in (B, C)
-    }  # fmt: skip
-    assert seen == {B: [("policy.task", "/claims/task_id", RULE)], C: []}
-
-
-def test_an_eval_yaml_without_metrics_defines_none(tmp_path: Path) -> None:
-    register(tmp_path, "cais/hle/eval.yaml", EVAL.partition("metrics:")[0])
-    verdict, _ = judged(tmp_path, submission(benchmark="cais/hle", task="main"), text=REGISTERED)
-    assert refusals(verdict) == [("policy.metric", "/claims/metrics/0", RULE)]
-
-
-def test_registering_grants_nothing_that_the_lists_do_not(tmp_path: Path) -> None:
+    register(tmp_path, f"cais/mmlu/{B}.yaml")
+    register(tmp_path, "cais/open/eval.yaml", EVAL.partition("metrics:")[0])
     register(tmp_path, "other/b/eval.yaml")
-    verdict, _ = judged(tmp_path, submission(benchmark="other/b", task="main"), text=REGISTERED)
-    assert refusals(verdict) == [("policy.benchmark", "/claims/benchmark_repo", "grants.benchmarks")]
+    metrics = {"accuracy": 1.0, "f1": 1.0, "x": 1.0}
+    unregistered = [("policy.benchmark", "/claims/benchmark_revision", RULE)]
+    cases: list[tuple[Submission, list[tuple[str, str, str]]]] = [
+        (submission(benchmark="cais/mmlu", task="main"), []),
+        (submission(benchmark="cais/hle", task="hard", revision=C), []),
+        (submission(benchmark="cais/x", task="main"), unregistered),
+        (submission(benchmark="cais/mmlu", task="main", revision=C), unregistered),
+        (submission(benchmark="cais/hle", task="main"), [("policy.task", "/claims/task_id", RULE)]),
+        (submission(benchmark="cais/hle", task="main", metrics=metrics, revision=C),
+         [("policy.metric", "/claims/metrics/1", RULE), ("policy.metric", "/claims/metrics/2", RULE)]),
+        (submission(benchmark="cais/open", task="main"), [("policy.metric", "/claims/metrics/0", RULE)]),
+        (submission(benchmark="other/b", task="main"), [("policy.benchmark", "/claims/benchmark_repo", "grants.benchmarks")]),
+    ]  # fmt: skip
+    for run, expected in cases:
+        verdict, _ = judged(tmp_path, run, text=REGISTERED)
+        assert refusals(verdict) == expected
+        assert isinstance(verdict, Grant) is (expected == [])
 
 
-def test_a_policy_that_does_not_ask_for_it_needs_no_registered_benchmark(tmp_path: Path) -> None:
-    assert isinstance(judged(tmp_path)[0], Grant)
+def test_a_registered_file_that_cannot_count_is_refused(tmp_path: Path) -> None:
+    def refused() -> InputError:
+        with pytest.raises(InputError) as error:
+            load(tmp_path, inspect_ai=POLICY)
+        return error.value
 
-
-@pytest.mark.parametrize(
-    "path",
-    ["eval.yaml", "cais/eval.yaml", "cais/hle/main.yaml", "cais/hle/eval.yml", f"cais/hle/{B[:-1]}.yaml",
-     f"cais/hle/{B.upper()}.yaml", f"cais/h--e/{B}.yaml", "a/b/c/eval.yaml", f"cais/hle/{B}.YAML"],
-)  # fmt: skip
-def test_a_registered_file_that_would_be_overlooked_is_refused(tmp_path: Path, path: str) -> None:
-    register(tmp_path, path)
-    with pytest.raises(InputError) as error:
-        load(tmp_path, inspect_ai=POLICY)
-    assert (error.value.code, error.value.place.file) == (Code.FILE_RULE, str(tmp_path / "benchmarks" / path))
-    assert "it would be overlooked" in error.value.detail
-
-
-def test_a_folder_of_benchmarks_that_cannot_be_listed_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks").write_text("not a folder")
-    with pytest.raises(InputError) as error:
-        load(tmp_path, inspect_ai=POLICY)
-    assert (error.value.code, error.value.place.file) == (Code.FILE_UNREADABLE, str(tmp_path / "benchmarks"))
-
-
-def test_a_registered_file_with_an_error_is_refused_at_its_place(tmp_path: Path) -> None:
+    for path in ("eval.yaml", "cais/eval.yaml", "cais/hle/main.yaml", "cais/hle/eval.yml", f"cais/hle/{B[:-1]}.yaml",
+                 f"cais/hle/{B.upper()}.yaml", f"cais/h--e/{B}.yaml", "a/b/c/eval.yaml", f"cais/hle/{B}.YAML"):  # fmt: skip
+        register(tmp_path, path)
+        error = refused()
+        assert (error.code, error.place.file) == (Code.FILE_RULE, str(tmp_path / "benchmarks" / path))
+        assert "it would be overlooked" in error.detail
+        (tmp_path / "benchmarks" / path).unlink()
     register(tmp_path, "cais/hle/eval.yaml", EVAL.replace("- id: hard", "- id: 7"))
-    with pytest.raises(InputError) as error:
-        load(tmp_path, inspect_ai=POLICY)
-    place = error.value.place
+    place = refused().place
     assert (place.file, place.line, place.column) == (str(tmp_path / "benchmarks/cais/hle/eval.yaml"), 4, 9)
-
-
-def test_a_registered_file_counts_into_the_digest_of_the_whole(tmp_path: Path) -> None:
-    digests = {load(tmp_path, inspect_ai=POLICY).digest}
-    register(tmp_path, "cais/hle/eval.yaml")
-    digests.add(load(tmp_path, inspect_ai=POLICY).digest)
-    register(tmp_path, "cais/hle/eval.yaml", EVAL + "# a comment\n")
-    digests.add(load(tmp_path, inspect_ai=POLICY).digest)
-    assert len(digests) == 3
+    (tmp_path / "benchmarks").rename(tmp_path / "schema")
+    (tmp_path / "benchmarks").write_text("not a folder")
+    error = refused()
+    assert (error.code, error.place.file) == (Code.FILE_UNREADABLE, str(tmp_path / "benchmarks"))
 
 
 def digest_of(folder: Path, text: str) -> str:
@@ -309,7 +221,7 @@ def digest_of(folder: Path, text: str) -> str:
     return policy_digest
 
 
-def test_what_decides_under_registered_only_is_in_the_policy_s_digest_and_kept_with_it(tmp_path: Path) -> None:
+def test_benchmarks_that_can_decide_are_in_the_policy_s_digest_and_kept_with_it(tmp_path: Path) -> None:
     digests = [digest_of(tmp_path, REGISTERED)]
     for path, text in (
         ("cais/hle/eval.yaml", EVAL),
@@ -343,9 +255,9 @@ def test_what_cannot_decide_is_not_in_a_policy_s_digest(tmp_path: Path) -> None:
     assert not load(tmp_path, inspect_ai=denying).benchmarks
 
 
-@pytest.mark.parametrize("task", ["private:x", "private/x", "private@x", "PRIVATE|a:b|5", "private"])
-def test_no_sign_is_a_way_around_a_denied_task(tmp_path: Path, task: str) -> None:
-    text = changed(POLICY, '  tasks: ["*"]', '  tasks: ["*", "*:*", "*/*", "*@*"]\n  deny: {tasks: ["private*"]}')
-    verdict, _ = judged(tmp_path, submission(task=task), text=text)
-    assert isinstance(verdict, Denial)
-    assert verdict.code is Code.POLICY_TASK
+def test_no_sign_is_a_way_around_a_denied_task(tmp_path: Path) -> None:
+    for task in ["private:x", "private/x", "private@x", "PRIVATE|a:b|5", "private"]:
+        text = changed(POLICY, '  tasks: ["*"]', '  tasks: ["*", "*:*", "*/*", "*@*"]\n  deny: {tasks: ["private*"]}')
+        verdict, _ = judged(tmp_path, submission(task=task), text=text)
+        assert isinstance(verdict, Denial)
+        assert verdict.code is Code.POLICY_TASK

@@ -1,4 +1,4 @@
-"""Whose readable name a caller has: found by all names and other ids, and kept as the folder changes."""
+"""Callers that use a registered name under other ids are detected, also after the folder changes."""
 
 from __future__ import annotations
 
@@ -63,15 +63,12 @@ def test_all_names_of_an_identity_must_be_the_caller_s(tmp_path: Path) -> None:
     assert holders(load(tmp_path, inspect_ai=owner), **TAKEN, repository="org/x") == ["inspect-ai/main"]
 
 
-def test_a_name_at_another_provider_is_somebody_else_s(tmp_path: Path) -> None:
+def test_a_name_at_another_provider_or_of_a_removed_identity_is_not_found(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    other: dict[str, JSON] = {
-        "iss": "https://gitlab.com",
-        "project_id": "8",
-        "namespace_id": "9",
-        "project_path": "org/evals",
-    }
+    ids: dict[str, JSON] = {"project_id": "8", "namespace_id": "9"}
+    other: dict[str, JSON] = {"iss": "https://gitlab.com", **ids, "project_path": "org/evals"}
     assert policies.named.find(caller(policies, other)) == ()
+    assert holders(narrow(policies, {}), **TAKEN) == []
 
 
 def test_a_name_that_is_one_s_own_within_a_namespace_is_found_there(tmp_path: Path) -> None:
@@ -88,8 +85,3 @@ def test_a_change_copies_only_what_it_is_in(tmp_path: Path) -> None:
     empty = index.replaced([one], [])
     assert empty == NameIndex()
     assert sum(a is b for a, b in zip(index.parts, empty.parts, strict=True)) == len(index.parts) - 1
-
-
-def test_what_a_folder_takes_away_is_found_no_more(tmp_path: Path) -> None:
-    policies = load(tmp_path, inspect_ai=POLICY)
-    assert holders(narrow(policies, {}), **TAKEN) == []

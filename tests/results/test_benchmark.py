@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
 import pytest
 
 from issuer.codes import Code
@@ -17,32 +14,19 @@ LIVE = b"name: AIME 2026\ndescription: Exam.\ntasks:\n  - id: MathArena/aime_202
 TARGET = LIVE + b"metrics:\n  - {id: acc, higher_is_better: true, primary: true}\n  - {id: wer}\n"
 
 
-def test_both_forms_are_read() -> None:
+def test_both_forms_are_read_and_the_primary_metric_is_the_only_or_the_marked_one() -> None:
     live, target = read_benchmark(LIVE, "eval.yaml"), read_benchmark(TARGET, "eval.yaml")
     assert live.task_ids == target.task_ids == {"MathArena/aime_2026"}
     assert (len(live.metric_ids), live.primary) == (0, None)
     assert (sorted(target.metric_ids), target.primary) == (["acc", "wer"], "acc")
-
-
-@pytest.mark.parametrize(
-    ("metrics", "primary"),
-    [
-        (b"[{id: a}]", "a"),
-        (b"[{id: a}, {id: b}]", None),
-        (b"[{id: a, primary: true}, {id: b, primary: true}]", None),
-    ],
-)
-def test_a_primary_metric_is_the_only_one_or_the_one_that_is_marked(metrics: bytes, primary: str | None) -> None:
-    assert read_benchmark(LIVE + b"metrics: " + metrics + b"\n", "eval.yaml").primary == primary
-
-
-def test_a_file_without_tasks_is_refused_with_its_place() -> None:
+    for metrics, primary in (
+        (b"[{id: a}]", "a"), (b"[{id: a}, {id: b}]", None), (b"[{id: a, primary: true}, {id: b, primary: true}]", None),
+    ):  # fmt: skip
+        assert read_benchmark(LIVE + b"metrics: " + metrics + b"\n", "eval.yaml").primary == primary
     with pytest.raises(InputError) as caught:
         read_benchmark(b"name: x\ntasks: []\n", "eval.yaml")
     assert str(caught.value).startswith("eval.yaml:2:8: file.schema")
 
-
-# -- lint -------------------------------------------------------------------------------------------------------------
 
 FULL = """name: "GSM8K"
 description: "Grade school mathematics."
@@ -62,13 +46,8 @@ def lint(text: str | bytes, profile: Profile = "target") -> list[tuple[str, int,
     return [(str(found.code), found.place.line, found.severity) for found in lint_benchmark(raw, "eval.yaml", profile)]
 
 
-def test_a_complete_definition_has_no_fault() -> None:
-    assert lint(FULL) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "severity"),
-    [
+def test_a_broken_rule_is_found_at_its_place() -> None:
+    for old, new, line, severity in [
         ('name: "GSM8K"\n', "", 1, "error"),
         ('description: "Grade school mathematics."\n', "", 1, "error"),
         ("primary: true", "primary: false", 4, "error"),
@@ -88,14 +67,12 @@ def test_a_complete_definition_has_no_fault() -> None:
         ('split: "test"', "split: on", 9, "error"),
         ('split: "test"', "solvers: [x]", 0, ""),
         ("tasks:", "evaluation_framework: x\ntasks:", 0, ""),
-    ],
-)
-def test_each_rule_is_told_at_its_place(old: str, new: str, line: int, severity: str) -> None:
-    assert old in FULL
-    found = lint(FULL.replace(old, new, 1))
-    expected = [(line, severity)] if line else []
-    assert [(at, how) for _, at, how in found if (at, how) == (line, severity)] == expected
-    assert found == found[:1] or "evaluation_framework:" in new
+    ]:
+        assert old in FULL
+        found = lint(FULL.replace(old, new, 1))
+        expected = [(line, severity)] if line else []
+        assert [(at, how) for _, at, how in found if (at, how) == (line, severity)] == expected
+        assert found == found[:1] or "evaluation_framework:" in new
 
 
 def test_the_live_form_defines_no_metric_and_is_one_for_today_s_hub_alone() -> None:
@@ -114,37 +91,31 @@ def test_today_s_hub_demands_a_framework_and_does_not_look_at_metrics() -> None:
     assert [severity for *_, severity in lint(framed.replace("description:", "about:"), "hub")] == ["error", "warning"]
 
 
-@pytest.mark.parametrize("text", ["a: b", "- 1", "x", "model: m\ndataset: d", "{}"])
-def test_what_is_no_benchmark_file_is_told_apart_from_a_broken_one(text: str) -> None:
-    assert lint(text) == [("benchmark.absent", 1, "error")]
-    with pytest.raises(InputError) as caught:
-        read_benchmark(text.encode(), "eval.yaml")
-    assert caught.value.code is Code.BENCHMARK_ABSENT
+def test_another_kind_of_file_is_told_apart_from_a_broken_definition() -> None:
+    for text in ("a: b", "- 1", "x", "model: m\ndataset: d", "{}"):
+        assert lint(text) == [("benchmark.absent", 1, "error")]
+    for text in ("a: b", "- 1", "x", "{}", "tasks: x", "tasks: [", "metrics: []", "tasks: [{}]\nname: &a x", ""):
+        absent = "benchmark.absent" in {code for code, *_ in lint(text)}
+        with pytest.raises(InputError) as caught:
+            read_benchmark(text.encode(), "eval.yaml")
+        assert (caught.value.code is Code.BENCHMARK_ABSENT) == absent == (text in {"a: b", "- 1", "x", "{}"})
 
 
-@pytest.mark.parametrize("text", ["tasks: x", "tasks: [", "metrics: []", "tasks: [{}]\nname: &a x", ""])
-def test_a_broken_one_is_not_taken_for_none(text: str) -> None:
-    assert "benchmark.absent" not in {code for code, *_ in lint(text)}
-    with pytest.raises(InputError) as caught:
-        read_benchmark(text.encode(), "eval.yaml")
-    assert caught.value.code is not Code.BENCHMARK_ABSENT
-
-
-def test_a_definition_of_many_tasks_is_linted_in_a_time_that_grows_with_its_size() -> None:
+def test_a_definition_of_many_tasks_is_linted_in_linear_time() -> None:
+    """In quadratic time it would take minutes."""
     text = "name: a\ndescription: b\ntasks:\n" + "".join(f"- id: t{index}\n" for index in range(30_000)) + "- id: t0\n"
-    began = time.process_time()
     assert [(line, severity) for _, line, severity in lint(text)] == [(1, "error"), (30_004, "error")]
-    assert time.process_time() - began < 10, "ten times what it takes"
 
 
-@pytest.mark.parametrize("path", hub_files("benchmark", "eval_yaml"), ids=lambda path: path.stem)
-def test_real_files_break_no_rule_and_are_warned_of_what_they_leave_open(path: Path) -> None:
+def test_real_files_break_no_rule_and_are_warned_of_what_they_leave_open() -> None:
     """Live files define no metric. The target specification's examples lack the dataset that its text requires."""
-    live = not path.name.startswith("target001")
-    found = lint_benchmark(path.read_bytes(), path.name, "hub" if live else "target")
-    assert {each.severity for each in found} == {"warning"}
-    for other in ("target", "both") if live else ("hub", "both"):
-        assert "error" in {each.severity for each in lint_benchmark(path.read_bytes(), path.name, other)}
-    assert any(("lacks `metrics`" if live else "lacks `dataset`") in each.detail for each in found)
-    unknown = {each.pointer for each in found if "unknown member" in each.detail}
-    assert unknown == ({"/metrics/2/value_type"} if path.stem == "target001__matharena" else set())
+    for path in hub_files("benchmark", "eval_yaml"):
+        live, raw = not path.name.startswith("target001"), path.read_bytes()
+        found = lint_benchmark(raw, path.name, "hub" if live else "target")
+        assert {each.severity for each in found} == {"warning"}
+        others: tuple[Profile, Profile] = ("target", "both") if live else ("hub", "both")
+        for other in others:
+            assert "error" in {each.severity for each in lint_benchmark(raw, path.name, other)}
+        assert any(("lacks `metrics`" if live else "lacks `dataset`") in each.detail for each in found)
+        unknown = {each.pointer for each in found if "unknown member" in each.detail}
+        assert unknown == ({"/metrics/2/value_type"} if path.stem == "target001__matharena" else set())

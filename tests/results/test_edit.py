@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,13 +43,19 @@ def tasks(text: str) -> list[Any]:
     return [entry.dataset.task_id for entry in read_entries(text.encode(), "f")]
 
 
-def test_an_entry_is_appended_and_all_before_it_stays() -> None:
-    after = edit.append(FILE, NEW, "f")
-    assert after == FILE + NEW
-    assert tasks(after) == ["first", "second", "third", "new"]
+def test_entries_are_appended_as_the_others_are_indented_and_all_before_them_stays() -> None:
+    assert edit.append(FILE, NEW, "f") == FILE + NEW
+    assert tasks(FILE + NEW) == ["first", "second", "third", "new"]
+    assert edit.append(edit.rewrite("[]", "f"), NEW, "f") == NEW
+    assert edit.extend(FILE, NEW + NEW, "f") == FILE + NEW + NEW
+    assert edit.extend("", NEW + NEW, "f") == NEW + NEW
+    before = "# x\n   - dataset: {id: a/b}\n     value: 1"
+    for after in (edit.append(before, NEW, "f"), edit.extend(before, NEW, "f")):
+        assert after.startswith(before + "\n   - dataset:")
+        assert len(tasks(after)) == 2
 
 
-def test_an_issued_entry_gives_its_token_to_the_one_that_says_the_same_and_has_none() -> None:
+def test_an_issued_token_is_put_into_the_equal_entry_that_has_none() -> None:
     said = make.submission({"notes": "x"}, task_id="second")
     bare, issued = write_entry(said.form), make.file_for(said)
     before = FILE + bare.replace('notes: "x"', "notes: x # mine") + "# end\n"
@@ -62,98 +69,75 @@ def test_an_issued_entry_gives_its_token_to_the_one_that_says_the_same_and_has_n
     assert tokens(edit.put_entry(bare + bare, issued, "f")) == [make.token_for(said), None]
 
 
-@pytest.mark.parametrize(("old", "new"), [('"x"', '"y"'), ("20.9", "21"), ('"gsm8k"', '"second"')])
-def test_an_issued_entry_is_appended_where_none_says_the_same(old: str, new: str) -> None:
-    said = make.submission({"notes": "x"})
-    before = write_entry(said.form).replace(old, new)
-    for text in ("", before):
-        assert edit.put_entry(text, make.file_for(said), "f") == text + make.file_for(said)
-    assert edit.put_entry(write_entry(said.form), write_entry(said.form), "f") == write_entry(said.form) * 2
+def test_an_issued_entry_is_appended_where_none_says_the_same() -> None:
+    for old, new in [('"x"', '"y"'), ("20.9", "21"), ('"gsm8k"', '"second"')]:
+        said = make.submission({"notes": "x"})
+        before = write_entry(said.form).replace(old, new)
+        for text in ("", before):
+            assert edit.put_entry(text, make.file_for(said), "f") == text + make.file_for(said)
+        assert edit.put_entry(write_entry(said.form), write_entry(said.form), "f") == write_entry(said.form) * 2
 
 
-def test_a_file_that_would_not_be_one_with_the_entry_is_refused_without_a_place_in_it() -> None:
+def test_a_file_that_an_entry_would_break_is_refused_without_a_place() -> None:
     for before in ("- dataset: {id: a/b}\n...\n", "[{dataset: {id: a/b}}]\n"):
         with pytest.raises(InputError, match="in place") as caught:
             edit.append(before, NEW, "f")
         assert caught.value.place.line == 0
 
 
-def test_an_appended_entry_is_indented_as_the_others_are() -> None:
-    before = "# x\n   - dataset: {id: a/b}\n     value: 1"
-    after = edit.append(before, NEW, "f")
-    assert after.startswith(before + "\n   - dataset:")
-    assert len(tasks(after)) == 2
+def test_an_entry_begins_above_its_first_member() -> None:
+    for head, dash in itertools.product(
+        ["\n", "# a\n", "\n\n# a\n\n"], ["- ", "-\n  ", "-\n\n  ", "- # b\n\n  # c\n  "]
+    ):
+        before = f"{head}{dash}dataset: {{id: a/b}}\n"
+        assert edit.append(before, NEW, "f") == before + NEW
+    for before in ("", "\n", "   \n\n"):
+        assert tasks(edit.append(before, NEW, "f")) == ["new"]
 
 
-@pytest.mark.parametrize("head", ["\n", "# a\n", "\n\n# a\n\n"])
-@pytest.mark.parametrize("dash", ["- ", "-\n  ", "-\n\n  ", "- # b\n\n  # c\n  "])
-def test_where_an_entry_begins_is_found_above_its_first_member(head: str, dash: str) -> None:
-    before = f"{head}{dash}dataset: {{id: a/b}}\n"
-    assert edit.append(before, NEW, "f") == before + NEW
-
-
-def test_an_entry_among_indented_ones_is_replaced_as_they_are_indented() -> None:
+def test_an_entry_is_put_in_its_place_and_indented_as_the_others_are() -> None:
     before = "  - dataset: {id: a/b}\n  - dataset: {id: c/d}\n    value: 1\n  - dataset: {id: e/f}\n"
     indented = "".join(f"  {line}\n" for line in NEW.splitlines())
     after = edit.replace(before, 1, NEW, "f")
     assert after == "  - dataset: {id: a/b}\n" + indented + "  - dataset: {id: e/f}\n"
-
-
-def test_a_member_after_a_block_of_text_stands_before_the_next_entry() -> None:
     first, second = "- dataset: {id: a/b}\n  notes: |\n    x\n", "- dataset: {id: c/d}\n"
     assert edit.put_token(first + second, 0, "a.b.c", "f") == f'{first}  verify_token: "a.b.c"\n{second}'
     assert edit.replace(first + second, 0, NEW, "f") == NEW + second
 
 
-@pytest.mark.parametrize("before", ["", "\n", "   \n\n"])
-def test_the_first_entry_makes_the_file(before: str) -> None:
-    assert tasks(edit.append(before, NEW, "f")) == ["new"]
+def test_an_entry_is_replaced_or_gets_a_token_and_the_others_keep_every_line() -> None:
+    kept = (
+        FILE[FILE.index("# between") :],
+        FILE[: FILE.index("-\n")],
+        FILE[: FILE.index("- {dataset: {id: a/b, task_id: th")],
+    )
+    for index in range(3):
+        after = edit.replace(FILE, index, NEW, "f")
+        names = ["first", "second", "third"]
+        assert tasks(after) == [*names[:index], "new", *names[index + 1 :]]
+        assert kept[index] in after
+        assert {"# head", "# between", "# foot"} <= set(after.splitlines())
+        after = edit.put_token(FILE, index, "a.b.c", "f")
+        assert tokens(after) == ["a.b.c" if place == index else None for place in range(3)]
+        assert index == 2 or lines_kept(FILE, after)
+        assert len(after) < len(FILE) + 40
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_an_entry_is_replaced_and_the_others_keep_every_line(index: int) -> None:
-    after = edit.replace(FILE, index, NEW, "f")
-    expected = ["first", "second", "third"]
-    expected[index] = "new"
-    assert tasks(after) == expected
-    parts = {
-        0: FILE[FILE.index("# between") :],
-        1: FILE[: FILE.index("-\n")],
-        2: FILE[: FILE.index("- {dataset: {id: a/b, task_id: th")],
-    }
-    assert parts[index] in after
-    assert {"# head", "# between", "# foot"} <= set(after.splitlines())
-
-
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_token_is_put_into_one_entry_as_its_last_member(index: int) -> None:
-    after = edit.put_token(FILE, index, "a.b.c", "f")
-    assert tokens(after) == ["a.b.c" if place == index else None for place in range(3)]
-    assert index == 2 or lines_kept(FILE, after)
-    assert len(after) < len(FILE) + 40
-
-
-def test_a_token_takes_the_place_of_the_one_that_is_there_under_each_name() -> None:
+def test_a_token_replaces_the_old_one_under_each_name_and_in_any_style() -> None:
     before = "- dataset: {id: a/b}\n  verifyToken: null # old\n  verify_token: null\n- dataset: {id: c/d}\n  verify_token: 'x.y.z'\n"
     after = edit.put_token(before, 0, "a.b.c", "f")
     assert after == before.replace("verifyToken: null", 'verifyToken: "a.b.c"').replace(
         "verify_token: null", 'verify_token: "a.b.c"'
     )
     assert tokens(edit.put_token(after, 1, "q.r.s", "f")) == ["a.b.c", "q.r.s"]
-
-
-@pytest.mark.parametrize("style", ["|\n    x.y.z", ">-\n    x.y.z", "|+\n    x.y.z\n", '"x.y.z"'])
-def test_a_token_in_any_style_is_replaced(style: str) -> None:
-    before = f"- dataset: {{id: a/b}}\n  verify_token: {style}\n  value: 1\n"
-    assert tokens(edit.put_token(before, 0, "a.b.c", "f")) == ["a.b.c"]
-
-
-@pytest.mark.parametrize("style", ["|", ">", "|+"])
-def test_a_token_below_text_that_a_line_end_would_change_is_refused(style: str) -> None:
-    before = f"- dataset: {{id: a/b}}\n  notes: {style}\n    x"
-    with pytest.raises(InputError, match="line break"):
-        edit.put_token(before, 0, "a.b.c", "f")
-    assert tokens(edit.put_token(before + "\n", 0, "a.b.c", "f")) == ["a.b.c"]
+    for style in ["|\n    x.y.z", ">-\n    x.y.z", "|+\n    x.y.z\n", '"x.y.z"']:
+        before = f"- dataset: {{id: a/b}}\n  verify_token: {style}\n  value: 1\n"
+        assert tokens(edit.put_token(before, 0, "a.b.c", "f")) == ["a.b.c"]
+    for style in ["|", ">", "|+"]:
+        before = f"- dataset: {{id: a/b}}\n  notes: {style}\n    x"
+        with pytest.raises(InputError, match="line break"):
+            edit.put_token(before, 0, "a.b.c", "f")
+        assert tokens(edit.put_token(before + "\n", 0, "a.b.c", "f")) == ["a.b.c"]
 
 
 def test_line_ends_stay() -> None:
@@ -162,49 +146,39 @@ def test_line_ends_stay() -> None:
         assert after.count("\n") == after.count("\r\n")
 
 
-@pytest.mark.parametrize("index", [-1, 3, 99])
-def test_an_entry_that_is_not_there_is_said(index: int) -> None:
-    for change in (edit.replace, edit.put_token):
-        with pytest.raises(InputError, match="it has 3"):
-            change(FILE, index, NEW, "f")
+def test_an_index_without_an_entry_is_refused() -> None:
+    for index in [-1, 3, 99]:
+        for change in (edit.replace, edit.put_token):
+            with pytest.raises(InputError, match="it has 3"):
+                change(FILE, index, NEW, "f")
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_a_file_that_cannot_be_edited_in_place_is_refused_and_not_broken() -> None:
+    """A pair in a flow list is a map, and a line below it is not a member of it."""
+    for before in (
         "[{dataset: {id: a/b}}]\n",
         "- dataset: {id: a/b}\n...\n",
         "a: b\n",
         "- 1\n",
         "- dataset: {id: a/b}\n  notes: |+\n   x",
-    ],
-)
-def test_a_file_that_cannot_be_edited_in_place_is_refused_and_not_broken(before: str) -> None:
-    with pytest.raises(InputError):
-        edit.append(before, NEW, "f")
+    ):
+        with pytest.raises(InputError):
+            edit.append(before, NEW, "f")
+    for text in ("[dataset: {id: a/b}]\n", "[dataset: {id: a/b},\n]\n"):
+        with pytest.raises(InputError) as caught:
+            edit.put_token(text, 0, "x", "f.yaml")
+        assert str(caught.value).startswith("f.yaml: file.rule: has a layout that cannot be edited in place")
+    for change, texts in (
+        (edit.append, (NEW + NEW, "", "[]", "nonsense", "- 1")),
+        (replace_second, ("", "[]", NEW + NEW)),
+    ):
+        for entry in texts:
+            with pytest.raises(InputError):
+                change(FILE, entry, "f")
 
 
-def test_a_file_without_entries_takes_one_as_it_was_written() -> None:
-    assert edit.append(edit.rewrite("[]", "f"), NEW, "f") == NEW
-
-
-@pytest.mark.parametrize("entry", ["", "[]", NEW + NEW, "nonsense", "- 1"])
-def test_what_is_appended_is_one_entry(entry: str) -> None:
-    with pytest.raises(InputError):
-        edit.append(FILE, entry, "f")
-
-
-@pytest.mark.parametrize("entry", ["", "[]", NEW + NEW])
-def test_what_takes_an_entry_s_place_is_one_entry(entry: str) -> None:
-    with pytest.raises(InputError):
-        edit.replace(FILE, 1, entry, "f")
-
-
-def test_several_entries_are_added_at_once() -> None:
-    assert edit.extend(FILE, NEW + NEW, "f") == FILE + NEW + NEW
-    assert edit.extend("", NEW + NEW, "f") == NEW + NEW
-    indented = "  - dataset: {id: a/b}\n"
-    assert edit.extend(indented, NEW, "f").count("\n  - dataset:") == 1
+def replace_second(text: str, entry: str, name: str) -> str:
+    return edit.replace(text, 1, entry, name)
 
 
 SAID = make.submission({"notes": "x"}, task_id="second")
@@ -216,38 +190,34 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("there", "issued"), [("target", "both"), ("both", "target")])
-def test_an_entry_keeps_its_form_unless_it_is_to_be_reshaped(there: str, issued: str) -> None:
-    before = FILE + FORMS[there] + "# end\n"
-    newer = FORMS[issued].replace(TOKEN, "x.y.z")
-    assert edit.put_entry(before, FORMS[issued], "f") == before
-    assert edit.put_entry(before, newer, "f") == before.replace(TOKEN, "x.y.z")
-    assert edit.put_entry(before, FORMS[issued], "f", reshape=True) == FILE + FORMS[issued] + "# end\n"
-    assert edit.put_entry(before, newer, "f", reshape=True) == FILE + newer + "# end\n"
-    assert edit.put_entry(before, FORMS[there], "f", reshape=True) == before
-    assert edit.put_entry(before, FORMS[there].replace(TOKEN, "x.y.z"), "f", reshape=True) == before.replace(
-        TOKEN, "x.y.z"
-    )
+def test_an_entry_keeps_its_form_unless_it_is_to_be_reshaped() -> None:
+    for there, issued in [("target", "both"), ("both", "target")]:
+        before = FILE + FORMS[there] + "# end\n"
+        newer = FORMS[issued].replace(TOKEN, "x.y.z")
+        assert edit.put_entry(before, FORMS[issued], "f") == before
+        assert edit.put_entry(before, newer, "f") == before.replace(TOKEN, "x.y.z")
+        assert edit.put_entry(before, FORMS[issued], "f", reshape=True) == FILE + FORMS[issued] + "# end\n"
+        assert edit.put_entry(before, newer, "f", reshape=True) == FILE + newer + "# end\n"
+        assert edit.put_entry(before, FORMS[there], "f", reshape=True) == before
+        assert edit.put_entry(before, FORMS[there].replace(TOKEN, "x.y.z"), "f", reshape=True) == before.replace(
+            TOKEN, "x.y.z"
+        )
 
 
-def test_of_two_entries_that_say_the_same_the_one_of_the_form_is_renewed() -> None:
+def test_of_two_equal_entries_the_one_of_the_form_is_renewed() -> None:
     before = FORMS["target"].replace(TOKEN, "a.b.c") + FORMS["both"]
     after = edit.put_entry(before, FORMS["both"].replace(TOKEN, "x.y.z"), "f", reshape=True)
     assert tokens(after) == ["a.b.c", "x.y.z"]
     assert tokens(edit.put_entry(before, FORMS["both"].replace(TOKEN, "x.y.z"), "f")) == ["x.y.z", TOKEN]
 
 
-def test_a_file_lacks_what_no_entry_of_it_says_signed_or_not() -> None:
+def test_a_file_lacks_the_content_that_none_of_its_entries_has() -> None:
     """Without metrics, `value` is the content of an entry."""
     bare = write_entry(SAID.form)
     other = FORMS["hub"].replace("value: 20.9", "value: 20.8")
     assert other != FORMS["hub"]
-    assert edit.lacks(FORMS["both"] + FORMS["hub"], bare + NEW + FORMS["hub"] + other, "f") == [
-        False,
-        True,
-        False,
-        True,
-    ]
+    lacking = edit.lacks(FORMS["both"] + FORMS["hub"], bare + NEW + FORMS["hub"] + other, "f")
+    assert lacking == [False, True, False, True]
     assert edit.lacks("", bare + NEW, "f") == edit.lacks(" \n", bare + NEW, "f") == [True, True]
     assert edit.lacks(FILE, FILE, "f") == [False] * 3
 
@@ -261,16 +231,13 @@ def test_rewriting_changes_the_spelling_and_nothing_that_is_said() -> None:
     assert edit.rewrite("[]\n", "f") == "[]\n"
 
 
-def test_a_value_that_no_metric_repeats_is_not_dropped_silently() -> None:
+def test_a_value_or_profile_that_an_entry_cannot_have_is_refused() -> None:
     text = "- dataset: {id: a/b}\n  metrics: [{metric_id: m, value: 1}]\n  value: 2\n"
     with pytest.raises(InputError) as caught:
         edit.rewrite(text, "f", profile="target")
     assert caught.value.code is Code.RESULT_VALUE
     assert "value: 2" in edit.rewrite(text, "f")
     assert "value: 2" not in edit.rewrite(text.replace("value: 2", "value: 1"), "f", profile="target")
-
-
-def test_a_profile_that_an_entry_cannot_have_is_refused_at_its_place() -> None:
     text = FILE + NEW
     for primary in (None, "f1"):
         with pytest.raises(InputError) as caught:
@@ -304,18 +271,3 @@ def test_any_text_is_edited_as_asked_or_refused(text: str, index: int, entry: st
         except InputError:
             continue
         assert entries(after) == expected(entries(text))
-
-
-def test_a_written_file_is_appended_to_and_given_its_token() -> None:
-    said = make.submission({"notes": "x\ny"})
-    before = write_entry(said.form)
-    after = edit.put_token(before, 0, make.token_for(said), "f")
-    assert after == make.file_for(said)
-
-
-@pytest.mark.parametrize("text", ["[dataset: {id: a/b}]\n", "[dataset: {id: a/b},\n]\n"])
-def test_a_token_is_put_into_no_entry_that_has_neither_braces_nor_lines_of_its_own(text: str) -> None:
-    """A pair in a flow list is a map, and a line below it is not a member of it."""
-    with pytest.raises(InputError) as caught:
-        edit.put_token(text, 0, "x", "f.yaml")
-    assert str(caught.value).startswith("f.yaml: file.rule: has a layout that cannot be edited in place")

@@ -40,43 +40,22 @@ def by_readers(text: str) -> list[Any]:
     return [yaml.safe_load(text), YAML(typ="safe", pure=True).load(text)]
 
 
-# -- the target form --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "form"),
-    [
-        ({"a": None, "b": 1}, {"b": 1}),
-        ({"a": {"b": None}}, None),
-        ({"a": {"b": None}, "c": 1}, {"c": 1}),
-        ({"a": {"b": {"c": None}, "d": None}, "e": 0}, {"e": 0}),
-        ({"a": {}}, {"a": {}}),
-        ({"a": {"b": {}, "c": None}}, {"a": {"b": {}}}),
-        ({"a": []}, {"a": []}),
-        ({"a": [{}]}, {"a": [{}]}),
-        ({"a": [{"b": None, "c": 1}]}, {"a": [{"c": 1}]}),
-        ({"a": [[], [{"b": [0, False, ""]}]]}, {"a": [[], [{"b": [0, False, ""]}]]}),
-        ({}, {}),
-        (None, None),
-    ],
-)
-def test_nulls_are_dropped_from_maps_bottom_up_and_nothing_else_is(value: Any, form: Any) -> None:
-    assert drop_nulls(value) == form
-
-
-@pytest.mark.parametrize(
-    ("value", "pointer"),
-    [
-        ({"a": [None]}, "/a/0"),
-        ({"a": [1, {"b": None}]}, "/a/1"),
-        ({"a": [1, {"b": {"c": None}}]}, "/a/1"),
+def test_nulls_are_dropped_from_maps_bottom_up_and_nothing_else_is() -> None:
+    forms: list[tuple[Any, Any]] = [
+        ({"a": None, "b": 1}, {"b": 1}), ({"a": {"b": None}}, None), ({"a": {"b": None}, "c": 1}, {"c": 1}),
+        ({"a": {"b": {"c": None}, "d": None}, "e": 0}, {"e": 0}), ({"a": {}}, {"a": {}}), ({"a": []}, {"a": []}),
+        ({"a": {"b": {}, "c": None}}, {"a": {"b": {}}}), ({"a": [{}]}, {"a": [{}]}), ({"a": [{"b": None, "c": 1}]}, {"a": [{"c": 1}]}),
+        ({"a": [[], [{"b": [0, False, ""]}]]}, {"a": [[], [{"b": [0, False, ""]}]]}), ({}, {}), (None, None),
+    ]  # fmt: skip
+    assert [drop_nulls(value) for value, _ in forms] == [form for _, form in forms]
+    in_lists: list[tuple[Any, str]] = [
+        ({"a": [None]}, "/a/0"), ({"a": [1, {"b": None}]}, "/a/1"), ({"a": [1, {"b": {"c": None}}]}, "/a/1"),
         ({"a/b": {"~": [[], [0, None]]}}, "/a~1b/~0/1/1"),
-    ],
-)
-def test_a_null_in_a_list_has_no_canonical_form(value: Any, pointer: str) -> None:
-    with pytest.raises(FormatError) as caught:
-        drop_nulls(value)
-    assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, pointer)
+    ]  # fmt: skip
+    for value, pointer in in_lists:  # without a canonical form
+        with pytest.raises(FormatError) as caught:
+            drop_nulls(value)
+        assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, pointer)
 
 
 def test_the_target_form_leaves_out_token_members_and_value_and_sorts_metrics() -> None:
@@ -85,27 +64,17 @@ def test_the_target_form_leaves_out_token_members_and_value_and_sorts_metrics() 
         {"metric_id": "a", "slice": "B", "value": 2},
         {"metric_id": "b", "value": 3},
     ]
-    plain: dict[str, Any] = {"dataset": {"id": "a/b"}, "metrics": metrics, "unknown": {"x": 1}}
+    inside = {"value": 1, "verify_token": "x", "verifyToken": "y"}
+    plain: dict[str, Any] = {"dataset": {"id": "a/b"}, "metrics": metrics, "run": inside, "unknown": {"x": 1}}
     dressed = {**plain, "metrics": metrics[::-1], "value": 1, "verify_token": "t", "verifyToken": "t", "date": None}
     assert target_form(dressed) == plain
 
 
-def test_only_the_members_at_the_top_are_left_out() -> None:
-    kept: dict[str, Any] = {
-        "run": {"value": 1, "verify_token": "x"},
-        "metrics": [{"metric_id": "a", "value": 1, "verifyToken": "y"}],
-    }
-    assert target_form(kept) == kept
-
-
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    if isinstance(value, dict):
-        return [leaf for name, item in value.items() for leaf in leaves(item, (*path, name))]
-    return (
-        [leaf for index, item in enumerate(value) for leaf in leaves(item, (*path, index))]
-        if isinstance(value, list)
-        else [path]
-    )
+    if not isinstance(value, dict | list):
+        return [path]
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    return [leaf for name, item in parts for leaf in leaves(item, (*path, name))]
 
 
 RICH = make.submission(
@@ -116,32 +85,22 @@ RICH = make.submission(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", leaves(json.loads(jcs.canonical(RICH.form))), ids=str)
-def test_the_content_digest_changes_with_every_member(path: tuple[Any, ...]) -> None:
-    for change in ("set", "drop", "add"):
-        form = json.loads(jcs.canonical(RICH.form))
-        part = form
-        for name in path[:-1]:
-            part = part[name]
-        if change == "set":
-            part[path[-1]] = "changed"
-        elif change == "drop":
-            del part[path[-1]]
-        elif isinstance(part, dict):
-            part["added"] = 0
-        else:
-            part.append(0)
-        assert content_digest(form) != RICH.content_digest
-
-
-def test_one_claim_set_and_one_set_of_details_have_one_digest_in_every_profile_with_a_token() -> None:
-    target = read_one(make.file_for(SAID))
-    both = read_one(make.file_for(SAID) + f'  verifyToken: "{make.token_for(SAID)}"\n  value: 20.9\n')
-    assert content_digest(target.form) == content_digest(both.form) == SAID.content_digest
-    assert content_digest(read_one(make.file_for(SAID) + "  run: null\n").form) == SAID.content_digest
-
-
-# -- writing and reading back -----------------------------------------------------------------------------------------
+def test_the_content_digest_changes_with_every_member() -> None:
+    for path in leaves(json.loads(jcs.canonical(RICH.form))):
+        for change in ("set", "drop", "add"):
+            form = json.loads(jcs.canonical(RICH.form))
+            part = form
+            for name in path[:-1]:
+                part = part[name]
+            if change == "set":
+                part[path[-1]] = "changed"
+            elif change == "drop":
+                del part[path[-1]]
+            elif isinstance(part, dict):
+                part["added"] = 0
+            else:
+                part.append(0)
+            assert content_digest(form) != RICH.content_digest, (path, change)
 
 
 @examples(120)
@@ -149,7 +108,7 @@ def test_one_claim_set_and_one_set_of_details_have_one_digest_in_every_profile_w
 @example({"run": {"\U0001f600": 1, "\ufb33": 2, "yes": True, "y": 0, "1": 1, "a b": -0.0}}, 1e-7)
 @example({"artifacts": [[[]], [{}], {}, [[{"a": [1]}]]]}, 5e-324)
 @example({"run": {"K" * 900: 1}}, 2**53 - 1)
-def test_what_is_written_is_read_back_with_its_digest_and_alike_by_real_readers(details: Any, value: float) -> None:
+def test_a_written_entry_has_its_digest_and_is_read_alike_by_real_readers(details: Any, value: float) -> None:
     said = make.submission(details, metrics=[{"metric_id": "m", "value": value}])
     text = make.file_for(said)
     entry = read_one(text)
@@ -209,12 +168,6 @@ def test_whether_members_fit_is_judged_by_the_byte(members: Any) -> None:
     assert "longer" in emit.fits(members, size - 1)
 
 
-def test_entries_that_are_written_stand_one_below_the_other_in_one_file() -> None:
-    entries = read_entries((make.file_for(SAID) + make.file_for(RICH)).encode(), "f.yaml")
-    assert [content_digest(entry.form) for entry in entries] == [SAID.content_digest, RICH.content_digest]
-    assert [entry.pointer for entry in entries] == ["/0", "/1"]
-
-
 def test_an_entry_is_written_as_the_contract_shows() -> None:
     assert write_entry(SAID.form, "T").splitlines() == [
         "- dataset:",
@@ -237,26 +190,14 @@ def test_an_entry_is_written_as_the_contract_shows() -> None:
     ]
 
 
-def test_the_deepest_details_of_a_body_can_be_read_back() -> None:
-    deep: Any = 1
-    for _ in range(13):
-        deep = {"a": deep}
-    said = make.submission({"run": deep})
-    assert content_digest(read_one(make.file_for(said)).form) == said.content_digest
-
-
-# -- details ----------------------------------------------------------------------------------------------------------
-
-
 def details_faults(value: Any) -> list[tuple[Code, str]]:
     with pytest.raises(Refused) as caught:
         read_details(value, "/details")
     return [(fault.code, fault.pointer.removeprefix("/details")) for fault in caught.value.faults]
 
 
-@pytest.mark.parametrize(
-    ("details", "pointer"),
-    [
+def test_details_that_break_a_rule_are_refused_with_their_pointer() -> None:
+    cases: list[tuple[Any, str]] = [
         ({"unknown": 1}, "/unknown"), ({"verify_token": "x"}, "/verify_token"), ({"metrics": []}, "/metrics"),
         ({"date": 20261121}, "/date"), ({"date": ["2026-11-21"]}, "/date"), ({"notes": 1}, "/notes"), ({"run": []}, "/run"),
         ({"run": "x"}, "/run"), ({"artifacts": "x"}, "/artifacts"), ({"benchmark_subset": {}}, "/benchmark_subset"),
@@ -264,89 +205,58 @@ def details_faults(value: Any) -> list[tuple[Code, str]]:
         ({"source": {"url": "https://a.b", "mail": "x"}}, "/source/mail"), ({"run": {"a": [None]}}, "/run/a/0"),
         ({"run": {"a": [{"b": None}]}}, "/run/a/0"), ([], ""), (None, ""), ("x", ""),
         ({"run": {"K" * 999: 1}}, ""), ({"run": {"a": [{"\x07" * 300: 1}]}}, ""),
-    ],
-    ids=lambda value: str(value)[:30],
-)  # fmt: skip
-def test_details_that_break_a_rule_are_refused_with_their_pointer(details: Any, pointer: str) -> None:
-    assert details_faults(details) == [(Code.DETAILS_INVALID, pointer)]
+        ({"run": {"a": [[[1]] * 20_000] * 3}}, ""), ({"notes": "é" * 300_000}, ""),
+    ]  # fmt: skip
+    assert [
+        (details, pointer) for details, pointer in cases if details_faults(details) != [(Code.DETAILS_INVALID, pointer)]
+    ] == []
 
 
-@pytest.mark.parametrize(
-    "details", [{"run": {"a": [[[1]] * 20_000] * 3}}, {"notes": "é" * 300_000}], ids=["lines", "text"]
-)
-def test_details_that_no_result_file_could_hold_are_refused(details: Any) -> None:
-    assert details_faults(details) == [(Code.DETAILS_INVALID, "")]
-
-
-def test_details_whose_members_are_all_null_are_no_details() -> None:
-    assert read_details({"date": None, "source": {"url": None}}) == read_details({}) == {}
-
-
-@pytest.mark.parametrize(
-    "date",
-    ["2026-11-21", "2026-11-21T09:00Z", "2026-11-21T09:00:00Z", "2026-11-21T09:00:00.123456789+01:00", "2024-02-29"],
-)
-def test_an_iso_date_is_taken(date: str) -> None:
-    assert read_details({"date": date}) == {"date": date}
-
-
-@pytest.mark.parametrize(
-    "date",
-    [
+def test_a_date_is_an_iso_date() -> None:
+    dates = [
+        "2026-11-21",
+        "2026-11-21T09:00Z",
+        "2026-11-21T09:00:00Z",
+        "2026-11-21T09:00:00.123456789+01:00",
+        "2024-02-29",
+    ]
+    assert [read_details({"date": date}) for date in dates] == [{"date": date} for date in dates]
+    for date in (
         "", "today", "2026-02-30", "2026-13-01", "2023-02-29", "26-01-01", "2026-1-1", "20261121", "2026-W01-1", "2026-11-21 09:00",
         "2026-11-21T25:00Z", "2026-11-21T09:00:00Z\n", "2026-11-21T09:00:00 Z", "２０２６-11-21", "2026-11-21T09", "0000-01-01",
-    ],
-)  # fmt: skip
-def test_any_other_date_is_refused(date: str) -> None:
-    assert details_faults({"date": date}) == [(Code.DETAILS_INVALID, "/date")]
+    ):  # fmt: skip
+        assert details_faults({"date": date}) == [(Code.DETAILS_INVALID, "/date")]
 
 
-@pytest.mark.parametrize(
-    "url", ["https://a", "http://a.example:8080/x?y=z#w", "HTTPS://A.example", "https://[::1]/", "https://a/%20b(c)'*"]
-)
-def test_an_absolute_web_address_is_taken(url: str) -> None:
-    assert read_details({"source": {"url": url}}) == {"source": {"url": url}}
+def test_a_source_has_an_absolute_web_address() -> None:
+    urls = ["https://a", "http://a.example:8080/x?y=z#w", "HTTPS://A.example", "https://[::1]/", "https://a/%20b(c)'*"]
+    assert [read_details({"source": {"url": url}}) for url in urls] == [{"source": {"url": url}} for url in urls]
+    for url in (
+        "", "a.example", "/x", "//a.example/x", "ftp://a", "javascript:alert(1)", "file:///etc/passwd", "https://", "https:///x",
+        "https://u:p@a/", "https://@a/", "https://a:99999/", "https://[a/", "https://é.example", "https://a/\nx", "https://a\\.b/", "https://a/<x>",
+    ):  # fmt: skip
+        assert details_faults({"source": {"url": url}}) == [(Code.DETAILS_INVALID, "/source/url")]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "", "a.example", "/x", "//a.example/x", "ftp://a", "javascript:alert(1)", "data:,x", "file:///etc/passwd", "https://",
-        "https:///x", "https:a", "https://u:p@a/", "https://u@a/", "https://@a/", "https://a:b/", "https://a:99999/", "https://[a/",
-        "https://é.example", "https://a/\nx", "https://a/ x", " https://a", "https://a\t", "https://a\\.b/", "https://a/<x>",
-        'https://a/"', "https://a/`", "\x00https://a", "https://a/{x}",
-    ],
-)  # fmt: skip
-def test_any_other_address_is_refused(url: str) -> None:
-    assert details_faults({"source": {"url": url}}) == [(Code.DETAILS_INVALID, "/source/url")]
-
-
-def test_all_faults_of_details_are_told_at_once() -> None:
+def test_all_faults_of_details_are_found_at_once_and_nulls_are_no_details() -> None:
+    assert read_details({"date": None, "source": {"url": None}}) == read_details({}) == {}
     assert details_faults({"date": "x", "source": {"url": "x"}}) == [
         (Code.DETAILS_INVALID, "/date"), (Code.DETAILS_INVALID, "/source/url"),
     ]  # fmt: skip
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "line"),
-    [
+def test_a_file_that_breaks_a_rule_is_refused_at_its_line() -> None:
+    for text, code, line in [
         ("dataset: {id: a/b}", Code.FILE_SCHEMA, 1),
         ('"text"', Code.FILE_SCHEMA, 1),
         ("- text", Code.FILE_SCHEMA, 1),
-        ("- null", Code.FILE_SCHEMA, 1),
         ("- {}", Code.FILE_SCHEMA, 1),
         ("- dataset: {id: a}\n- dataset: {}", Code.FILE_SCHEMA, 2),
         ("- dataset: {id: a}\n  model_revision: 36190055", Code.FILE_SCHEMA, 2),
-        ("- dataset: {id: a}\n  framework: {version: 1.10}", Code.FILE_SCHEMA, 2),
         ("- dataset: {id: a}\n  metrics: {metric_id: a, value: 1}", Code.FILE_SCHEMA, 2),
         ("- dataset: {id: a}\n  metrics:\n  - {metric_id: a}", Code.FILE_SCHEMA, 3),
         ('- dataset: {id: a}\n  metrics:\n  - {metric_id: a, value: "1"}', Code.FILE_SCHEMA, 3),
         ("- dataset: {id: a}\n  metrics:\n  - {metric_id: a, value: true}", Code.FILE_SCHEMA, 3),
-        ("- dataset: {id: a}\n  metrics:\n  - {metric_id: a, value: 1e3}", Code.FILE_SCALAR, 3),
-        ("- dataset: {id: a}\n  metrics:\n  - {metric_id: a, value: 0.123456789012345678}", Code.FILE_NUMBER, 3),
         ("- dataset: {id: a}\n  value: text", Code.FILE_SCHEMA, 2),
         ("- dataset: {id: a}\n  verify_token: 5", Code.FILE_SCHEMA, 2),
         ("- dataset: {id: a}\n  run:\n    x:\n    - null", Code.FILE_RULE, 4),
@@ -354,50 +264,39 @@ def test_all_faults_of_details_are_told_at_once() -> None:
         ("- dataset: {id: a}\n  date: 2026-11-21 10:00", Code.FILE_SCALAR, 2),
         ("- dataset: {id: a}\n  date: {2026-11-21: x}", Code.FILE_SCALAR, 2),
         ("- dataset: {id: a}\n  run: {date: 2026-11-21}", Code.FILE_SCALAR, 2),
-    ],
-)
-def test_a_file_that_breaks_a_rule_is_refused_at_its_line(text: str, code: Code, line: int) -> None:
-    error = refusal(text)
-    assert (error.code, error.place.line) == (code, line)
+    ]:
+        error = refusal(text)
+        assert (error.code, error.place.line) == (code, line)
 
 
-def test_a_number_in_place_of_text_is_refused_with_the_remedy() -> None:
+def test_two_equal_spellings_of_the_token_are_one_and_a_bare_date_is_its_text() -> None:
     assert refusal("- dataset: {id: a}\n  model_revision: 36190055").detail.endswith("put it in double quotes")
-
-
-def test_two_equal_spellings_of_the_token_are_one_and_null_is_none() -> None:
     assert read_one("- dataset: {id: a}\n  verify_token: x\n  verifyToken: x").token == "x"
     assert read_one("- dataset: {id: a}\n  verifyToken: x").token == "x"
     assert read_one("- dataset: {id: a}\n  verify_token: null").token is None
-
-
-def test_a_bare_date_is_its_text() -> None:
     bare, quoted = (read_one(f"- dataset: {{id: a}}\n  date: {date}") for date in ("2026-11-21", '"2026-11-21"'))
     assert content_digest(bare.form) == content_digest(quoted.form)
 
 
-def test_a_file_has_at_most_1000_entries_of_at_most_256_metrics() -> None:
+def test_a_file_is_named_after_its_benchmark_and_has_at_most_1000_entries() -> None:
+    for repo, name in {"cais/hle": "hle", "TIGER-Lab/MMLU-Pro": "mmlu_pro", "a/b.c-D_e": "b.c_d_e"}.items():
+        assert result_file_name(repo) == f".eval_results/{name}.yaml"
     assert len(read_entries(b"- dataset: {id: a}\n" * 1000, "f")) == 1000
     assert refusal("- dataset: {id: a}\n" * 1001).place.line == 1001
     metrics = "".join(f"\n  - {{metric_id: m{index}, value: 1}}" for index in range(257))
     assert refusal(f"- dataset: {{id: a}}\n  metrics:{metrics}").code is Code.FILE_SCHEMA
     assert read_entries(b"[]", "f") == ()
+    entries = read_entries((make.file_for(SAID) + make.file_for(RICH)).encode(), "f.yaml")
+    assert [content_digest(entry.form) for entry in entries] == [SAID.content_digest, RICH.content_digest]
+    assert [entry.pointer for entry in entries] == ["/0", "/1"]
 
 
-@pytest.mark.parametrize(
-    ("repo", "path"),
-    [("cais/hle", ".eval_results/hle.yaml"), ("TIGER-Lab/MMLU-Pro", ".eval_results/mmlu_pro.yaml"), ("a/b.c-D_e", ".eval_results/b.c_d_e.yaml")],
-)  # fmt: skip
-def test_the_file_is_named_after_the_benchmark(repo: str, path: str) -> None:
-    assert result_file_name(repo) == path
-
-
-@pytest.mark.parametrize("path", hub_files("result", "eval_results_yaml"), ids=lambda path: path.stem)
-def test_real_files_are_read_as_other_readers_do_or_refused_at_a_place(path: Any) -> None:
-    try:
-        entries = read_entries(path.read_bytes(), path.name)
-    except InputError as error:
-        assert error.place.line > 0  # noqa: PT017
-        return
-    theirs = yaml.load(path.read_text(), yaml.BaseLoader)
-    assert [entry.dataset.id for entry in entries] == [item["dataset"]["id"] for item in theirs]
+def test_real_files_are_read_as_other_readers_do_or_refused_at_a_place() -> None:
+    for path in hub_files("result", "eval_results_yaml"):
+        try:
+            entries = read_entries(path.read_bytes(), path.name)
+        except InputError as error:
+            assert error.place.line > 0  # noqa: PT017
+            continue
+        theirs = yaml.load(path.read_text(), yaml.BaseLoader)
+        assert [entry.dataset.id for entry in entries] == [item["dataset"]["id"] for item in theirs], path

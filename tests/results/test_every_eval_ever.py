@@ -28,7 +28,7 @@ DETAILS: dict[str, Any] = {
     "date": "2026-11-21T09:00:00+01:00", "notes": "no-tools", "source": {"url": "https://a.example/x", "name": "Logs"},
     "run": {"num_samples": 1319, "split": "test", "selection": {"accuracy": "match/accuracy"}, "seed": 1},
 }  # fmt: skip
-SAID = make.submission(
+SUBMITTED = make.submission(
     DETAILS,
     metrics=[{"metric_id": "accuracy", "value": 20.9, "sample_size": 1318}, {"metric_id": "wer", "value": 1e-7}],
 )
@@ -42,24 +42,23 @@ REQUIRED = {
 RESULT = {"evaluation_name", "source_data", "metric_config", "score_details"}
 
 
-def entry_of(said: Submission) -> Entry:
-    (entry,) = read_entries(write_entry(said.form, "a.b.c").encode(), "f.yaml")
+def entry_of(submitted: Submission) -> Entry:
+    (entry,) = read_entries(write_entry(submitted.form, "a.b.c").encode(), "f.yaml")
     return entry
 
 
-def record(said: Submission = SAID, verified: Verification | None = VERIFIED, **stated: Any) -> dict[str, Any]:
+def record(
+    submitted: Submission = SUBMITTED, verified: Verification | None = VERIFIED, **stated: Any
+) -> dict[str, Any]:
     statement = Statement(**{name: getattr(STATED, name) for name in STATED.__struct_fields__} | stated)
-    return dict(record_of(entry_of(said), said.claims, BENCHMARK, statement, verified, make.NOW))
+    return dict(record_of(entry_of(submitted), submitted.claims, BENCHMARK, statement, verified, make.NOW))
 
 
 def test_a_record_says_what_the_entry_says_and_who_verified_it() -> None:
     made = record()
     assert all(REQUIRED[name] <= (made[name] if name else made).keys() for name in REQUIRED)
-    assert (made["schema_version"], made["retrieved_timestamp"], made["evaluation_timestamp"]) == (
-        "0.3.0",
-        str(make.NOW),
-        "1795248000",
-    )
+    times = (made["schema_version"], made["retrieved_timestamp"], made["evaluation_timestamp"])
+    assert times == ("0.3.0", str(make.NOW), "1795248000")
     first, second = made["evaluation_results"]
     assert first.keys() >= RESULT
     assert first["score_details"] == {
@@ -68,18 +67,15 @@ def test_a_record_says_what_the_entry_says_and_who_verified_it() -> None:
     assert (first["metric_config"]["lower_is_better"], second["metric_config"]["lower_is_better"]) == (False, True)
     assert first["metric_config"]["metric_unit"] == "percent"
     source = made["source_metadata"]
-    assert (source["source_type"], source["source_organization_name"], source["evaluator_relationship"]) == (
-        "evaluation_run",
-        "Acme",
-        "third_party",
-    )
+    stated = (source["source_type"], source["source_organization_name"], source["evaluator_relationship"])
+    assert stated == ("evaluation_run", "Acme", "third_party")
     assert source["additional_details"] == {
-        "content_digest": SAID.content_digest, "source_url": "https://a.example/x", "verification_verdict": "verified",
+        "content_digest": SUBMITTED.content_digest, "source_url": "https://a.example/x", "verification_verdict": "verified",
         "verification_issuer": make.ISSUER, "verification_token_digest": "sha256:" + "ab" * 32, "verification_at": str(make.NOW),
     }  # fmt: skip
 
 
-def test_what_nobody_says_is_left_out() -> None:
+def test_what_the_entry_lacks_is_left_out() -> None:
     bare = make.submission(metrics=[{"metric_id": "wer", "value": 1}], framework={"name": "x", "version": "1"})
     made = record(bare, None)
     assert "evaluation_timestamp" not in made
@@ -92,38 +88,28 @@ def test_what_nobody_says_is_left_out() -> None:
     assert "null" not in json.dumps(made)
 
 
-@pytest.mark.parametrize("metric", ["open", "f1"])
-def test_a_direction_is_never_guessed(metric: str) -> None:
-    said = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": metric, "value": 1}])
-    with pytest.raises(FormatError) as refused:
-        record(said)
-    assert (refused.value.code, metric in refused.value.detail) == (Code.RESULT_UNDEFINED, True)
+def test_a_direction_is_never_guessed() -> None:
+    for metric in ["open", "f1"]:
+        submitted = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": metric, "value": 1}])
+        with pytest.raises(FormatError) as refused:
+            record(submitted)
+        assert (refused.value.code, metric in refused.value.detail) == (Code.RESULT_UNDEFINED, True)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        SAID,
-        make.submission(
-            framework={"name": "inspect-ai", "version": "0.3.285"},
-            task_id="acme/gsm8k",
-            metrics=[{"metric_id": "wer", "value": 0}],
-        ),
-        make.submission(
-            framework={"name": "lm-eval", "version": "0.4.13", "command": "lm_eval \u00e9"}, model_revision="ab" * 32
-        ),
-    ],
-)
-def test_a_record_read_again_gives_the_same_claims(said: Submission) -> None:
+def test_a_record_read_again_gives_the_same_claims() -> None:
     """Only the command is supplied if the entry has none: a run's claims need one."""
-    (run,) = every_eval_ever.read(json.dumps(record(said)).encode(), "record.json")
-    supplied = not said.claims.framework.command
-    built = run.claims(Supplied(command="x") if supplied else Supplied(), allow_partial=True)
-    again = built.claims.to_json()
-    if supplied:
-        del again["framework"]["command"]
-    assert again == said.claims.to_json()
-    assert set(built.origins.values()) == {"run", *(["supplied"] if supplied else [])}
+    framework = {"name": "inspect-ai", "version": "0.3.285"}
+    bare = make.submission(framework=framework, task_id="acme/gsm8k", metrics=[{"metric_id": "wer", "value": 0}])
+    other = make.submission(framework={**framework, "command": "lm_eval \u00e9"}, model_revision="ab" * 32)
+    for submitted in (SUBMITTED, bare, other):
+        (run,) = every_eval_ever.read(json.dumps(record(submitted)).encode(), "record.json")
+        supplied = not submitted.claims.framework.command
+        built = run.claims(Supplied(command="x") if supplied else Supplied(), allow_partial=True)
+        again = built.claims.to_json()
+        if supplied:
+            del again["framework"]["command"]
+        assert again == submitted.claims.to_json()
+        assert set(built.origins.values()) == {"run", *(["supplied"] if supplied else [])}
 
 
 def test_what_the_format_cannot_hold_is_named() -> None:
@@ -131,19 +117,19 @@ def test_what_the_format_cannot_hold_is_named() -> None:
         {"metric_id": "accuracy", "value": 1, "slice": "easy", "value_type": "int"},
         {"metric_id": "wer", "value": 1},
     ]
-    said = make.submission(metrics=metrics)
-    assert list(unheld(said.claims)) == ["/metrics/0/slice", "/metrics/0/value_type"]
-    assert record(said)["evaluation_results"][0]["metric_config"]["additional_details"] == {
+    submitted = make.submission(metrics=metrics)
+    assert list(unheld(submitted.claims)) == ["/metrics/0/slice", "/metrics/0/value_type"]
+    assert record(submitted)["evaluation_results"][0]["metric_config"]["additional_details"] == {
         "display_name": "Top", "slice": "easy", "value_type": "int",
     }  # fmt: skip
 
 
 def test_an_entry_has_one_place_and_another_has_another() -> None:
-    place = record_path(entry_of(SAID), SAID.claims)
+    place = record_path(entry_of(SUBMITTED), SUBMITTED.claims)
     other = make.submission({**DETAILS, "notes": "tools"}, metrics=[{"metric_id": "accuracy", "value": 20.9}])
     folder, _, name = place.rpartition("/")
     assert folder == "gsm8k/acme/open-model"
-    assert record_path(entry_of(SAID), SAID.claims) == place != record_path(entry_of(other), other.claims)
+    assert record_path(entry_of(SUBMITTED), SUBMITTED.claims) == place != record_path(entry_of(other), other.claims)
     assert record()["evaluation_id"] != record(other)["evaluation_id"]
     assert name[14] == "4"
     assert name[19] in "89ab"
@@ -151,19 +137,10 @@ def test_an_entry_has_one_place_and_another_has_another() -> None:
 
 
 @needs_shared
-@pytest.mark.parametrize("verified", [VERIFIED, Verification("failed", "", "", make.NOW), None])
-@pytest.mark.parametrize(
-    "said",
-    [
-        SAID,
-        make.submission(),
-        make.submission({"date": "2026-11-21"}, metrics=[{"metric_id": "wer", "value": 1, "slice": "a"}]),
-    ],
-)
-def test_a_record_is_valid_by_the_published_schema(said: Submission, verified: Verification | None) -> None:
-    schema = json.loads((SHARED / "schemas" / "eval.schema-0.3.0.json").read_bytes())
-    faults = [
-        error.message
-        for error in Draft7Validator(schema).iter_errors(record(said, verified, organization_url="https://a.example"))
-    ]
-    assert faults == []
+def test_a_record_is_valid_by_the_published_schema() -> None:
+    schema = Draft7Validator(json.loads((SHARED / "schemas" / "eval.schema-0.3.0.json").read_bytes()))
+    sliced = make.submission({"date": "2026-11-21"}, metrics=[{"metric_id": "wer", "value": 1, "slice": "a"}])
+    for submitted in (SUBMITTED, make.submission(), sliced):
+        for verified in (VERIFIED, Verification("failed", "", "", make.NOW), None):
+            made = record(submitted, verified, organization_url="https://a.example")
+            assert [error.message for error in schema.iter_errors(made)] == []

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError
 from issuer.formats import jcs
-from issuer.results.entry import PROFILES, Entry, claims_of, content_digest, read_entries, write_entry
+from issuer.results.entry import Profile, claims_of, content_digest, write_entry
 from tests.support import make
-from tests.support.result_texts import DETAILS, FREE, NUMBER, TEXT
+from tests.support.result_texts import FREE, NUMBER, TEXT, read_one
 from tests.support.shared import examples
 
 METRICS = [
@@ -31,77 +31,49 @@ SAID = make.submission(
 TOKEN = make.token_for(SAID)
 
 
-def read_one(text: str) -> Entry:
-    (entry,) = read_entries(text.encode(), "f.yaml")
-    return entry
-
-
 def same(one: Any, other: Any) -> bool:
     return jcs.canonical(one) == jcs.canonical(other)
 
 
-def test_target_has_the_token_once_and_no_value() -> None:
+def test_each_profile_has_the_value_and_the_token_as_its_readers_know_them() -> None:
     entry = read_one(write_entry(SAID.form, TOKEN))
     assert (entry.token, entry.token_members, bool(entry.value)) == (TOKEN, ("verify_token",), False)
-
-
-def test_both_adds_the_primary_score_and_the_second_name_of_the_token() -> None:
     entry = read_one(write_entry(SAID.form, TOKEN, profile="both", primary="accuracy"))
     assert (entry.token, entry.token_members) == (TOKEN, ("verify_token", "verifyToken"))
     assert (entry.value, content_digest(entry.form)) == (20.9, SAID.content_digest)
-
-
-def test_hub_is_what_the_live_hub_knows_without_a_token() -> None:
     (item,) = yaml.safe_load(write_entry(SAID.form, TOKEN, profile="hub", primary="accuracy"))
     assert item.keys() == {"dataset", "value", "date", "source", "notes"}
     assert item["value"] == 20.9
     assert TOKEN not in str(item)
 
 
-@pytest.mark.parametrize("primary", [None, "f1", "easy"])
-@pytest.mark.parametrize("profile", ["both", "hub"])
-def test_a_profile_with_value_needs_the_primary_score(profile: Any, primary: str | None) -> None:
-    with pytest.raises(FormatError) as caught:
-        write_entry(SAID.form, TOKEN, profile=profile, primary=primary)
-    assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, "/metrics")
+def test_a_profile_with_value_needs_the_primary_score() -> None:
+    """A slice of the primary metric is not its score."""
+    profiles: tuple[Profile, Profile] = ("both", "hub")
+    for profile in profiles:
+        for form, primary in (
+            (SAID.form, None),
+            (SAID.form, "f1"),
+            (make.submission(metrics=METRICS[1:]).form, "accuracy"),
+        ):
+            with pytest.raises(FormatError) as caught:
+                write_entry(form, TOKEN, profile=profile, primary=primary)
+            assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, "/metrics")
 
 
-def test_a_slice_of_the_primary_metric_is_not_its_score() -> None:
-    only_slice = make.submission(metrics=METRICS[1:])
-    with pytest.raises(FormatError):
-        write_entry(only_slice.form, TOKEN, profile="both", primary="accuracy")
-
-
-@pytest.mark.parametrize("profile", ["both", "hub"])
-def test_today_s_huggingface_hub_reads_what_both_and_hub_write(profile: Any) -> None:
-    text = write_entry(SAID.form, TOKEN, profile=profile, primary="accuracy")
-    (entry,) = parse_eval_result_entries(yaml.safe_load(text))
-    assert (entry.dataset_id, entry.task_id, entry.value) == (make.BENCHMARK, "gsm8k", 20.9)
-    assert entry.dataset_revision == SAID.claims.benchmark_revision
-    assert entry.verify_token == (TOKEN if profile == "both" else None)
-    assert (entry.date, entry.notes) == ("2026-11-21T09:00:00Z", "no-tools")
-    assert (entry.source_url, entry.source_name, entry.source_user, entry.source_org) == (
-        "https://a.example/x", "Logs", "u", "o",
-    )  # fmt: skip
-
-
-def test_today_s_huggingface_hub_fails_on_target_which_is_why_both_is_there() -> None:
+def test_today_s_huggingface_hub_reads_what_both_and_hub_write_and_not_the_target() -> None:
+    profiles: tuple[Profile, Profile] = ("both", "hub")
+    for profile in profiles:
+        text = write_entry(SAID.form, TOKEN, profile=profile, primary="accuracy")
+        (entry,) = parse_eval_result_entries(yaml.safe_load(text))
+        assert (entry.dataset_id, entry.task_id, entry.value) == (make.BENCHMARK, "gsm8k", 20.9)
+        assert entry.dataset_revision == SAID.claims.benchmark_revision
+        assert entry.verify_token == (TOKEN if profile == "both" else None)
+        assert (entry.date, entry.notes) == ("2026-11-21T09:00:00Z", "no-tools")
+        source = (entry.source_url, entry.source_name, entry.source_user, entry.source_org)
+        assert source == ("https://a.example/x", "Logs", "u", "o")
     with pytest.raises(KeyError, match="value"):
         parse_eval_result_entries(yaml.safe_load(write_entry(SAID.form, TOKEN)))
-
-
-@examples(60)
-@given(DETAILS, NUMBER)
-@example({"run": {"value": 1, "verifyToken": "x"}}, -0.0)
-def test_one_claim_set_has_one_digest_in_every_profile_with_a_token(details: Any, value: float) -> None:
-    said = make.submission(details, metrics=[{"metric_id": "m", "value": value}, {"metric_id": "n", "value": 1}])
-    written = [
-        write_entry(said.form, "a.b.c", profile=profile, primary="m") for profile in PROFILES if profile != "hub"
-    ]
-    entries = [read_one(text) for text in written]
-    assert {content_digest(entry.form) for entry in entries} == {said.content_digest}
-    assert {claims_of(entry, make.REPO).digest for entry in entries} == {said.claims_digest}
-    assert {entry.token for entry in entries} == {"a.b.c"}
 
 
 @examples(60)
@@ -114,6 +86,8 @@ def test_what_is_read_is_written_again_as_it_was(run: Any, unknown: Any, token: 
     form = {**unknown, **SAID.form, "run": run, "x-unknown": {"run": run}}
     entry = read_one(write_entry(form, token, profile=profile, primary="accuracy"))
     assert same(entry.form, form)
+    assert content_digest(entry.form) == content_digest(form)
+    assert claims_of(entry, make.REPO).digest == SAID.claims_digest
     assert entry.token == token
     assert read_one(entry.rewritten()) == entry
     assert entry.rewritten() == write_entry(entry.form, token, profile=profile, primary="accuracy")
@@ -126,11 +100,11 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_three_shapes_in_the_wild_are_read_and_written_again(shape: str) -> None:
-    entry = read_one(SHAPES[shape])
-    assert (entry.token, entry.metrics is None) == ("x.y.z", shape != "c")
-    assert read_one(entry.rewritten()) == entry
+def test_the_three_shapes_in_the_wild_are_read_and_written_again() -> None:
+    for shape, text in SHAPES.items():
+        entry = read_one(text)
+        assert (entry.token, entry.metrics is None) == ("x.y.z", shape != "c")
+        assert read_one(entry.rewritten()) == entry
 
 
 def test_details_are_typed_and_their_unknown_parts_bound() -> None:
@@ -141,8 +115,8 @@ def test_details_are_typed_and_their_unknown_parts_bound() -> None:
     assert content_digest(read_one(text.replace('org: "o"', 'orgs: "o"')).form) != content_digest(entry.form)
 
 
-@pytest.mark.parametrize("member", ["source: x", "source: {url: 1}", "run: []", "artifacts: x", "notes: 1", "date: 5"])
-def test_a_detail_of_the_wrong_type_is_refused_at_its_line(member: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_one(f"- dataset: {{id: a/b}}\n  {member}\n")
-    assert (caught.value.code, caught.value.place.line) == (Code.FILE_SCHEMA, 2)
+def test_a_detail_of_another_type_is_refused_at_its_line() -> None:
+    for member in ("source: x", "source: {url: 1}", "run: []", "artifacts: x", "notes: 1", "date: 5"):
+        with pytest.raises(InputError) as caught:
+            read_one(f"- dataset: {{id: a/b}}\n  {member}\n")
+        assert (caught.value.code, caught.value.place.line) == (Code.FILE_SCHEMA, 2)

@@ -32,19 +32,15 @@ ANSWERS: list[tuple[type[Struct], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "answer"), ANSWERS)
-def test_an_answer_of_a_later_issuer_is_read_all_the_same(kind: type[Struct], answer: dict[str, Any]) -> None:
-    grown = msgspec.json.decode(msgspec.json.encode(answer).replace(b"}", b',"new":{"a":1}}'))
-    assert msgspec.convert(grown, kind) == msgspec.convert(answer, kind)
-    assert msgspec.json.decode(msgspec.json.encode(msgspec.convert(grown, kind))) == answer
+def test_an_answer_of_a_later_issuer_is_read_all_the_same() -> None:
+    for kind, answer in ANSWERS:
+        grown = msgspec.json.decode(msgspec.json.encode(answer).replace(b"}", b',"new":{"a":1}}'))
+        assert msgspec.convert(grown, kind) == msgspec.convert(answer, kind)
+        assert msgspec.json.decode(msgspec.json.encode(msgspec.convert(grown, kind))) == answer
 
 
-@pytest.mark.parametrize("kind", [wire.TokenRequest, wire.BatchItem])
-def test_a_request_with_a_member_that_is_not_known_is_refused(kind: type[Struct]) -> None:
-    with pytest.raises(msgspec.ValidationError, match="new"):
-        msgspec.convert({"claims": {}, "new": 1}, kind)
-
-
-def test_a_batch_with_a_member_that_is_not_known_is_refused() -> None:
-    with pytest.raises(msgspec.ValidationError, match="new"):
-        msgspec.convert({"results": [{"claims": {}}], "new": 1}, wire.BatchRequest)
+def test_a_request_with_an_unknown_member_is_refused() -> None:
+    item = {"claims": {}, "new": 1}
+    for kind, value in ((wire.TokenRequest, item), (wire.BatchItem, item), (wire.BatchRequest, {"results": [item]})):
+        with pytest.raises(msgspec.ValidationError, match="new"):
+            msgspec.convert(value, kind)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from issuer.codes import Code
 from issuer.formats.strict_json import convert
 from issuer.policy.authoring.explain import Explanation, explain, present_claims
-from issuer.policy.authoring.fmt import format_file
-from issuer.policy.authoring.load import check_policies, try_policies
+from issuer.policy.authoring.load import check_policies
 from issuer.policy.model import Counts
 from tests.support.policies import (
     GITHUB,
@@ -24,11 +21,11 @@ from tests.support.policies import (
     runs_of,
     submission,
     write,
-)  # fmt: skip
+)
 
 
 def found(folder: Path, abuse: str, text: str = POLICY) -> list[tuple[Code, str, str]]:
-    """Return the findings of a file with this block: code, place in the file's last lines, and what is said."""
+    """Return the findings of a file with this block: code, place in the file's last lines, and detail."""
     write(folder, inspect_ai=text + abuse)
     before = text.count("\n")
     _, findings = check_policies(folder, ISSUER_URL, NOW)
@@ -39,12 +36,8 @@ def found(folder: Path, abuse: str, text: str = POLICY) -> list[tuple[Code, str,
     ]
 
 
-# -- check ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("block", "code", "place", "said"),
-    [
+def test_an_invalid_rule_is_an_error_at_its_place(tmp_path: Path) -> None:
+    for block, code, place, said in [
         ("abuse: {attempts: {distinct: 64}}", Code.FILE_SCHEMA, "1:30", "63"),
         ("abuse: {attempts: {distinct: 0}}", Code.FILE_SCHEMA, "1:30", "1"),
         ("abuse:\n  attempts:\n    per_days: 91", Code.FILE_SCHEMA, "3:15", "90"),
@@ -54,13 +47,9 @@ def found(folder: Path, abuse: str, text: str = POLICY) -> list[tuple[Code, str,
         ("abuse: {atempts: {}}", Code.FILE_UNKNOWN_MEMBER, "1:18", "did you mean `attempts`?"),
         ("abuse: {throttle: {for_s: 59}}", Code.FILE_SCHEMA, "1:27", "60"),
         ('abuse: {attempts: {ignore: ["speed", "a metric"]}}', Code.FILE_RULE, "1:38", "printable ASCII"),
-    ],
-)
-def test_what_no_rule_can_be_is_an_error_at_its_place(
-    tmp_path: Path, block: str, code: Code, place: str, said: str
-) -> None:
-    ((found_code, found_place, detail),) = found(tmp_path, f"{block}\n")
-    assert (found_code, found_place, said in detail) == (code, place, True), detail
+    ]:
+        ((found_code, found_place, detail),) = found(tmp_path, f"{block}\n")
+        assert (found_code, found_place, said in detail) == (code, place, True), detail
 
 
 SLOW = changed(POLICY, "count: 600, per_s: 3600, burst: 200", "count: 10, per_s: 3600, burst: 5")
@@ -68,9 +57,8 @@ ONE_OWNER = changed(POLICY, 'models: ["*/*"]', 'models: ["acme/*", "Acme/x", "ot
 SPEED = changed(POLICY, 'metrics: ["*"]', 'metrics: ["tokens_per_second", "first_token_ms"]')
 
 
-@pytest.mark.parametrize(
-    ("block", "text", "place", "said"),
-    [
+def test_a_rule_without_an_effect_is_warned_of_where_it_is_written(tmp_path: Path) -> None:
+    for block, text, place, said in [
         ("abuse: {spread: {tokens_a_day: 245}}", SLOW, "1:32", "at most 245 tokens in a day"),
         ("abuse: {spread: {owners_a_day: 2}}", ONE_OWNER, "1:32", "only 2 model owners"),
         ("abuse: {spread: {owners_a_run: 8, owners_a_day: 7}}", POLICY, "1:32", "`owners_a_day` is 7, and is always crossed first"),
@@ -89,24 +77,10 @@ SPEED = changed(POLICY, 'metrics: ["*"]', 'metrics: ["tokens_per_second", "first
         ("abuse: {}", SPEED, "-3:12", "matches every granted metric"),
         ("abuse: {}", changed(SPEED, "metrics:", "registered_only: true\n  metrics:"), "", ""),
         ("abuse: {}", changed(SLOW, "burst: 5", "burst: 1"), "", ""),  # a default that is never met does no harm
-    ],
-)  # fmt: skip
-def test_a_rule_without_an_effect_is_warned_of_where_it_is_written(
-    tmp_path: Path, block: str, text: str, place: str, said: str
-) -> None:
-    findings = found(tmp_path, f"{block}\n", text)
-    assert [each[:2] for each in findings] == ([(Code.LINT_NO_EFFECT, place)] if place else []), findings
-    assert not place or said in findings[0][2]
-
-
-def test_the_layout_of_the_block_is_made_canonical() -> None:
-    written = b"abuse:\n    attempts:\n        ignore:\n        - '*_ms'   # the machine\n        then: warn\n"
-    assert format_file(written, "x.yaml") == (
-        b'abuse:\n  attempts:\n    ignore:\n      - "*_ms"   # the machine\n    then: warn\n'
-    )
-
-
-# -- test -------------------------------------------------------------------------------------------------------------
+    ]:  # fmt: skip
+        findings = found(tmp_path, f"{block}\n", text)
+        assert [each[:2] for each in findings] == ([(Code.LINT_NO_EFFECT, place)] if place else []), findings
+        assert not place or said in findings[0][2]
 
 
 RULES = """\
@@ -129,9 +103,8 @@ def judged(folder: Path, *cases: str) -> list[tuple[bool, str]]:
     return [(outcome.passed, outcome.difference or outcome.detail) for outcome in done[1:]]
 
 
-@pytest.mark.parametrize(
-    ("counts", "signals", "expect"),
-    [
+def test_a_test_states_counts_and_exactly_what_follows(tmp_path: Path) -> None:
+    cases = [
         ("{attempts: 3}", "", "granted"),
         ("{attempts: 3}", "{}", "granted"),
         ("{attempts: 4}", "{attempts: warn}", "granted"),
@@ -140,15 +113,16 @@ def judged(folder: Path, *cases: str) -> list[tuple[bool, str]]:
         ("{tokens_a_run: 901, owners_a_day: 10}", "{spread: throttle}", "granted"),
         ("{artifact: 2}", "{artifact: quarantine}", "abuse.quarantined"),
         ("{attempts: 4, artifact: 2}", "{attempts: warn, artifact: quarantine}", "abuse.quarantined"),
-    ],
-)
-def test_a_test_states_counts_and_exactly_what_follows(tmp_path: Path, counts: str, signals: str, expect: str) -> None:
-    assert judged(tmp_path, case(counts, signals, expect))[0][0]
+    ]
+    assert [
+        (counts, signals, expect)
+        for counts, signals, expect in cases
+        if not judged(tmp_path, case(counts, signals, expect))[0][0]
+    ] == []
 
 
-@pytest.mark.parametrize(
-    ("counts", "signals", "expect", "said"),
-    [
+def test_another_signal_fails_the_test(tmp_path: Path) -> None:
+    cases = [
         ("{attempts: 3}", "{attempts: warn}", "granted",
          "attempts: expected warn, nothing follows (abuse.attempts.distinct is 3, counted 3)"),
         ("{attempts: 4}", "", "granted",
@@ -159,22 +133,17 @@ def test_a_test_states_counts_and_exactly_what_follows(tmp_path: Path, counts: s
          "twins: expected nothing, observe follows (abuse.twins.values is 3, counted 3)"),
         ("{artifact: 2}", "", "abuse.quarantined",
          "artifact: expected nothing, quarantine follows (abuse.artifact.distinct is 1, counted 2)"),
-    ],
-)  # fmt: skip
-def test_another_signal_fails_the_test_and_is_told(
-    tmp_path: Path, counts: str, signals: str, expect: str, said: str
-) -> None:
-    assert judged(tmp_path, case(counts, signals, expect)) == [(False, said)]
+    ]  # fmt: skip
+    assert [
+        (counts, signals, expect, said)
+        for counts, signals, expect, said in cases
+        if judged(tmp_path, case(counts, signals, expect)) != [(False, said)]
+    ] == []
 
 
 def test_a_quarantine_is_no_grant_and_a_grant_no_quarantine(tmp_path: Path) -> None:
-    done, findings = outcomes(
-        tmp_path,
-        TESTS
-        + case("{artifact: 2}", "{artifact: quarantine}")
-        + case("{attempts: 1}", "", "abuse.quarantined", "other"),
-        POLICY + RULES,
-    )
+    cases = case("{artifact: 2}", "{artifact: quarantine}") + case("{attempts: 1}", "", "abuse.quarantined", "other")
+    done, findings = outcomes(tmp_path, TESTS + cases, POLICY + RULES)
     assert [(outcome.passed, outcome.actual) for outcome in done[1:]] == [
         (False, "abuse.quarantined"), (False, "granted"),
     ]  # fmt: skip
@@ -184,10 +153,12 @@ def test_a_quarantine_is_no_grant_and_a_grant_no_quarantine(tmp_path: Path) -> N
     )
 
 
-def test_what_a_policy_refuses_is_not_counted(tmp_path: Path) -> None:
+def test_what_a_policy_refuses_is_not_counted_and_counts_are_not_inherited(tmp_path: Path) -> None:
     refused = case("{attempts: 9}", "{attempts: warn}").replace("counts:", "override: {run: {task_id: x/y}}, counts:")
     done, _ = outcomes(tmp_path, TESTS + refused, POLICY + RULES)
     assert (done[1].actual, done[1].signals, done[1].difference) == ("policy.task", None, "")
+    derived = "  - {name: later, claims_from: counted, expect: granted}\n"
+    assert judged(tmp_path, case("{attempts: 4}", "{attempts: warn}"), derived) == [(True, ""), (True, "")]
 
 
 def test_other_signals_are_an_error_at_their_place_in_the_file(tmp_path: Path) -> None:
@@ -202,38 +173,17 @@ def test_other_signals_are_an_error_at_their_place_in_the_file(tmp_path: Path) -
     assert finding.detail.startswith('the test "other" expects other signals: attempts: expected nothing')
 
 
-@pytest.mark.parametrize(
-    ("test", "said"),
-    [
+def test_an_impossible_test_is_malformed(tmp_path: Path) -> None:
+    for test, said in [
         ("{name: x, claims_from: main, signals: {attempts: warn}, expect: granted}", "signals follow from `counts`"),
         ("{name: x, claims_from: main, expect: abuse.quarantined}", "a quarantine follows from `counts`"),
         ("{name: x, claims_from: main, counts: {}, expect: policy.task}", "only granted results are counted"),
         ("{name: x, claims_from: main, counts: {attempt: 4}, expect: granted}", "did you mean `attempts`?"),
         ("{name: x, claims_from: main, counts: {attempts: 65}, expect: granted}", "64"),
         ("{name: x, claims_from: main, counts: {}, signals: {probing: warn}, expect: granted}", "not known"),
-    ],
-)
-def test_a_test_that_states_what_cannot_be_is_malformed(tmp_path: Path, test: str, said: str) -> None:
-    done, (finding,) = outcomes(tmp_path, f"{TESTS}  - {test}\n", POLICY + RULES)
-    assert (len(done) <= 1, said in finding.detail) == (True, True), finding
-
-
-def test_counts_are_the_test_s_own(tmp_path: Path) -> None:
-    derived = "  - {name: later, claims_from: counted, expect: granted}\n"
-    assert judged(tmp_path, case("{attempts: 4}", "{attempts: warn}"), derived) == [(True, ""), (True, "")]
-
-
-def test_the_shipped_tests_of_counts_pass_and_fail_without_their_rule(tmp_path: Path) -> None:
-    shipped = Path(__file__).parents[3] / "policies"
-    for path in shipped.glob("*.yaml"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    lm_eval = (tmp_path / "lm-eval.yaml").read_text("utf-8")
-    (tmp_path / "lm-eval.yaml").write_text(changed(lm_eval, ", then: throttle}", "}"), "utf-8")
-    done, _ = try_policies(tmp_path, ISSUER_URL, NOW)
-    assert [outcome.name for outcome in done if not outcome.passed] == ["more owners than a sweep has"]
-
-
-# -- explain ----------------------------------------------------------------------------------------------------------
+    ]:
+        done, (finding,) = outcomes(tmp_path, f"{TESTS}  - {test}\n", POLICY + RULES)
+        assert (len(done) <= 1, said in finding.detail) == (True, True), finding
 
 
 def explained(folder: Path, *, task: str = "gsm8k", **counts: int) -> Explanation:
@@ -256,15 +206,9 @@ def test_every_rule_is_explained_with_its_count_and_limit(tmp_path: Path) -> Non
     assert found.code is None
 
 
-def test_a_caller_learns_of_what_it_is_warned_of_and_not_of_what_is_observed(tmp_path: Path) -> None:
-    told = explained(tmp_path, attempts=4, twins=True).redact().counted
-    assert [each.rule for each in told] == ["abuse.attempts.distinct"]
-
-
-def test_a_quarantine_is_explained_as_the_refusal_that_it_is(tmp_path: Path) -> None:
+def test_a_caller_sees_its_warnings_and_a_quarantine_and_no_observation(tmp_path: Path) -> None:
+    counted = explained(tmp_path, attempts=4, twins=True).redact().counted
+    assert [each.rule for each in counted] == ["abuse.attempts.distinct"]
     assert explained(tmp_path, artifact=2).code is Code.ABUSE_QUARANTINED
-
-
-def test_nothing_is_counted_of_a_refusal(tmp_path: Path) -> None:
     refused = explained(tmp_path, task="x/y", artifact=2)
-    assert (refused.code, refused.counted) == (Code.POLICY_TASK, ())
+    assert (refused.code, refused.counted) == (Code.POLICY_TASK, ()), "a refusal is not counted"

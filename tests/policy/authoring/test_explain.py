@@ -1,4 +1,4 @@
-"""What a Python caller gets of an explanation; what is judged, and how it is shown, is with the command's tests."""
+"""An explanation as a Python caller gets it. The command's tests hold its rules and its text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_caller_whose_token_is_not_good_learns_nothing_of_its_registration(pol
     assert (hidden.code, hidden.registration, hidden.warnings, hidden.checks) == (Code.IDENTITY_EXPIRED, None, (), ())
 
 
-def test_only_the_nearest_registrations_are_shown_to_who_wonders_which_id_is_wrong(tmp_path: Path) -> None:
+def test_only_the_nearest_registrations_are_shown_to_an_unknown_caller(tmp_path: Path) -> None:
     many = {
         f"other_{number}": changed(
             changed(POLICY, "integration: inspect-ai", f"integration: other-{number}"), '"7"', f'"7{number}"'

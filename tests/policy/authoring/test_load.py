@@ -1,28 +1,26 @@
-"""The policy loader: what it takes, and every rule that it enforces with the place and the reason that it gives."""
+"""The policy loader: good folders, and every rule that it enforces, with the place and the reason of each refusal."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from random import Random
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from issuer.codes import Code
-from issuer.dev.sandbox import write_policies
 from issuer.errors import InputError
 from issuer.formats import jcs, jose
 from issuer.identity.profiles import PROFILES
-from issuer.identity.table import Bounded, Introspection, KeySource
+from issuer.identity.table import Introspection, KeySource
 from issuer.policy.authoring.load import MAX_SHARING, check_policies, load_policies
 from tests.support.policies import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, load, write
-from tests.support.roca import roca_modulus
 from tests.support.shared import ROOT
 
 SAMPLES = ROOT / "policies"
@@ -48,24 +46,12 @@ def check(error: InputError, file: Path, text: str, snippet: str, code: Code, re
     assert reason in error.detail
 
 
-# -- what loads --------------------------------------------------------------------------------------------------------
-
-
-def test_the_shipped_samples_load() -> None:
-    policies = load_policies(SAMPLES, ISSUER_URL)
-    assert set(policies.policies) == {"inspect-ai", "lm-eval"}
-    assert {provider.id for provider in policies.providers.values()} == {"github-actions", "gitlab-ci"}
-
-
-def test_the_shipped_samples_are_beyond_doubt() -> None:
+def test_the_shipped_samples_load_without_a_finding() -> None:
     policies, findings = check_policies(SAMPLES, ISSUER_URL, NOW)
     assert policies is not None
     assert findings == ()
-
-
-def test_the_sandbox_of_the_samples_loads(tmp_path: Path) -> None:
-    write_policies(tmp_path / "policies", "http://127.0.0.1:1")
-    assert set(load_policies(tmp_path / "policies", ISSUER_URL, development=True).policies) >= {"inspect-ai"}
+    assert set(policies.policies) == {"inspect-ai", "lm-eval"}
+    assert {provider.id for provider in policies.providers.values()} == {"github-actions", "gitlab-ci"}
 
 
 def test_what_a_provider_leaves_out_comes_from_its_profile(tmp_path: Path) -> None:
@@ -75,11 +61,11 @@ def test_what_a_provider_leaves_out_comes_from_its_profile(tmp_path: Path) -> No
     assert github.audience == acme.audience == ISSUER_URL
     assert (github.algorithms, github.events, github.uses) == (profile.algorithms, profile.events, 1)
     assert (github.max_lifetime_s, github.max_age_s) == (profile.max_lifetime_s, profile.max_age_s)
-    assert (gitlab.uses, acme.keys) == (10, "discovery")
+    assert (gitlab.uses, acme.uses, acme.keys) == (10, 1, "discovery")
 
 
 def test_what_a_provider_says_wins_over_its_profile(tmp_path: Path) -> None:
-    said = """
+    text = """
 version: 1
 providers:
   ghes:
@@ -93,7 +79,7 @@ providers:
     keys: {jwks_uri: "https://ghes.example/jwks"}
     events: [workflow_dispatch]
 """
-    (provider,) = load(tmp_path, said).providers.values()
+    (provider,) = load(tmp_path, text).providers.values()
     assert (provider.issuer, provider.audience) == ("https://ghes.example/_services/token", "https://another.example")
     assert (provider.algorithms, provider.events, provider.uses) == (("ES256",), ("workflow_dispatch",), 1)
     assert (provider.max_lifetime_s, provider.max_age_s) == (600, 300)
@@ -101,29 +87,29 @@ providers:
 
 
 def test_the_digest_is_over_the_policy_after_defaults_and_the_effective_provider(tmp_path: Path) -> None:
-    policies = load(tmp_path, inspect_ai=POLICY)
-    ((registration,),) = policies.registrations.values()
-    value = json.loads(policies.digests[registration.digest])
-    assert registration.digest == jcs.digest_of_bytes(policies.digests[registration.digest]) == jcs.digest(value)
-    assert set(value) == {"policy", "provider"}
-    assert value["policy"]["limits"]["quarantine_s"] == 900
-    assert value["provider"] == json.loads(msgspec.json.encode(registration.provider))
-    assert value["provider"]["events"] == list(PROFILES["github-actions"].events)
+    gitlab = '  - id: other\n    provider: gitlab-ci\n    pins: {project_id: "1", namespace_id: "2"}\n'
+    gitlab += '    require: {environment_protected: "true"}\n'
+    policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", gitlab + "grants:\n"))
+    registrations = [registration for bucket in policies.registrations.values() for registration in bucket]
+    assert len(registrations) == len({registration.digest for registration in registrations}) == 2
+    assert {registration.digest for registration in registrations} == set(policies.digests)
+    for registration in registrations:
+        value = json.loads(policies.digests[registration.digest])
+        assert registration.digest == jcs.digest_of_bytes(policies.digests[registration.digest]) == jcs.digest(value)
+        assert set(value) == {"policy", "provider"}
+        assert value["policy"]["limits"]["quarantine_s"] == 900
+        assert value["provider"] == json.loads(msgspec.json.encode(registration.provider))
+        assert value["provider"]["events"] == list(PROFILES[registration.identity.provider].events)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("refs/heads/main", "refs/heads/next"), ("ttl_s: 3600", "ttl_s: 60"), ("burst: 200", "burst: 201")],
-)
-def test_every_change_of_a_policy_changes_its_digest(tmp_path: Path, old: str, new: str) -> None:
-    before = set(load(tmp_path, inspect_ai=POLICY).digests)
-    assert before.isdisjoint(load(tmp_path, inspect_ai=changed(POLICY, old, new)).digests)
-    events = changed(PROVIDERS, "{profile: github-actions}", "{profile: github-actions, events: [push]}")
-    assert before.isdisjoint(load(tmp_path, events, inspect_ai=POLICY).digests)
-
-
-def test_a_comment_and_another_order_of_members_leave_the_digest(tmp_path: Path) -> None:
+def test_every_change_of_what_a_policy_says_changes_its_digest_and_no_other(tmp_path: Path) -> None:
     before = load(tmp_path, inspect_ai=POLICY).digests
+    for old, new in (
+        ("refs/heads/main", "refs/heads/next"), ("ttl_s: 3600", "ttl_s: 60"), ("burst: 200", "burst: 201"),
+    ):  # fmt: skip
+        assert set(before).isdisjoint(load(tmp_path, inspect_ai=changed(POLICY, old, new)).digests)
+    events = changed(PROVIDERS, "{profile: github-actions}", "{profile: github-actions, events: [push]}")
+    assert set(before).isdisjoint(load(tmp_path, events, inspect_ai=POLICY).digests)
     moved = "# a comment\n" + changed(POLICY, "mode: active\n", "") + "mode: active\n"
     assert load(tmp_path, inspect_ai=moved).digests == before
 
@@ -135,29 +121,19 @@ def test_each_part_of_a_directory_counts_into_its_digest(tmp_path: Path) -> None
     seen.add(load(tmp_path, changed(PROVIDERS, "id.acme.example", "other.example"), inspect_ai=POLICY).digest)
     other = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
     seen.add(load(tmp_path, inspect_ai=POLICY, other=other).digest)
-    assert len(seen) == 4
+    (tmp_path / "benchmarks" / "a" / "b").mkdir(parents=True)
+    for comment in ("", "# a comment\n"):
+        (tmp_path / "benchmarks" / "a" / "b" / "eval.yaml").write_text(f'name: "x"\ntasks: [{{id: main}}]\n{comment}')
+        seen.add(load(tmp_path, inspect_ai=POLICY, other=other).digest)
+    assert len(seen) == 6
     assert all(digest.startswith("sha256:") for digest in seen)
-
-
-def test_the_digest_of_a_policy_tells_its_providers_apart(tmp_path: Path) -> None:
-    gitlab = '  - id: other\n    provider: gitlab-ci\n    pins: {project_id: "1", namespace_id: "2"}\n'
-    gitlab += '    require: {environment_protected: "true"}\n'
-    policies = load(tmp_path, inspect_ai=changed(POLICY, "grants:\n", gitlab + "grants:\n"))
-    registrations = [registration for bucket in policies.registrations.values() for registration in bucket]
-    assert {registration.digest for registration in registrations} == set(policies.digests)
-    for registration in registrations:
-        value = json.loads(policies.digests[registration.digest])
-        assert value["provider"]["id"] == registration.identity.provider
-        assert jcs.digest(value) == registration.digest
-
-
-# -- all errors, not only the first ------------------------------------------------------------------------------------
 
 
 def found(folder: Path, providers: str = PROVIDERS, **policies: str) -> list[tuple[str, str, str]]:
     """Each error as file name, pointer and detail."""
-    _, findings = check_policies(write(folder, providers, **policies), ISSUER_URL, NOW)
+    loaded, findings = check_policies(write(folder, providers, **policies), ISSUER_URL, NOW)
     errors = [finding for finding in findings if finding.severity == "error"]
+    assert (loaded is None) == bool(errors)
     assert errors == sorted(errors, key=lambda f: (f.place.file, f.place.line, f.place.column))
     return [(Path(finding.place.file).name, finding.pointer, finding.detail) for finding in errors]
 
@@ -183,30 +159,17 @@ def test_every_error_of_every_file_is_found_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_a_broken_provider_does_not_make_its_identities_wrong(tmp_path: Path) -> None:
+def test_what_needs_a_broken_file_is_not_judged_and_the_rest_is(tmp_path: Path) -> None:
+    case = 'tests: [{name: x, provider: github-actions, identity: {repository_id: "7"}, expect: granted}]\n'
     broken = changed(PROVIDERS, "{profile: github-actions}", "{profile: github}")
-    assert [name for name, _, _ in found(tmp_path, broken, inspect_ai=POLICY)] == ["providers.yaml"]
-    assert [name for name, _, _ in found(tmp_path, "a: [", inspect_ai=POLICY)] == ["providers.yaml"]
-
-
-def test_what_rests_on_a_broken_table_or_benchmark_is_not_tested(tmp_path: Path) -> None:
-    tested = POLICY + (
-        'tests: [{name: x, provider: github-actions, identity: {repository_id: "7"}, expect: granted}]\n'
-    )
-    broken = changed(PROVIDERS, "{profile: github-actions}", "{profile: github}")
-    assert [name for name, _, _ in found(tmp_path, broken, inspect_ai=tested)] == ["providers.yaml"]
+    for providers in (broken, "a: ["):
+        assert [name for name, _, _ in found(tmp_path, providers, inspect_ai=POLICY + case)] == ["providers.yaml"]
+    both = found(tmp_path, broken="a: [", inspect_ai=POLICY + case)
+    assert [name for name, _, _ in both] == ["broken.yaml", "inspect-ai.yaml"]
+    (tmp_path / "broken.yaml").unlink()
     (tmp_path / "benchmarks" / "a" / "b").mkdir(parents=True)
     (tmp_path / "benchmarks" / "a" / "b" / "eval.yaml").write_text("name: 7\n")
-    assert {name for name, _, _ in found(tmp_path, inspect_ai=tested)} == {"eval.yaml"}
-
-
-def test_a_sound_file_is_tested_beside_a_broken_one(tmp_path: Path) -> None:
-    failing = POLICY + (
-        'tests: [{name: x, provider: github-actions, identity: {repository_id: "7"}, expect: granted}]\n'
-    )
-    assert [name for name, _, _ in found(tmp_path, broken="a: [", inspect_ai=failing)] == [
-        "broken.yaml", "inspect-ai.yaml",
-    ]  # fmt: skip
+    assert {name for name, _, _ in found(tmp_path, inspect_ai=POLICY + case)} == {"eval.yaml"}
 
 
 def test_the_first_error_says_how_many_more_there_are(tmp_path: Path) -> None:
@@ -217,32 +180,21 @@ def test_the_first_error_says_how_many_more_there_are(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_directory_with_an_error_gives_no_policies(tmp_path: Path) -> None:
-    write(tmp_path, inspect_ai=POLICY, other="a: [")
-    assert check_policies(tmp_path, ISSUER_URL, NOW)[0] is None
+def test_a_range_that_a_wider_grant_makes_pointless_is_warned_of(tmp_path: Path) -> None:
+    for metrics, wider in {
+        '["*", {id: "acc", min: 0}]': ["*"],
+        '[{id: "acc", min: 0}, {id: "a*"}]': ["a*"],
+        '["a*c", {id: "a*", min: 0}]': [],
+        '["f1", {id: "acc", min: 0}]': [],
+        '["*", {id: "pass@*", max: 1}]': [],
+        '[{id: "acc", min: 0}, {id: "acc", max: 1}]': [],
+    }.items():
+        write(tmp_path, inspect_ai=changed(POLICY, '["*"]\ntoken', f"{metrics}\ntoken"))
+        policies, findings = check_policies(tmp_path, ISSUER_URL, NOW)
+        assert policies is not None
+        warnings = [finding.detail for finding in findings if finding.code is Code.LINT_SHADOWED]
+        assert warnings == [f"{each} already grants every value of these metrics" for each in wider], metrics
 
-
-@pytest.mark.parametrize(
-    ("metrics", "warned"),
-    [
-        ('["*", {id: "acc", min: 0}]', ["* already grants every value of these metrics"]),
-        ('[{id: "acc", min: 0}, {id: "a*"}]', ["a* already grants every value of these metrics"]),
-        ('["a*c", {id: "a*", min: 0}]', []),
-        ('["f1", {id: "acc", min: 0}]', []),
-        ('["*", {id: "pass@*", max: 1}]', []),
-        ('[{id: "acc", min: 0}, {id: "acc", max: 1}]', []),
-    ],
-)
-def test_a_range_that_a_wider_grant_makes_pointless_is_warned_of(
-    tmp_path: Path, metrics: str, warned: list[str]
-) -> None:
-    write(tmp_path, inspect_ai=changed(POLICY, '["*"]\ntoken', f"{metrics}\ntoken"))
-    policies, findings = check_policies(tmp_path, ISSUER_URL, NOW)
-    assert policies is not None
-    assert [finding.detail for finding in findings if finding.code is Code.LINT_SHADOWED] == warned
-
-
-# -- the types of an integration's file --------------------------------------------------------------------------------
 
 UNKNOWN = "not known here"
 
@@ -253,89 +205,40 @@ SCHEMA = [
     ('any_of: ["github-hosted"]', 'any_of: ["github-hosted"], none_of: "x"', '"x"', UNKNOWN),
     ("  tasks:", '  languages: ["x"]\n  tasks:', '["x"]', UNKNOWN),
     ("  tasks:", '  deny: {metrics: ["x"]}\n  tasks:', '["x"]', UNKNOWN),
-    ('metrics: ["*"]', 'metrics: [{id: "*", most: 7}]', "7}", UNKNOWN),
-    ("limits:", "tests: [{name: x, expect: granted, when: 7}]\nlimits:", "7}", UNKNOWN),
-    ("limits:", "tests: [{name: x, expect: granted, override: {provider: x}}]\nlimits:", "x}}", UNKNOWN),
-    ('versions: ">', 'range: "x", versions: ">', '"x"', UNKNOWN),
     ("ttl_s: 3600", "ttl_s: 3600, ttl: 7", "7}", UNKNOWN),
-    ("limits:", "limits:\n  source: 8", "8\n", UNKNOWN),
-    ("burst: 200", "burst: 200, jitter: 9", "9}", UNKNOWN),
     # missing ones
     ("version: 1\n", "", "integration: inspect", "missing required field `version`"),
     ("mode: active\n", "", "version: 1", "missing required field `mode`"),
     ('contacts: ["evals@example.org"]\n', "", "version: 1", "missing required field `contacts`"),
-    ('token: {audiences: ["https://hub.example"], ttl_s: 3600}\n', "", "version: 1", "missing required field `token`"),
-    ('audiences: ["https://hub.example"], ', "", "{ttl_s", "missing required field `audiences`"),
-    ("    provider: github-actions\n", "", "id: main", "missing required field `provider`"),
     ('    pins: {repository_id: "7", repository_owner_id: "6"}\n', "", "id: main", "missing required field `pins`"),
-    ('name: "inspect-ai", ', "", "{versions", "missing required field `name`"),
     ("  benchmarks: [", "  # benchmarks: [", "frameworks:", "missing required field `benchmarks`"),
     ("  models: [", "  # models: [", "frameworks:", "missing required field `models`"),
     ("  tasks: [", "  # tasks: [", "frameworks:", "missing required field `tasks`"),
     ("  metrics: [", "  # metrics: [", "frameworks:", "missing required field `metrics`"),
     # an unquoted id says what to do
     ('repository_id: "7"', "repository_id: 7", "7, rep", "expected text, got a whole number: put it in double quotes"),
-    ('owner_id: "6"', "owner_id: 6", "6}", "expected text, got a whole number: put it in double quotes"),
-    ("id: main", "id: 1", "1\n    provider", "put it in double quotes"),
     # other types
     ("version: 1", "version: 2", "2\n", "invalid enum value 2"),
-    ("version: 1", "version: true", "true", "expected a whole number"),
-    ("version: 1", "version: 1.0", "1.0", "expected a whole number"),
     ("mode: active", "mode: stagd", "stagd", "invalid enum value 'stagd'"),
-    ("mode: active", "mode: true", "true", "expected text"),
     ('contacts: ["evals@example.org"]', "contacts: []", "[]", "length >= 1"),
-    ('contacts: ["evals@example.org"]', 'contacts: "me"', '"me"', "expected a list, got text"),
     ('pins: {repository_id: "7", repository_owner_id: "6"}', "pins: {}", "{}", "length >= 1"),
-    ('"refs/heads/main"', "1.5", "1.5", "got a number"),
-    ('"refs/heads/main"', "null", "null", "got nothing"),
-    ('"refs/heads/main"', '["a"]', '["a"]', "got a list"),
-    ('any_of: ["github-hosted"]', "any_of: []", "[]", "length >= 1"),
-    ('any_of: ["github-hosted"]', 'any_of: "github-hosted"', '"github-hosted"', "expected a list"),
-    ('any_of: ["github-hosted"]', 'glob: ""', '""', "length >= 1"),
     ('benchmarks: ["openai/gsm8k", "cais/*"]', "benchmarks: []", "[]", "length >= 1"),
-    ('tasks: ["*"]', 'tasks: "*"', '"*"\n  metrics', "expected a list"),
-    ('metrics: ["*"]', "metrics: []", "[]", "length >= 1"),
-    ('metrics: ["*"]', "metrics: [{min: 0}]", "{min: 0}", "missing required field `id`"),
-    ('metrics: ["*"]', 'metrics: [{id: x, max: "1"}]', '"1"}', "expected a number"),
     ('  metrics: ["*"]', '  metrics: ["*"]\n  command: yes please', "yes please", "invalid enum value"),
     ('  metrics: ["*"]', '  metrics: ["*"]\n  registered_only: 1', "1\ntoken", "expected true or false"),
-    ("mode: active", "mode: active\npublic: 7", "7\ncontacts", "expected true or false"),
     ("mode: active", "mode: active\ndisclose: [contacts]", "contacts]", "invalid enum value 'contacts'"),
-    ('    - {name: "inspect-ai", versions: ">=0.3.100,<0.4"}', "    []", "[]", "length >= 1"),
     ("ttl_s: 3600", "ttl_s: 0", "0}\nlimits", ">= 1"),
     ("ttl_s: 3600", "ttl_s: 86401", "86401", "<= 86400"),
-    ("ttl_s: 3600", 'ttl_s: "3600"', '"3600"', "expected a whole number, got text"),
-    ('"https://hub.example"', '""', '""', "length >= 1"),
-    ('audiences: ["https://hub.example"]', "audiences: []", "[]", "length >= 1"),
-    ("count: 600", "count: 0", "0, per", ">= 1"),
     ("burst: 200", "burst: 50001", "50001", "<= 50000"),
-    ("identity: {count: 600, per_s: 3600, burst: 200}", "identity: {count: 5}", "{count", "missing required field"),
     ("limits:\n", "limits:\n  quarantine_s: 86401\n", "86401", "<= 86400"),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "snippet", "reason"), SCHEMA, ids=[f"{new!r}" for _, new, _, _ in SCHEMA])
-def test_a_member_of_another_type_is_refused_at_its_place(
-    tmp_path: Path, old: str, new: str, snippet: str, reason: str
-) -> None:
-    text = changed(POLICY, old, new)
-    error = refused(tmp_path, inspect_ai=text)
-    code = Code.FILE_UNKNOWN_MEMBER if reason == UNKNOWN else Code.FILE_SCHEMA
-    check(error, tmp_path / "inspect-ai.yaml", text, snippet, code, reason)
+def test_a_member_of_another_type_is_refused_at_its_place(tmp_path: Path) -> None:
+    for old, new, snippet, reason in SCHEMA:
+        text = changed(POLICY, old, new)
+        code = Code.FILE_UNKNOWN_MEMBER if reason == UNKNOWN else Code.FILE_SCHEMA
+        check(refused(tmp_path, inspect_ai=text), tmp_path / "inspect-ai.yaml", text, snippet, code, reason)
 
-
-@pytest.mark.parametrize("kept", ["frameworks", "benchmarks", "models", "tasks", "metrics"])
-def test_nothing_is_granted_by_leaving_the_other_grants_out(tmp_path: Path, kept: str) -> None:
-    head, _, rest = POLICY.partition("grants:\n")
-    grants = {
-        "frameworks": "[{name: x}]", "benchmarks": '["*/*"]', "models": '["*/*"]', "tasks": '["*"]', "metrics": '["*"]'
-    }  # fmt: skip
-    text = f"{head}grants: {{{kept}: {grants[kept]}}}\n{rest[rest.index('token:') :]}"
-    error = refused(tmp_path, inspect_ai=text)
-    check(error, tmp_path / "inspect-ai.yaml", text, f"{{{kept}: ", Code.FILE_SCHEMA, "missing required field")
-
-
-# -- the rules of an integration's file --------------------------------------------------------------------------------
 
 TWICE = """\
   - id: main
@@ -347,17 +250,13 @@ grants:
 
 RULES = [
     ("integration: inspect-ai", "integration: Inspect", "Inspect\n", "lowercase words joined by `-`"),
-    ("integration: inspect-ai", 'integration: "inspect-ai\\n"', '"inspect-ai\\n"', "lowercase words joined by `-`"),
-    ("integration: inspect-ai", 'integration: "inspect-аi"', '"inspect-аi"', "lowercase words joined by `-`"),
     ("integration: inspect-ai", "integration: inspect", "inspect\n", "this integration's file is inspect.yaml"),
     ("id: main", "id: Main", "Main", "an identity's id is lowercase words joined by `-`"),
-    ("id: main", 'id: ""', '""', "an identity's id is lowercase words joined by `-`"),
     ("grants:\n", TWICE, "main\n    provider: gitlab", "another identity of this file has this id"),
     ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml, which has acme, github-actions"),
     ('repository_id: "7", ', "", '{repository_owner_id: "6"}', "github-actions identities must pin repository_id"),
     (', repository_owner_id: "6"', "", '{repository_id: "7"}', "must pin repository_owner_id"),
     ('owner_id: "6"', 'owner_id: "6", sub: "s"', '"s"', "sub is never matched for github-actions"),
-    ('owner_id: "6"', 'owner_id: "6", repository: "r"', '"r"', "can be taken over: put it under `names`"),
     ('owner_id: "6"', 'owner_id: "6", reff: "r"', '"r"', "github-actions tokens have no claim of this name"),
     ("      ref: ", '      sub: "s"\n      ref: ', '"s"', "sub is never matched for github-actions"),
     ("      ref: ", '      repository: "r"\n      ref: ', '"r"', "can be taken over: put it under `names`"),
@@ -365,25 +264,15 @@ RULES = [
     ("      ref: ", "      actor_id: \"1\"\n      ref: ", '"1"', "tokens have no claim of this name that a policy can match"),
     ("      ref: ", '      repository_id: "7"\n      ref: ', '"7", repo', "both pinned and required"),
     ("names: {repository:", "names: {ref:", '"org/evals"', "not a name claim of github-actions"),
-    ("names: {repository:", "names: {sub:", '"org/evals"', "not a name claim of github-actions"),
-    ('{any_of: ["github-hosted"]}', "{}", "{}", "give exactly one of"),
-    ('any_of: ["github-hosted"]', 'any_of: ["a"], glob: "b"', '{any_of: ["a"]', "give exactly one of"),
-    ("      ref: ", '      event_name: {glob: "*"}\n      ref: ', '{glob: "*"}', "list each event_name"),
     ("    require:", "    expires: 2027-02-29\n    require:", "2027-02-29", "must be a date such as 2027-06-30"),
-    ("    require:", '    expires: "2027-06-30T00:00:00Z"\n    require:', '"2027', "must be a date"),
-    ("    require:", '    expires: "2027-W01-1"\n    require:', '"2027', "must be a date"),
     ("    require:", '    expires: "2027-06-30\\n"\n    require:', '"2027', "must be a date"),
     ("    require:", '    expires: "２027-06-30"\n    require:', '"２027', "must be a date"),
     ('">=0.3.100,<0.4"', '"latest"', '"latest"', "must be a PEP 440 range"),
     ('">=0.3.100,<0.4"', '"0.3.100"', '"0.3.100"', "must be a PEP 440 range"),
-    ('">=0.3.100,<0.4"', '">=0.3.100 <0.4"', '">=0.3.100 <0.4"', "must be a PEP 440 range"),
     ('">=0.3.100,<0.4"', '""', '""', "must be a PEP 440 range"),
     ('">=0.3.100,<0.4"', '" , "', '" , "', "must be a PEP 440 range"),
-    ('"cais/*"', '"cais"', '"cais"', "must be `owner/name`"),
     ('"cais/*"', '"*"', '"*"]\n  models', "must be `owner/name`"),
     ('"cais/*"', '"cais/*/*"', '"cais/*/*"', "must be `owner/name`"),
-    ('"cais/*"', '"/hle"', '"/hle"', "must be `owner/name`"),
-    ('"cais/*"', '"cais/"', '"cais/"', "must be `owner/name`"),
     ('"cais/*"', '"cais/*\\n"', '"cais/*\\n"', "must be `owner/name`"),
     ('"cais/*"', '"cаis/*"', '"cаis/*"', "must be `owner/name`"),
     ('"*/*"', '"*/*@main"', '"*/*@main"', "must be `owner/name`"),
@@ -395,82 +284,60 @@ RULES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "snippet", "reason"), RULES, ids=[f"{new!r}" for _, new, _, _ in RULES])
-def test_a_broken_rule_is_refused_at_its_place(tmp_path: Path, old: str, new: str, snippet: str, reason: str) -> None:
-    text = changed(POLICY, old, new)
-    error = refused(tmp_path, inspect_ai=text)
-    check(error, tmp_path / "inspect-ai.yaml", text, snippet, Code.FILE_RULE, reason)
+def test_a_broken_rule_is_refused_at_its_place(tmp_path: Path) -> None:
+    for old, new, snippet, reason in RULES:
+        text = changed(POLICY, old, new)
+        check(refused(tmp_path, inspect_ai=text), tmp_path / "inspect-ai.yaml", text, snippet, Code.FILE_RULE, reason)
 
 
-@pytest.mark.parametrize("claim", ["user_email", "user_login", "user_identities", "sub", "project_path"])
-@pytest.mark.parametrize("where", ["pins", "require"])
-def test_people_and_names_are_never_matched_at_gitlab(tmp_path: Path, where: str, claim: str) -> None:
-    pins, extra = '"1", namespace_id: "2"', f'{claim}: "x"'
-    narrow = 'environment_protected: "true"'
-    pinned, required = (f"{pins}, {extra}", narrow) if where == "pins" else (pins, f"{narrow}, {extra}")
-    head, _, rest = POLICY.partition("identities:\n")
-    identity = (
-        f"  - id: main\n    provider: gitlab-ci\n    pins: {{project_id: {pinned}}}\n    require: {{{required}}}\n"
-    )
-    text = f"{head}identities:\n{identity}{rest[rest.index('grants:') :]}"
-    error = refused(tmp_path, inspect_ai=text)
-    reason = "put it under `names`" if claim == "project_path" else f"{claim} is never matched for gitlab-ci"
-    check(error, tmp_path / "inspect-ai.yaml", text, '"x"', Code.FILE_RULE, reason)
+def with_identity(identity: str) -> str:
+    """Return the policy with another identity."""
+    head, _, rest = POLICY.partition("  - id: main\n")
+    return f"{head}{identity}{rest[rest.index('grants:') :]}"
 
 
-GENERIC = changed(
-    POLICY[: POLICY.index("    names:")] + POLICY[POLICY.index("grants:") :],
-    'provider: github-actions\n    pins: {repository_id: "7", repository_owner_id: "6"}\n',
-    'provider: acme\n    pins: {sub: "robot"}\n    require: {"acme.example/team": "evals"}\n',
+def test_people_and_names_are_never_matched_at_gitlab(tmp_path: Path) -> None:
+    for claim in ("user_email", "user_login", "user_identities", "sub", "project_path"):
+        for pin, requirement in ((f', {claim}: "x"', ""), ("", f', {claim}: "x"')):
+            text = with_identity(
+                f'  - {{id: main, provider: gitlab-ci, pins: {{project_id: "1", namespace_id: "2"{pin}}}, '
+                f'require: {{environment_protected: "true"{requirement}}}}}\n'
+            )
+            reason = "put it under `names`" if claim == "project_path" else f"{claim} is never matched for gitlab-ci"
+            check(refused(tmp_path, inspect_ai=text), tmp_path / "inspect-ai.yaml", text, '"x"', Code.FILE_RULE, reason)
+
+
+GENERIC = with_identity(
+    '  - {id: main, provider: acme, pins: {sub: "robot"}, require: {"acme.example/team": "evals"}}\n'
 )
 
 
-def test_a_generic_provider_may_match_any_claim_but_those_of_people(tmp_path: Path) -> None:
+def test_a_generic_identity_pins_its_subject_and_matches_no_claim_of_a_person(tmp_path: Path) -> None:
     assert load(tmp_path, inspect_ai=GENERIC).registrations
-    for claim in ("email", "name", "preferred_username"):
-        text = changed(GENERIC, '"acme.example/team"', claim)
+    for old, new, snippet, reason in [
+        *[('"acme.example/team"', claim, '"evals"', f"{claim} is never matched")
+          for claim in ("email", "name", "preferred_username")],
+        ('{sub: "robot"}', '{client: "robot"}', '{client: "robot"}', "oidc identities must pin sub"),
+        ('"evals"', "{}", "{}", "give exactly one of"),
+    ]:  # fmt: skip
+        text = changed(GENERIC, old, new)
         error = refused(tmp_path, inspect_ai=text)
-        check(error, tmp_path / "inspect-ai.yaml", text, '"evals"', Code.FILE_RULE, f"{claim} is never matched")
+        check(error, tmp_path / "inspect-ai.yaml", text, snippet, Code.FILE_RULE, reason)
+        assert snippet != "{}" or error.pointer == "/identities/0/require/acme.example~1team"
 
 
-def test_a_claim_whose_name_has_a_slash_is_pointed_at(tmp_path: Path) -> None:
-    text = changed(GENERIC, '"evals"', "{}")
-    error = refused(tmp_path, inspect_ai=text)
-    check(error, tmp_path / "inspect-ai.yaml", text, "{}", Code.FILE_RULE, "give exactly one of")
-    assert error.pointer == "/identities/0/require/acme.example~1team"
-
-
-def test_a_generic_identity_must_pin_its_subject(tmp_path: Path) -> None:
-    text = changed(GENERIC, '{sub: "robot"}', '{client: "robot"}')
-    error = refused(tmp_path, inspect_ai=text)
-    check(
-        error, tmp_path / "inspect-ai.yaml", text, '{client: "robot"}', Code.FILE_RULE, "oidc identities must pin sub"
-    )
-
-
-@pytest.mark.parametrize("spelling", ["2027-06-30", '"2027-06-30"'])
-def test_a_date_may_stand_bare_where_a_registration_ends(tmp_path: Path, spelling: str) -> None:
-    text = changed(POLICY, "    require:", f"    expires: {spelling}\n    require:")
-    ((registration,),) = load(tmp_path, inspect_ai=text).registrations.values()
-    assert registration.identity.expires == "2027-06-30"
-
-
-@pytest.mark.parametrize(("name", "shared"), [("inspect-ai", True), ("Inspect-AI", True), ("inspect-ai-2", False)])
-def test_a_framework_that_two_integrations_may_speak_for_is_doubted(tmp_path: Path, name: str, shared: bool) -> None:
-    other = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
-    other = changed(other, '{name: "inspect-ai", versions', f'{{name: "{name}", versions')
-    write(tmp_path, inspect_ai=POLICY, other=other)
-    policies, found = check_policies(tmp_path, ISSUER_URL, NOW)
-    assert policies is not None
-    doubts = [finding for finding in found if finding.code is Code.LINT_FRAMEWORK_SHARED]
-    assert len(doubts) == shared
-    for doubt in doubts:
-        assert (Path(doubt.place.file).name, doubt.pointer) == ("other.yaml", "/grants/frameworks/0/name")
-        assert doubt.detail.startswith("inspect-ai may speak for this framework, too")
-        assert doubt.place.line == line_and_column(other, f'"{name}"')[0]
-
-
-# -- overlap -----------------------------------------------------------------------------------------------------------
+def test_a_framework_that_two_integrations_may_speak_for_is_warned_of(tmp_path: Path) -> None:
+    for name, count in (("inspect-ai", 1), ("Inspect-AI", 1), ("inspect-ai-2", 0)):
+        other = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
+        other = changed(other, '{name: "inspect-ai", versions', f'{{name: "{name}", versions')
+        policies, found = check_policies(write(tmp_path, inspect_ai=POLICY, other=other), ISSUER_URL, NOW)
+        assert policies is not None
+        warnings = [finding for finding in found if finding.code is Code.LINT_FRAMEWORK_SHARED]
+        assert len(warnings) == count
+        for warning in warnings:
+            assert (Path(warning.place.file).name, warning.pointer) == ("other.yaml", "/grants/frameworks/0/name")
+            assert warning.detail.startswith("inspect-ai may speak for this framework, too")
+            assert warning.place.line == line_and_column(other, f'"{name}"')[0]
 
 
 def identity(name: str, require: str, pins: str = "") -> str:
@@ -489,76 +356,47 @@ def two(first: str, second: str, integration: str = "inspect-ai") -> str:
 APART = [
     ('ref: "refs/heads/main"', 'ref: "refs/heads/next"'),
     ('ref: "refs/heads/main"', 'ref: {any_of: ["refs/heads/a", "refs/heads/b"]}'),
-    ("run_attempt: 1", 'run_attempt: "1"'),
-    ("ref_protected: true", "ref_protected: 1"),
-    ('ref: "a", sha: "1"', 'ref: "a", sha: "2"'),
 ]
 OVERLAPPING = [
-    ('ref: "a"', 'ref: "a"'),
     ('ref: "a"', ""),
-    ('ref: "a"', 'sha: "b"'),
     ('ref: "a"', 'ref: {any_of: ["b", "a"]}'),
     ('ref: {glob: "refs/heads/*"}', 'ref: {glob: "refs/tags/*"}'),  # patterns are not compared, even these
-    ('ref: "refs/heads/main"', 'ref: {glob: "refs/tags/*"}'),
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), APART)
-def test_an_exact_value_tells_two_identities_apart(tmp_path: Path, first: str, second: str) -> None:
-    ((one, other),) = load(
-        tmp_path, inspect_ai=two(identity("one", first), identity("two", second))
-    ).registrations.values()
-    assert {one.identity.id, other.identity.id} == {"one", "two"}
+def test_an_exact_value_a_pin_or_a_provider_tells_two_identities_apart(tmp_path: Path) -> None:
+    for first, second in APART:
+        text = two(identity("one", first), identity("two", second))
+        ((one, other),) = load(tmp_path, inspect_ai=text).registrations.values()
+        assert {one.identity.id, other.identity.id} == {"one", "two"}
+    pinned, ghes = ', enterprise_id: "1"', identity("two", "").replace("provider: github-actions", "provider: ghes")
+    for second in (identity("two", "", ', enterprise_id: "2"'), identity("two", 'enterprise_id: "2"')):
+        assert load(tmp_path, inspect_ai=two(identity("one", "", pinned), second)).registrations
+    providers = PROVIDERS + '  ghes: {profile: github-actions, issuer: "https://ghes.example/_services/token"}\n'
+    assert len(load(tmp_path, providers, inspect_ai=two(identity("one", ""), ghes)).registrations) == 2
 
 
-def test_a_pin_tells_two_identities_apart(tmp_path: Path) -> None:
-    by_pin = two(identity("one", "", ', enterprise_id: "1"'), identity("two", "", ', enterprise_id: "2"'))
-    assert load(tmp_path, inspect_ai=by_pin).registrations
-    pin_and_requirement = two(identity("one", "", ', enterprise_id: "1"'), identity("two", 'enterprise_id: "2"'))
-    assert load(tmp_path, inspect_ai=pin_and_requirement).registrations
+def test_two_identities_that_one_token_could_match_are_refused(tmp_path: Path) -> None:
+    for first, second in [*OVERLAPPING, *[(second, first) for first, second in OVERLAPPING]]:
+        text = two(identity("one", first), identity("two", second))
+        error = refused(tmp_path, inspect_ai=text)
+        reason = "overlaps inspect-ai/one: one token could match both"
+        check(error, tmp_path / "inspect-ai.yaml", text, "id: two", Code.FILE_RULE, reason)
 
 
-@pytest.mark.parametrize(("first", "second"), [*OVERLAPPING, *[(second, first) for first, second in OVERLAPPING]])
-def test_two_identities_that_one_token_could_match_are_refused(tmp_path: Path, first: str, second: str) -> None:
-    text = two(identity("one", first), identity("two", second))
-    error = refused(tmp_path, inspect_ai=text)
-    reason = "overlaps inspect-ai/one: one token could match both"
-    check(error, tmp_path / "inspect-ai.yaml", text, "id: two", Code.FILE_RULE, reason)
-
-
-def test_identities_of_two_files_overlap_too(tmp_path: Path) -> None:
-    first = two(identity("one", 'ref: "a"'), "", "alpha")
-    second = two(identity("one", ""), "", "beta")
-    error = refused(tmp_path, alpha=first, beta=second)
-    check(error, tmp_path / "beta.yaml", second, "id: one", Code.FILE_RULE, "overlaps alpha/one")
-
-
-def test_an_overlap_is_told_once_and_fails_no_test(tmp_path: Path) -> None:
+def test_an_overlap_of_two_files_is_found_once_and_fails_no_test(tmp_path: Path) -> None:
     case = (
         "tests: [{name: x, provider: github-actions, expect: granted, identity: "
         '{repository_id: "7", repository_owner_id: "6", event_name: push}}]\n'
     )
-    first = two(identity("one", ""), "", "alpha") + case
-    second = two(identity("one", ""), "", "beta") + case
-    assert [(name, pointer) for name, pointer, _ in found(tmp_path, alpha=first, beta=second)] == [
-        ("beta.yaml", "/identities/0"),
-    ]
-
-
-def test_identities_of_two_providers_do_not_overlap(tmp_path: Path) -> None:
-    providers = PROVIDERS + '  ghes: {profile: github-actions, issuer: "https://ghes.example/_services/token"}\n'
-    other = identity("two", "").replace("provider: github-actions", "provider: ghes")
-    assert len(load(tmp_path, providers, inspect_ai=two(identity("one", ""), other)).registrations) == 2
-
-
-# -- providers ---------------------------------------------------------------------------------------------------------
+    first, second = (two(identity("one", ""), "", name) + case for name in ("alpha", "beta"))
+    ((name, pointer, detail),) = found(tmp_path, alpha=first, beta=second)
+    assert (name, pointer) == ("beta.yaml", "/identities/0")
+    assert detail.startswith("overlaps alpha/one: one token could match both")
 
 
 def jwk(**changes: object) -> dict[str, object]:
     return {**jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"k" * 32).public_key()), **changes}
-
-
-ROCA = jose.base64url_encode(roca_modulus(2048, 126, Random(1)).to_bytes(256, "big"))
 
 
 def static(*keys: object) -> str:
@@ -567,189 +405,79 @@ def static(*keys: object) -> str:
 
 PROVIDER_FAULTS = [
     ("version: 1\n", "", "providers:\n", Code.FILE_SCHEMA, "missing required field `version`"),
-    ("version: 1", "version: 2", "2\n", Code.FILE_SCHEMA, "invalid enum value 2"),
-    ("version: 1", "version: 1\nissuers: 7", "7\n", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
     ("profile: oidc", "profile: oidc\n    discovery: 7", "7\n", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
     ("{profile: github-actions}", "{}", "{}", Code.FILE_SCHEMA, "missing required field `profile`"),
     ("acme:", "Acme:", "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
-    ("acme:", '"acme/x":', "profile: oidc", Code.FILE_RULE, "a provider's id is lowercase words joined by `-`"),
     ("profile: oidc", "profile: oidcc", "oidcc", Code.FILE_RULE, "not a profile; the profiles are "),
     ('    issuer: "https://id.acme.example"\n', "", "profile: oidc", Code.FILE_RULE, "needs an `issuer`"),
     ("profile: oidc", "profile: oidc\n    events: [push]", "[push]", Code.FILE_RULE, "do not say what started a job"),
     ("profile: oidc", "profile: oidc\n    uses: many", "many", Code.FILE_SCHEMA, "invalid enum value 'many'"),
     ("{bounded: 10}", "{bounded: 0}", "0}", Code.FILE_SCHEMA, ">= 1"),
     ("{bounded: 10}", "{bounded: 1001}", "1001}", Code.FILE_SCHEMA, "<= 1000"),
-    ("{bounded: 10}", "{bounded: 1, per: 2}", "2}", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
-    ("{bounded: 10}", "10", "10", Code.FILE_SCHEMA, "got a whole number"),
     ("profile: oidc", "profile: oidc\n    max_lifetime_s: 86401", "86401", Code.FILE_SCHEMA, "<= 86400"),
-    ("profile: oidc", "profile: oidc\n    max_age_s: 0", "0\n", Code.FILE_SCHEMA, ">= 1"),
-    ("profile: oidc", 'profile: oidc\n    audience: ""', '""', Code.FILE_SCHEMA, "length >= 1"),
     ("profile: oidc", "profile: oidc\n    algorithms: []", "[]", Code.FILE_SCHEMA, "length >= 1"),
     *[
         ("profile: oidc", f"profile: oidc\n    algorithms: [RS256, {name}]", "[RS256", Code.FILE_RULE, "asymmetric")
-        for name in ("none", "NONE", "HS256", "rs256", "RS1", "ES256K", '"RS256\\n"', '""')
+        for name in ("none", "HS256", "rs256", "ES256K", '"RS256\\n"')
     ],
     # where its keys are
     ("profile: oidc", "profile: oidc\n    keys: jwks", "jwks", Code.FILE_SCHEMA, "invalid enum value 'jwks'"),
     ("profile: oidc", "profile: oidc\n    keys: {}", "{}", Code.FILE_RULE, "exactly one of `jwks_uri` and `static`"),
-    ("profile: oidc", "profile: oidc\n    keys: {uri: 7}", "7}", Code.FILE_UNKNOWN_MEMBER, UNKNOWN),
-    ("profile: oidc", "profile: oidc\n    keys: {static: []}", "[]", Code.FILE_SCHEMA, "length >= 1"),
     ("profile: oidc", 'profile: oidc\n    keys: {jwks_uri: "https://a.example", static: [{}]}', "{jwks_uri",
      Code.FILE_RULE, "exactly one of"),
     ("profile: oidc", 'profile: oidc\n    keys: {jwks_uri: "http://a.example"}', '"http://a', Code.FILE_RULE,
      "must be https"),
     ("profile: oidc", 'profile: oidc\n    keys: {jwks_uri: "https://u@a.example"}', '"https://u', Code.FILE_RULE,
      "must be a plain URL"),
+    *[("https://id.acme.example", issuer, f'"{issuer}"', Code.FILE_RULE, reason) for issuer, reason in (
+        (ISSUER_URL, "this service cannot be its own identity provider"), ("http://id.acme.example", "must be https"),
+        ("https://user@id.acme.example", "must be a plain URL"), ("https://id.acme.example?x=1", "must be a plain URL"),
+    )],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "snippet", "code", "reason"), PROVIDER_FAULTS, ids=[f"{fault[1]!r}" for fault in PROVIDER_FAULTS]
-)
-def test_a_fault_of_the_provider_table_is_refused_at_its_place(
-    tmp_path: Path, old: str, new: str, snippet: str, code: Code, reason: str
-) -> None:
-    text = changed(PROVIDERS, old, new)
-    error = refused(tmp_path, text)
-    check(error, tmp_path / "providers.yaml", text, snippet, code, reason)
+def test_a_fault_of_the_provider_table_is_refused_at_its_place(tmp_path: Path) -> None:
+    for old, new, snippet, code, reason in PROVIDER_FAULTS:
+        text = changed(PROVIDERS, old, new)
+        check(refused(tmp_path, text), tmp_path / "providers.yaml", text, snippet, code, reason)
 
 
-@pytest.mark.parametrize(
-    ("issuer", "reason"),
-    [
-        (ISSUER_URL, "this service cannot be its own identity provider"),
-        ("http://id.acme.example", "must be https"),
-        ("http://localhost:8080", "must be https"),
-        ("file:///etc/keys", "must be a plain URL"),
-        ("id.acme.example", "must be a plain URL"),
-        ("https://user@id.acme.example", "must be a plain URL"),
-        ("https://id.acme.example?x=1", "must be a plain URL"),
-        ("https://id.acme.example#", "must be a plain URL"),
-        ("https://id.acme.example:0", "must be a plain URL"),
-        ("https://id.аcme.example", "must be a plain URL"),
-        ("https://[::1", "must be a plain URL"),
-        ("https://id.acme.example\\n", "must be a plain URL"),
-        ("https://id.acme.example\\\\evil", "must be a plain URL"),
-    ],
-)
-def test_an_issuer_is_a_plain_https_url_of_someone_else(tmp_path: Path, issuer: str, reason: str) -> None:
-    text = changed(PROVIDERS, '"https://id.acme.example"', f'"{issuer}"')
-    error = refused(tmp_path, text)
-    check(error, tmp_path / "providers.yaml", text, f'"{issuer}"', Code.FILE_RULE, reason)
+def test_plain_http_is_for_loopback_addresses_in_development(tmp_path: Path) -> None:
+    acme, hub = (PROVIDERS, "https://id.acme.example"), (REUSABLE, "profile: huggingface")
+    for (text, old), new, issuer in (
+        (acme, "http://[::1]:8443/x", "http://[::1]:8443/x"),
+        (hub, 'profile: huggingface\n    issuer: "http://127.0.0.1:8443"', "http://127.0.0.1:8443"),
+    ):
+        assert issuer in load(tmp_path, changed(text, old, new), development=True).providers
+        assert "in development" in refused(tmp_path, changed(text, old, new)).detail
+    for host in ("localhost", "10.0.0.1", "169.254.169.254", "0.0.0.0", "127.0.0.1.evil.example"):
+        text = changed(PROVIDERS, "https://id.acme.example", f"http://{host}:8443")
+        assert "must be https" in refused(tmp_path, text, development=True).detail
 
 
-@pytest.mark.parametrize("issuer", ["http://127.0.0.1:8443", "http://[::1]:8443/x", "https://id.acme.example/"])
-def test_plain_http_is_for_loopback_addresses_in_development(tmp_path: Path, issuer: str) -> None:
-    text = changed(PROVIDERS, "https://id.acme.example", issuer)
-    assert issuer in load(tmp_path, text, development=True).providers
-    if issuer.startswith("http:"):
-        assert "in development" in refused(tmp_path, text).detail
+def test_static_keys_load_unless_one_must_not_verify_or_shares_its_kid(tmp_path: Path) -> None:
+    twin = jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"o" * 32).public_key())
+    good = load(tmp_path, changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), twin)}")).providers
+    assert good["https://id.acme.example"].keys == KeySource(static=[jwk(), twin])
+    low_order = jwk(x="AQ" + "A" * 41)  # the identity point: one signature fits every message
+    for key, reason in (
+        ({"kty": "oct", "k": "c2VjcmV0", "kid": "1"}, "not a usable public key"),
+        (jwk(d="AAAA"), "not a usable public key"),
+        (low_order, "not a usable public key"),
+        ({**twin, "kid": jwk()["kid"]}, "another key also has"),
+    ):
+        text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), key)}")
+        error = refused(tmp_path, text)
+        check(error, tmp_path / "providers.yaml", text, json.dumps(key) + "]", Code.FILE_RULE, reason)
 
 
-@pytest.mark.parametrize("host", ["localhost", "10.0.0.1", "169.254.169.254", "0.0.0.0", "127.0.0.1.evil.example"])
-def test_plain_http_elsewhere_is_refused_in_development_too(tmp_path: Path, host: str) -> None:
-    text = changed(PROVIDERS, "https://id.acme.example", f"http://{host}:8443")
-    assert "must be https" in refused(tmp_path, text, development=True).detail
-
-
-def test_static_keys_load(tmp_path: Path) -> None:
-    other = jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"o" * 32).public_key())
-    text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), other)}")
-    keys = [provider.keys for provider in load(tmp_path, text).providers.values()][2]
-    assert isinstance(keys, KeySource)
-    assert keys.static == [jwk(), other]
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        {},
-        {"kty": "oct", "k": "c2VjcmV0", "kid": "1"},
-        {"kty": "RSA", "kid": "1", "e": "AQAB", "n": "2w" * 40},
-        {"kty": "RSA", "kid": "1", "e": "AQAB", "n": ROCA},
-        jwk(d="AAAA"),
-        jwk(use="enc"),
-        jwk(kid=""),
-        jwk(alg="ES256"),
-        jwk(x="AQ" + "A" * 41),  # the identity point: one signature fits every message
-        jwk(kty="EC"),
-    ],
-    ids=[
-        "empty",
-        "symmetric",
-        "short RSA",
-        "ROCA",
-        "private",
-        "for encryption",
-        "no kid",
-        "other alg",
-        "low order",
-        "kty",
-    ],
-)
-def test_a_static_key_that_must_not_verify_is_refused(tmp_path: Path, key: dict[str, object]) -> None:
-    text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), key)}")
-    error = refused(tmp_path, text)
-    check(error, tmp_path / "providers.yaml", text, json.dumps(key) + "]", Code.FILE_RULE, "not a usable public key")
-
-
-def test_two_static_keys_with_one_kid_are_refused(tmp_path: Path) -> None:
-    other = jose.public_jwk(Ed25519PrivateKey.from_private_bytes(b"o" * 32).public_key())
-    twin = {**other, "kid": jwk()["kid"]}
-    text = changed(PROVIDERS, "profile: oidc", f"profile: oidc\n    {static(jwk(), twin)}")
-    error = refused(tmp_path, text)
-    check(error, tmp_path / "providers.yaml", text, json.dumps(twin) + "]", Code.FILE_RULE, "another key also has")
-
-
-def test_the_uses_of_a_token_are_one_unless_the_table_says_more(tmp_path: Path) -> None:
-    single = changed(PROVIDERS, "uses: {bounded: 10}", "uses: single")
-    assert [provider.uses for provider in load(tmp_path, single).providers.values()] == [1, 1, 1]
-    assert Bounded(bounded=10).bounded == 10
-
-
-# -- YAML, and the directory as a whole --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "snippet", "code", "reason"),
-    [
-        ("mode: active", "mode: active\nmode: suspended", "mode: suspended", Code.FILE_DUPLICATE_KEY, "twice"),
-        ('repository_id: "7"', 'repository_id: "8", "repository\\u005fid": "7"', '"repository\\u005fid"',
-         Code.FILE_DUPLICATE_KEY, "twice"),
-        ("token: {", "token: &token {", "&token", Code.FILE_FEATURE, "an anchor"),
-        ("mode: active", "mode: *mode", "*mode", Code.FILE_FEATURE, "an alias"),
-        ("mode: active", "mode: !!str active", "!!str", Code.FILE_FEATURE, "an explicit tag"),
-        ("mode: active", "<<: {mode: active}", "<<", Code.FILE_FEATURE, "a merge key"),
-        ('"refs/heads/main"', "no", "no\n", Code.FILE_SCALAR, "quote it"),
-        ('"refs/heads/main"', "on", "on\n", Code.FILE_SCALAR, "quote it"),
-        ('"refs/heads/main"', "Yes", "Yes", Code.FILE_SCALAR, "quote it"),
-        ('"refs/heads/main"', "2027-06-30", "2027-06-30", Code.FILE_SCALAR, "bare date"),
-        ('"refs/heads/main"', "12:30", "12:30", Code.FILE_SCALAR, "readers disagree about this number"),
-        ('repository_id: "7"', "repository_id: 0123", "0123", Code.FILE_SCALAR, "double quotes"),
-        ('repository_id: "7"', "repository_id: 1_000", "1_000", Code.FILE_SCALAR, "double quotes"),
-        ('"refs/heads/main"', "", "\n      runner_environment", Code.FILE_SCALAR, "an empty value"),
-        ('"refs/heads/main"', "99999999999999999999", "99999999999999999999", Code.FILE_NUMBER, "17 significant"),
-        ("limits:", "---\nlimits:", "---", Code.FILE_FEATURE, "a second document"),
-        ("limits:", "\tlimits:", "limits:", Code.FILE_SYNTAX, ""),
-    ],
-)  # fmt: skip
-def test_what_readers_disagree_about_is_refused_at_its_place(
-    tmp_path: Path, old: str, new: str, snippet: str, code: Code, reason: str
-) -> None:
-    text = changed(POLICY, old, new)
-    error = refused(tmp_path, inspect_ai=text)
-    assert error.place.file == str(tmp_path / "inspect-ai.yaml")
-    assert (error.code, error.place.line > 0, error.place.column > 0) == (code, True, True)
-    assert reason in error.detail
-    if not snippet.startswith("\n") and code is not Code.FILE_SYNTAX:
-        assert (error.place.line, error.place.column) == line_and_column(text, snippet)
-
-
-@pytest.mark.parametrize("name", ["other.yml", "other.YML", "other.YAML", "other.Yaml", "providers.yml"])
-def test_a_file_that_would_be_overlooked_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("")
-    error = refused(tmp_path, inspect_ai=POLICY)
-    assert str(error) == f"{tmp_path / name}: file.rule: the name of a policy file ends in .yaml: rename this file"
+def test_a_file_that_would_be_overlooked_is_refused(tmp_path: Path) -> None:
+    for name in ("other.yml", "other.YAML", "providers.yml"):
+        path = tmp_path / name
+        path.write_text("")
+        error = refused(tmp_path, inspect_ai=POLICY)
+        assert str(error) == f"{path}: file.rule: the name of a policy file ends in .yaml: rename this file"
+        path.unlink()
 
 
 def test_other_files_and_folders_are_not_policies(tmp_path: Path) -> None:
@@ -763,26 +491,6 @@ def test_other_files_and_folders_are_not_policies(tmp_path: Path) -> None:
     assert set(load(tmp_path, inspect_ai=POLICY).policies) == {"inspect-ai"}
 
 
-def test_one_bad_file_refuses_the_whole_directory(tmp_path: Path) -> None:
-    bad = changed(POLICY, "integration: inspect-ai", "integration: zebra").replace("mode: active", "mode: off")
-    error = refused(tmp_path, inspect_ai=POLICY, zebra=bad)
-    assert error.place.file == str(tmp_path / "zebra.yaml")
-
-
-def test_a_bad_provider_table_refuses_the_whole_directory(tmp_path: Path) -> None:
-    assert refused(tmp_path, "providers: {}\n", inspect_ai=POLICY).place.file == str(tmp_path / "providers.yaml")
-
-
-@pytest.mark.parametrize("raw", [b"", b"\n# nothing\n", b"\xef\xbb\xbfversion: 1\n", b"\xff\xfe", b"- 1\n", b"7\n"])
-def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, raw: bytes) -> None:
-    write(tmp_path)
-    (tmp_path / "inspect-ai.yaml").write_bytes(raw)
-    with pytest.raises(InputError) as error:
-        load_policies(tmp_path, ISSUER_URL)
-    assert error.value.place.file == str(tmp_path / "inspect-ai.yaml")
-    assert error.value.place.line > 0
-
-
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as missing:
         load_policies(tmp_path / "nowhere", ISSUER_URL)
@@ -794,7 +502,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert str(folder.value) == f"{tmp_path / 'inspect-ai.yaml'}: file.unreadable: Is a directory"
 
 
-# Run as another user where we are root, who may list everything.
+# Run as another user where we are root: root may list every folder.
 UNLISTABLE = """
 import os, pathlib, sys
 from issuer.errors import InputError
@@ -819,9 +527,6 @@ def test_a_folder_that_cannot_be_listed_is_refused() -> None:
     assert (done.stdout, done.stderr) == (f"{name}: file.unreadable: Permission denied\n", "")
 
 
-# -- what else may lie in the folder -----------------------------------------------------------------------------------
-
-
 def checked(folder: Path) -> str:
     """Check a folder in a process that may neither wait for ever nor fill the machine's memory."""
     limits = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))"
@@ -832,8 +537,8 @@ def checked(folder: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_what_has_no_end_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    """A service that watches the folder would never look at it again."""
+def test_endless_files_are_refused_and_folders_that_contain_themselves_end(tmp_path: Path) -> None:
+    """A service that watches the folder would never look at it again. Each of two links doubles what is below it."""
     write(tmp_path, inspect_ai=POLICY)
     wanted: dict[Path, str] = {}
     for name in ("{}.yaml", "benchmarks/openai/{}/eval.yaml"):
@@ -846,75 +551,53 @@ def test_what_has_no_end_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         os.truncate(large, 2**32)
         wanted |= dict.fromkeys((pipe, device), "file.unreadable: not a plain file")
         wanted[large] = "file.too_large: larger than"
-    said = checked(tmp_path)
-    for path, fault in wanted.items():
-        assert f"{path}: {fault}" in said
+    owner = tmp_path / "benchmarks" / "openai"
+    for link in ("one", "two"):
+        (owner / link).symlink_to(owner)
+    printed = checked(tmp_path)
+    assert [path for path, fault in wanted.items() if f"{path}: {fault}" not in printed] == []
 
 
-def test_folders_that_contain_themselves_end(tmp_path: Path) -> None:
-    """Each of two links doubles what is below it, forty times over."""
-    owner = write(tmp_path, inspect_ai=POLICY) / "benchmarks" / "openai"
-    owner.mkdir(parents=True)
-    (owner / "one").symlink_to(owner)
-    (owner / "two").symlink_to(owner)
-    assert "good: 1 integration" in checked(tmp_path)
+def test_a_pattern_that_no_task_or_metric_can_meet_is_refused(tmp_path: Path) -> None:
+    places = {
+        "tasks": ('  tasks: ["*"]\n', '  tasks: ["{}"]\n'),
+        "metrics": ('  metrics: ["*"]\n', '  metrics: [{{id: "{}", max: 1}}]\n'),
+        "deny/tasks": ("token:", '  deny: {{tasks: ["{}"]}}\ntoken:'),
+    }
+    for (place, (old, new)), pattern in itertools.product(places.items(), ["\u0430rc*", "a b", "a\\nb", "x" * 129]):
+        error = refused(tmp_path, inspect_ai=changed(POLICY, old, new.format(pattern)))
+        assert (error.pointer, "printable ASCII" in error.detail) == (f"/grants/{place}/0", True), pattern
 
 
-@pytest.mark.parametrize("pattern", ["\u0430rc*", "a b", "a\\nb", "x" * 129])
-@pytest.mark.parametrize("place", ["tasks", "metrics", "deny"])
-def test_a_pattern_that_no_task_or_metric_can_meet_is_refused(tmp_path: Path, place: str, pattern: str) -> None:
-    old = {"tasks": '  tasks: ["*"]\n', "metrics": '  metrics: ["*"]\n', "deny": "token:"}[place]
-    new = {"tasks": f'  tasks: ["{pattern}"]\n', "metrics": f'  metrics: [{{id: "{pattern}", max: 1}}]\n',
-           "deny": f'  deny: {{tasks: ["{pattern}"]}}\ntoken:'}[place]  # fmt: skip
-    with pytest.raises(InputError, match="printable ASCII") as refused:
-        load(tmp_path, inspect_ai=changed(POLICY, old, new))
-    assert refused.value.pointer == f"/grants/{'deny/tasks' if place == 'deny' else place}/0"
+def test_only_so_many_identities_may_share_their_first_pin(tmp_path: Path) -> None:
+    """Each request compares them all."""
 
-
-def test_only_so_many_identities_may_share_their_first_pin_because_each_request_asks_them_all(tmp_path: Path) -> None:
     def text(count: int) -> str:
-        identities = "".join(
+        return with_identity("".join(
             f'  - {{id: a{n}, provider: acme, pins: {{sub: s}}, require: {{team: "{n}"}}}}\n' for n in range(count)
-        )
-        head, _, rest = POLICY.partition("  - id: main")
-        return head + identities + rest[rest.index("grants:") :]
+        ))  # fmt: skip
 
     assert len(load(tmp_path, inspect_ai=text(MAX_SHARING)).registrations["acme", "s"]) == MAX_SHARING
-    with pytest.raises(InputError, match="identities share the first pin of this one") as refused:
-        load(tmp_path, inspect_ai=text(MAX_SHARING + 1))
-    assert refused.value.pointer == f"/identities/{MAX_SHARING}"
+    error = refused(tmp_path, inspect_ai=text(MAX_SHARING + 1))
+    assert "identities share the first pin of this one" in error.detail
+    assert error.pointer == f"/identities/{MAX_SHARING}"
 
 
-@pytest.mark.parametrize(("issuer", "profile"), [("https://token.actions.githubusercontent.com", "github-actions"),
-                                                 ("https://token.actions.githubusercontent.com/acme", "github-actions"),
-                                                 ("https://gitlab.com", "gitlab-ci"),
-                                                 ("https://accounts.google.com", "google")])  # fmt: skip
-@pytest.mark.parametrize("taken", ["oidc", "jenkins", "spiffe"])
-def test_an_issuer_that_a_profile_knows_is_not_taken_under_another(
-    tmp_path: Path, issuer: str, profile: str, taken: str
-) -> None:
-    providers = f'version: 1\nproviders:\n  acme: {{profile: {taken}, issuer: "{issuer}"}}\n'
-    with pytest.raises(InputError, match=f"use the profile {profile}"):
-        load(tmp_path, providers)
-
-
-def test_two_providers_never_have_one_issuer(tmp_path: Path) -> None:
-    text = PROVIDERS + '  copy:\n    profile: oidc\n    issuer: "https://id.acme.example"\n'
-    error = refused(tmp_path, text)
-    assert (error.pointer, error.detail) == ("/providers/copy/issuer", "another provider already has this issuer")
-
-
-# -- providers of reusable credentials ----------------------------------------------------------------------------------
+def test_an_issuer_that_a_profile_knows_is_not_taken_under_another(tmp_path: Path) -> None:
+    for issuer, profile in {
+        "https://token.actions.githubusercontent.com/acme": "github-actions",
+        "https://gitlab.com": "gitlab-ci",
+        "https://accounts.google.com": "google",
+    }.items():
+        for other in ("oidc", "jenkins", "spiffe"):
+            providers = f'version: 1\nproviders:\n  acme: {{profile: {other}, issuer: "{issuer}"}}\n'
+            assert f"use the profile {profile}" in refused(tmp_path, providers).detail
 
 
 def test_every_kind_of_reusable_credential_loads(tmp_path: Path) -> None:
     acme, opaque, robots, hub = load(tmp_path, REUSABLE).providers.values()
-    assert [p.rules.kind for p in (acme, opaque, robots, hub)] == [
-        "access-token",
-        "introspection",
-        "pat",
-        "huggingface",
-    ]
+    kinds = ["access-token", "introspection", "pat", "huggingface"]
+    assert [p.rules.kind for p in (acme, opaque, robots, hub)] == kinds
     assert acme.algorithms == PROFILES["oauth"].algorithms
     assert (acme.max_lifetime_s, acme.max_age_s) == (3600, 3600)
     assert opaque.introspection == Introspection(
@@ -929,7 +612,7 @@ def test_every_kind_of_reusable_credential_loads(tmp_path: Path) -> None:
     assert {p.max_lifetime_s + p.max_age_s for p in (opaque, robots, hub)} == {0}, "not judged"
 
 
-def test_where_the_secret_lies_is_in_the_digest_and_the_secret_in_nothing(tmp_path: Path) -> None:
+def test_the_digest_covers_the_path_of_a_secret_and_never_the_secret(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret-of-the-client", "utf-8")
     text = changed(REUSABLE, "/run/secrets/introspection", str(secret))
@@ -947,14 +630,14 @@ POLICY_PINS = """    pins: {repository_id: "7", repository_owner_id: "6"}
 """
 OPAQUE_PINS = '    pins: {client_id: "ci", sub: "ci"}\n'
 NAMES = {"oauth": "acme", "oauth-introspection": "opaque", "pat": "robots", "huggingface": "hub"}
-# What each kind is not judged by.
-NOT_JUDGED = {
+# Members that each kind does not use.
+UNUSED = {
     "oauth": "uses introspection",
     "oauth-introspection": "algorithms max_lifetime_s max_age_s uses keys",
     "pat": "issuer audience algorithms max_lifetime_s max_age_s uses keys introspection",
     "huggingface": "audience algorithms max_lifetime_s max_age_s uses keys introspection",
 }
-SAID = {
+VALUES = {
     "issuer": '"https://issuer.example/pat"', "audience": '"https://other.example"', "algorithms": "[ES384]",
     "max_lifetime_s": "600", "max_age_s": "600", "uses": "single", "keys": "discovery",
     "introspection": '{client_id: "x", client_secret_file: "/x"}',
@@ -962,16 +645,16 @@ SAID = {
 PREFIX = "another provider's credentials begin like this one's"
 REUSABLE_FAULTS = [
     *[
-        (f"profile: {name}\n", f"profile: {name}\n    {member}: {SAID[member]}\n", f"{NAMES[name]}/{member}",
+        (f"profile: {name}\n", f"profile: {name}\n    {member}: {VALUES[member]}\n", f"{NAMES[name]}/{member}",
          f"{name} providers do not use this member")
-        for name, members in NOT_JUDGED.items()
+        for name, members in UNUSED.items()
         for member in members.split()
     ],
     *[
         (f"profile: {name}\n", f"profile: {name}\n    events: [push]\n", f"{id}/events", "do not say what started a job")
         for name, id in NAMES.items()
     ],
-    # what must be there
+    # missing members
     ('    issuer: "https://id.acme.example"\n', "", "acme", "the profile oauth needs an `issuer`"),
     ('    issuer: "https://opaque.acme.example"\n', "", "opaque", "oauth-introspection needs an `issuer`"),
     ("profile: oauth\n", "profile: oauth-introspection\n", "acme", "needs `introspection`"),
@@ -990,50 +673,36 @@ REUSABLE_FAULTS = [
     ('"acme_"', '"acme_\\n"', "opaque/introspection/token_prefix", "a bearer token cannot begin like this"),
     *[
         ('"acme_"', f'"{prefix}"', "opaque/introspection/token_prefix", PREFIX)
-        for prefix in ("evi_pat_", "evi_", "e", "evi_pat_x", "hf_", "h", "hf_x")
+        for prefix in ("evi_pat_", "e", "evi_pat_x", "hf_x")
     ],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "place", "reason"), REUSABLE_FAULTS, ids=[f"{fault[1]!r} {fault[2]}" for fault in REUSABLE_FAULTS]
-)
-def test_a_fault_of_a_provider_of_reusable_credentials_is_refused_at_its_place(
-    tmp_path: Path, old: str, new: str, place: str, reason: str
-) -> None:
-    error = refused(tmp_path, changed(REUSABLE, old, new))
-    assert (error.code, error.pointer) == (Code.FILE_RULE, f"/providers/{place}")
-    assert reason in error.detail
-    assert error.place.line > 2
+def test_a_fault_of_a_provider_of_reusable_credentials_is_refused_at_its_place(tmp_path: Path) -> None:
+    for old, new, place, reason in REUSABLE_FAULTS:
+        error = refused(tmp_path, changed(REUSABLE, old, new))
+        assert (error.code, error.pointer) == (Code.FILE_RULE, f"/providers/{place}")
+        assert reason in error.detail
+        assert error.place.line > 2
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "apart"),
-    [
-        ("acme_", "other_", True), ("acme_", "acmE_", True), ("acme_", "acme_", False), ("acme_", "acme_x", False),
-        ("acme_x", "acme_", False), ("acme_", "", False), ("", "acme_", False), ("", "", False),
-    ],
-)  # fmt: skip
-def test_an_opaque_token_is_never_shown_to_two_providers(tmp_path: Path, first: str, second: str, apart: bool) -> None:
+def test_an_opaque_token_is_never_shown_to_two_providers(tmp_path: Path) -> None:
     def entry(name: str, prefix: str) -> str:
-        told = f', token_prefix: "{prefix}"' if prefix else ""
-        how = f'{{client_id: "x", client_secret_file: "/x"{told}}}'
+        member = f', token_prefix: "{prefix}"' if prefix else ""
+        how = f'{{client_id: "x", client_secret_file: "/x"{member}}}'
         return f'  {name}: {{profile: oauth-introspection, issuer: "https://{name}.example", introspection: {how}}}\n'
 
-    text = f"version: 1\nproviders:\n{entry('a', first)}{entry('b', second)}"
-    if apart:
-        assert len(load(tmp_path, text).providers) == 2
-    else:
-        error = refused(tmp_path, text)
-        assert error.pointer == "/providers/b/introspection/token_prefix"
-        assert PREFIX in error.detail
-
-
-def test_one_provider_may_have_every_opaque_token_that_no_other_s_begin_like(tmp_path: Path) -> None:
-    assert len(load(tmp_path, changed(REUSABLE, '      token_prefix: "acme_"\n', "")).providers) == 4
-
-
-def test_hugging_face_may_stand_on_loopback_in_development_alone(tmp_path: Path) -> None:
-    text = changed(REUSABLE, "profile: huggingface", 'profile: huggingface\n    issuer: "http://127.0.0.1:8443"')
-    assert "http://127.0.0.1:8443" in load(tmp_path, text, development=True).providers
-    assert "in development" in refused(tmp_path, text).detail
+    for first, second in (("acme_", "other_"), ("acme_", "acmE_")):
+        assert len(load(tmp_path, f"version: 1\nproviders:\n{entry('a', first)}{entry('b', second)}").providers) == 2
+    for first, second in (
+        ("acme_", "acme_"),
+        ("acme_", "acme_x"),
+        ("acme_x", "acme_"),
+        ("acme_", ""),
+        ("", "acme_"),
+        ("", ""),
+    ):
+        error = refused(tmp_path, f"version: 1\nproviders:\n{entry('a', first)}{entry('b', second)}")
+        assert (error.pointer, PREFIX in error.detail) == ("/providers/b/introspection/token_prefix", True)
+    whatever_is_left = changed(REUSABLE, '      token_prefix: "acme_"\n', "")
+    assert len(load(tmp_path, whatever_is_left).providers) == 4

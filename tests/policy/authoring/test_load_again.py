@@ -1,4 +1,4 @@
-"""A folder that is loaded again: only what changed is read, and the outcome is that of a load of everything."""
+"""A folder that is loaded again: only what changed is read, and a load of everything has the same outcome."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def named(name: str, pin: str) -> str:
     return changed(changed(POLICY, "integration: inspect-ai", f"integration: {name}"), '"7"', f'"{pin}"')
 
 
-def said(policies: PolicySet) -> object:
-    """Return all that a set says, in the order in which it says it to who shares a pin."""
+def content(policies: PolicySet) -> object:
+    """Return all that a set says, in the order of the identities that share a pin."""
     buckets = {
         key: [(one.policy, one.identity, one.digest, one.claim_names) for one in bucket]
         for key, bucket in policies.registrations.items()
@@ -83,9 +83,9 @@ def edit(dice: random.Random, folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])
 def test_a_step_leads_where_a_load_of_everything_leads(tmp_path: Path, seed: int) -> None:
-    """The same policies, the same order, the same first error; and a process that is only told comes there, too."""
+    """The same policies, the same order, the same first error; and so for a process that gets only the steps."""
     dice = random.Random(seed)
-    state = told = again(write(tmp_path), Folder())[0]
+    state = stepped = again(write(tmp_path), Folder())[0]
     good = bad = 0
     for round_number in range(25):
         if round_number % 5 == 4:  # else most folders would stay broken
@@ -109,16 +109,16 @@ def test_a_step_leads_where_a_load_of_everything_leads(tmp_path: Path, seed: int
             assert (whole, after) == (None, None)
             bad += 1
             continue
-        assert said(after.policies) == said(whole.policies)
-        told = told.after(pickle.loads(pickle.dumps(steps[0].without_values())))
-        assert said(told.policies) == said(whole.policies)
-        assert told.known == after.known
+        assert content(after.policies) == content(whole.policies)
+        stepped = stepped.after(pickle.loads(pickle.dumps(steps[0].without_values())))
+        assert content(stepped.policies) == content(whole.policies)
+        assert stepped.known == after.known
         state, good = after, good + 1
     assert good > 1
     assert bad > 1
 
 
-def test_what_looks_as_it_did_is_not_read(tmp_path: Path) -> None:
+def test_an_unchanged_file_is_neither_read_nor_judged_again(tmp_path: Path) -> None:
     state, _ = again(write(tmp_path, inspect_ai=POLICY), Folder())
     looks = looks_of(tmp_path)
     for file in ("inspect-ai.yaml", "providers.yaml"):
@@ -126,17 +126,13 @@ def test_what_looks_as_it_did_is_not_read(tmp_path: Path) -> None:
     after, step = again(tmp_path, state, looks)
     assert not step.changes
     assert after.policies.registrations == state.policies.registrations
+    judged: list[int] = []
+    write(tmp_path, inspect_ai=POLICY)
+    _, step = again(tmp_path, state.doubted(), note=lambda: judged.append(1))
+    assert (judged, step.changes) == ([], False), "the same bytes are not judged again"
+    (tmp_path / "inspect-ai.yaml").write_text("nothing good", "utf-8")
     with pytest.raises(InputError):
         again(tmp_path, state.doubted(), looks)
-
-
-def test_what_has_the_bytes_that_it_had_is_not_judged(tmp_path: Path) -> None:
-    state, _ = again(write(tmp_path, inspect_ai=POLICY), Folder())
-    judged: list[int] = []
-    (tmp_path / "inspect-ai.yaml").write_text(POLICY, "utf-8")
-    after, step = again(tmp_path, state.doubted(), note=lambda: judged.append(1))
-    assert (judged, step.changes) == ([], False)
-    assert after.known.keys() == state.known.keys()
 
 
 def test_one_file_of_many_costs_one_file(tmp_path: Path) -> None:
@@ -162,7 +158,7 @@ def test_a_test_of_another_file_that_no_longer_holds_is_found(tmp_path: Path) ->
     assert caught.value.place.line == POLICY.count("\n") + 3
 
 
-def test_an_overlap_with_a_file_that_has_not_changed_is_found_where_it_stands(tmp_path: Path) -> None:
+def test_an_overlap_with_an_unchanged_file_is_found_at_its_place(tmp_path: Path) -> None:
     state, _ = again(write(tmp_path, zeta=named("zeta", "9")), Folder())
     (tmp_path / "alpha.yaml").write_text(named("alpha", "9"), "utf-8")
     with pytest.raises(InputError, match="overlaps alpha/main") as caught:

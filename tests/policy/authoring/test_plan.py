@@ -70,17 +70,14 @@ BENCHMARKS = 'benchmarks: ["openai/gsm8k", "cais/*"]'
 METRICS = 'metrics: ["*"]'
 
 
-def test_the_same_policies_change_nothing_whatever_the_audit_holds(policies: Directory) -> None:
+def test_the_same_policies_or_another_rate_change_nothing_whatever_the_audit_holds(policies: Directory) -> None:
     old = policies()
     lines = [recorded(old), recorded(old, ref="x"), recorded(old, submission(benchmark="a/b")),
-             without(recorded(old), "caller", "claims", "ref"), recorded(old, repository_id="8")]  # fmt: skip
-    plan = make_plan(old, policies(), lines)
-    assert (plan.decisions, counts(plan), plan.groups) == (5, (5, 0, 0, 0), [])
-
-
-def test_another_rate_changes_no_decision(policies: Directory) -> None:
-    old = policies()
-    assert counts(make_plan(old, policies(("count: 600", "count: 601")), [recorded(old)])) == (1, 0, 0, 0)
+             without(recorded(old), "caller", "claims", "ref"), recorded(old, repository_id="8", repository="x" * 600)]  # fmt: skip
+    plan = make_plan(old, policies(), [*lines, b'{"event": "policies_loaded", "time": 1}'])
+    assert (plan.decisions, plan.torn, counts(plan), plan.groups) == (5, 0, (5, 0, 0, 0), [])
+    another_rate = policies(("count: 600", "count: 601"))
+    assert counts(make_plan(old, another_rate, [lines[0], lines[4]])) == (2, 0, 0, 0), "only ids decide"
 
 
 REFUSING = [
@@ -90,43 +87,30 @@ REFUSING = [
     ((">=0.3.100,<0.4", ">=0.4"), "policy.version", "grants.frameworks[].versions"),
     (("mode: active", "mode: staged"), "integration.staged", "mode"),
     (("mode: active", "mode: suspended"), "integration.suspended", "mode"),
-    ((REF, f"{REF}\n    expires: 2026-11-21"), "identity.registration_expired", "identities.main.expires"),
+    (('names: {repository: "org/evals"}', "expires: 2026-11-21"), "identity.registration_expired", "identities.main.expires"),
     (('repository_id: "7"', 'repository_id: "8"'), "integration.unknown", "identities"),
     (('audiences: ["https://hub.example"]', 'audiences: ["https://other.example"]'), "policy.audience", "token.audiences"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "code", "rule"), REFUSING)
-def test_what_would_be_refused_is_told_with_code_and_rule_and_back_with_what_goes(
-    policies: Directory, change: tuple[str, str], code: str, rule: str
-) -> None:
-    if "expires" in change[1]:
-        change = ('ref: "refs/heads/main"\n      runner_environment: {any_of: ["github-hosted"]}',
-                  'ref: "refs/heads/main"\n      runner_environment: {any_of: ["github-hosted"]}\n    expires: 2026-11-21')  # fmt: skip
-    one, other = policies(), policies(change)
-    audience = ("", "https://hub.example") if code == "policy.audience" else ("", "")
-    plan = make_plan(one, other, [recorded(one, named=audience)])
-    assert counts(plan) == (0, 1, 0, 0)
-    assert only(plan) == ("refused", code, rule)
-    if code == "integration.unknown":
-        return
-    back = only(make_plan(other, one, [recorded(other, named=audience)]))
-    if code.startswith("identity.") or code == "integration.suspended":
-        assert back == ("untold", "the run", ""), "its body was not read"
-    else:
-        assert back == ("granted", code, rule)
+def test_what_would_be_refused_has_a_code_and_a_rule_and_the_reverse_is_granted(policies: Directory) -> None:
+    one = policies()
+    for change, code, rule in REFUSING:
+        other = policies(change)
+        audience = ("", "https://hub.example") if code == "policy.audience" else ("", "")
+        plan = make_plan(one, other, [recorded(one, named=audience)])
+        assert counts(plan) == (0, 1, 0, 0)
+        assert only(plan) == ("refused", code, rule)
+        if code != "integration.unknown":
+            back = only(make_plan(other, one, [recorded(other, named=audience)]))
+            unread = code.startswith("identity.") or code == "integration.suspended"
+            assert back == (("untold", "the run", "") if unread else ("granted", code, rule)), code
 
 
-def test_who_was_unknown_has_no_recorded_run_so_that_nobody_can_tell(policies: Directory) -> None:
+def test_an_unknown_caller_has_no_recorded_run_to_judge(policies: Directory) -> None:
     old = policies()
     plan = make_plan(old, policies(('repository_id: "7"', 'repository_id: "8"')), [recorded(old, repository_id="8")])
     assert only(plan)[:2] == ("untold", "the run")
-
-
-def test_a_name_that_is_not_held_is_not_missed_because_ids_decide(policies: Directory) -> None:
-    old = policies()
-    line = recorded(old, repository_id="8", repository="x" * 600)
-    assert counts(make_plan(old, policies(("count: 600", "count: 601")), [line])) == (1, 0, 0, 0)
 
 
 def test_an_issuer_that_goes_refuses(policies: Directory) -> None:
@@ -134,11 +118,8 @@ def test_an_issuer_that_goes_refuses(policies: Directory) -> None:
     ghes = PROVIDERS.replace(
         "{profile: github-actions}", '{profile: github-actions, issuer: "https://github.example.com/_services/token"}'
     )
-    assert only(make_plan(old, policies(providers=ghes), [recorded(old)])) == (
-        "refused",
-        "identity.issuer_unknown",
-        "providers",
-    )
+    plan = make_plan(old, policies(providers=ghes), [recorded(old)])
+    assert only(plan) == ("refused", "identity.issuer_unknown", "providers")
 
 
 ROBOTS = "version: 1\nproviders:\n  robots: {profile: pat}\n"
@@ -164,7 +145,7 @@ def test_a_reusable_identity_s_decisions_are_judged_again(policies: Directory) -
     assert counts(make_plan(old, narrower, lines)) == (2, 1, 0, 0)
 
 
-def test_a_decision_on_our_own_token_is_judged_by_who_does_not_know_our_url(policies: Directory) -> None:
+def test_a_decision_on_our_own_token_is_judged_without_knowing_our_url(policies: Directory) -> None:
     line = recorded(policies(*TO_ROBOTS, providers=ROBOTS), claims=PAT)
     nowhere = "https://issuer.invalid"
     blind = policies(*TO_ROBOTS, providers=ROBOTS, url=nowhere)
@@ -177,18 +158,14 @@ def test_a_decision_on_our_own_token_is_judged_by_who_does_not_know_our_url(poli
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln"
 
 
-@pytest.mark.parametrize(
-    "sent", [JWT, f"Bearer {JWT}", "evi_pat_4Fq0ZtB2x9Lm_" + "a" * 49, "hf_" + "a" * 34, "x" * 513]
-)
-def test_a_credential_in_the_place_of_a_name_is_not_recorded(policies: Directory, sent: str) -> None:
-    old = policies()
-    for named in ((sent, ""), ("", sent)):
-        line = recorded(old, named=named)
-        assert sent.encode() not in line
-        assert list(msgspec.json.decode(line)["named"].values()) == ["(withheld)"]
-        assert counts(make_plan(old, policies(("ttl_s: 3600", "ttl_s: 60")), [line])) == (1, 0, 0, 0), (
-            "refused, then as now"
-        )
+def test_a_credential_in_the_place_of_a_name_is_not_recorded(policies: Directory) -> None:
+    old, new = policies(), policies(("ttl_s: 3600", "ttl_s: 60"))
+    for sent in (JWT, f"Bearer {JWT}", "evi_pat_4Fq0ZtB2x9Lm_" + "a" * 49, "hf_" + "a" * 34, "x" * 513):
+        for named in ((sent, ""), ("", sent)):
+            line = recorded(old, named=named)
+            assert sent.encode() not in line
+            assert list(msgspec.json.decode(line)["named"].values()) == ["(withheld)"]
+            assert counts(make_plan(old, new, [line])) == (1, 0, 0, 0), "refused, then as now"
     honest = ("inspect-ai", "https://hub.example/" + "a" * 400)
     assert list(msgspec.json.decode(recorded(old, named=honest))["named"].values()) == list(honest)
 
@@ -200,21 +177,12 @@ UNTOLD = [
 ]
 
 
-@pytest.mark.parametrize(("change", "missing"), UNTOLD)
-def test_a_rule_whose_input_the_audit_does_not_hold_cannot_be_told(
-    policies: Directory, change: tuple[str, str], missing: str
-) -> None:
+def test_a_rule_whose_input_the_audit_lacks_is_unknown_unless_another_refuses(policies: Directory) -> None:
     old = policies()
-    assert only(make_plan(old, policies(change), [recorded(old)])) == ("untold", missing, "")
-
-
-@pytest.mark.parametrize(("change", "missing"), UNTOLD)
-def test_what_another_rule_refuses_is_refused_whatever_the_untold_one_says(
-    policies: Directory, change: tuple[str, str], missing: str
-) -> None:
-    old = policies()
-    plan = make_plan(old, policies(change, (BENCHMARKS, 'benchmarks: ["cais/*"]')), [recorded(old)])
-    assert only(plan)[:2] == ("refused", "policy.benchmark")
+    for change, missing in UNTOLD:
+        assert only(make_plan(old, policies(change), [recorded(old)])) == ("untold", missing, "")
+        refusing = policies(change, (BENCHMARKS, 'benchmarks: ["cais/*"]'))
+        assert only(make_plan(old, refusing, [recorded(old)]))[:2] == ("refused", "policy.benchmark")
 
 
 def test_an_input_that_the_audit_holds_is_judged(policies: Directory) -> None:
@@ -233,21 +201,18 @@ def test_an_input_that_the_audit_holds_is_judged(policies: Directory) -> None:
     assert only(make_plan(required, policies((METRICS, 'metrics: ["accuracy"]')), [recorded(required)]))[0] == "granted"
 
 
-def test_a_structured_or_long_claim_is_not_held(policies: Directory) -> None:
+def test_a_long_claim_is_not_held(policies: Directory) -> None:
+    """Whether a job borrowed code is in a claim that was too long to be recorded."""
     old = policies()
     new = policies((REF, f'{REF}\n      workflow: {{glob: "x*"}}'))
     assert only(make_plan(old, new, [recorded(old, workflow="x" * 600)])) == ("untold", "the claim workflow", "")
-
-
-def test_borrowed_code_that_the_audit_does_not_hold_cannot_be_told(policies: Directory) -> None:
-    """Whether there was any is in a claim that was too long to be recorded."""
-    old, new = policies(), policies(("ttl_s: 3600", "ttl_s: 60"))
     line = recorded(old, job_workflow_ref="org/evals/" + "x" * 600 + "@refs/heads/main")
-    assert only(make_plan(old, new, [line])) == ("untold", "the claim job_workflow_ref", "")
+    plan = make_plan(old, policies(("ttl_s: 3600", "ttl_s: 60")), [line])
+    assert only(plan) == ("untold", "the claim job_workflow_ref", "")
 
 
 def test_a_derived_claim_is_known_where_its_source_is(policies: Directory) -> None:
-    """`job_workflow_ref` is recorded as provenance; nobody asked for what is derived of it."""
+    """`job_workflow_ref` is recorded as provenance; no rule read a claim that is derived of it."""
     old = policies()
     ref = "org/evals/.github/workflows/x.yml@refs/heads/main"
     line = recorded(old, job_workflow_ref=ref)
@@ -274,14 +239,12 @@ TWINS = """identities:
 """
 
 
-def test_two_identities_with_the_same_pins_are_told_apart_by_recorded_claims_or_not_at_all(policies: Directory) -> None:
+def test_identities_with_the_same_pins_are_told_apart_only_by_recorded_claims(policies: Directory) -> None:
     old, new = policies(), policies((IDENTITIES, TWINS.replace("environment: {absent: true}, ", "")))
     assert counts(make_plan(old, new, [recorded(old)])) == (1, 0, 0, 0)
     line = without(recorded(old), "caller", "claims", "ref")
-    assert only(make_plan(old, new, [line]))[:2] == (
-        "untold",
-        "the claim ref, the claim head_ref, the claim environment",
-    )
+    missing = "the claim ref, the claim head_ref, the claim environment"
+    assert only(make_plan(old, new, [line]))[:2] == ("untold", missing)
     plan = make_plan(old, policies((IDENTITIES, TWINS)), [recorded(old)])
     assert only(plan) == ("untold", "the claim environment", "")
 
@@ -295,16 +258,16 @@ grants:
 """
 
 
-def test_who_may_be_another_identity_is_not_refused_as_the_nearest(policies: Directory) -> None:
-    """The second of the new identities would do, were its environment the one that nobody recorded."""
+def test_a_caller_that_may_be_another_identity_is_not_refused_as_the_nearest(policies: Directory) -> None:
+    """The second of the new identities would do, if its environment were the one that was not recorded."""
     old, new = policies((REF, 'ref: "refs/heads/dev"')), policies(("grants:\n", OTHER))
     plan = make_plan(old, new, [recorded(old, ref="refs/heads/dev", environment="prod")])
     assert counts(plan) == (0, 0, 0, 1)
     assert plan.groups[0].why == "the claim environment"
 
 
-def test_rules_that_stay_the_same_decide_the_same_whoever_it_was(policies: Directory) -> None:
-    """It was judged as the nearest, whose rules do not read the environment; neither has changed since."""
+def test_rules_that_stay_the_same_decide_the_same_for_any_caller(policies: Directory) -> None:
+    """It was judged as the nearest identity. The rules of that one do not read the environment, and have not changed."""
     old, new = policies(("grants:\n", OTHER)), policies(("grants:\n", OTHER))
     line = recorded(old, ref="refs/heads/dev", environment="staging")
     assert counts(make_plan(old, new, [line])) == (1, 0, 0, 0)
@@ -318,7 +281,7 @@ def test_decisions_are_judged_as_of_their_own_time(policies: Directory) -> None:
     assert counts(plan) == (1, 1, 0, 0)
 
 
-def test_a_refusal_that_no_policy_made_is_counted_apart(policies: Directory) -> None:
+def test_a_decision_that_no_policy_made_or_explains_is_counted_apart(policies: Directory) -> None:
     old = policies()
     event = msgspec.json.decode(recorded(old))
     lines = [
@@ -327,9 +290,6 @@ def test_a_refusal_that_no_policy_made_is_counted_apart(policies: Directory) -> 
     ]
     plan = make_plan(old, policies((REF, 'ref: "x"')), [*lines, recorded(old)])
     assert (plan.decisions, plan.not_decided, counts(plan)) == (6, 5, (0, 1, 0, 0))
-
-
-def test_decisions_that_the_old_policies_do_not_explain_are_counted(policies: Directory) -> None:
     old, other = policies(), policies((METRICS, 'metrics: ["f1"]'))
     plan = make_plan(old, old, [recorded(other), recorded(old)])
     assert (plan.otherwise, counts(plan)) == (1, (2, 0, 0, 0))
@@ -340,46 +300,34 @@ TORN = [b'{"event": "decision", "time": 1, "req', b"\xff\xfe\n", b"[]", b"null",
         b'{"event": "\xff"}', b'{"event": "decision", "x": "\xff"}', b'{"x": ' + b"[" * 100_000]  # fmt: skip
 
 
-def test_a_run_that_no_service_would_have_judged_is_no_record(policies: Directory) -> None:
+def test_a_torn_line_or_an_impossible_run_is_counted_and_skipped(policies: Directory) -> None:
     old = policies()
-    event = msgspec.json.decode(recorded(old))
+    line = recorded(old)
+    event = msgspec.json.decode(line)
     for member, value in (("version", "9" * 5000), ("name", "x" * 300)):
         wrong = {**event["results"][0], "framework": {**event["results"][0]["framework"], member: value}}
-        line = msgspec.json.encode({**event, "results": [wrong]})
-        assert make_plan(old, old, [line]).torn == 1
-
-
-@pytest.mark.parametrize("line", TORN)
-def test_a_torn_line_is_counted_and_skipped(policies: Directory, line: bytes) -> None:
-    old = policies()
-    plan = make_plan(old, old, [recorded(old), line, b"\n", recorded(old)])
-    assert (plan.decisions, plan.torn, plan.unchanged) == (2, 1, 2)
-    with pytest.raises(ValueError):
-        read_decision(line)
-
-
-def test_other_events_are_no_decisions(policies: Directory) -> None:
-    old = policies()
-    plan = make_plan(old, old, [b'{"event": "policies_loaded", "time": 1}'])
-    assert (plan.decisions, plan.torn) == (0, 0)
+        assert make_plan(old, old, [msgspec.json.encode({**event, "results": [wrong]})]).torn == 1
+    for torn in TORN:
+        plan = make_plan(old, old, [line, torn, b"\n", line])
+        assert (plan.decisions, plan.torn, plan.unchanged) == (2, 1, 2)
+        with pytest.raises(ValueError):
+            read_decision(torn)
 
 
 def test_lines_are_read_one_at_a_time_and_only_the_first_examples_are_kept(policies: Directory) -> None:
     old, new = policies(), policies((BENCHMARKS, 'benchmarks: ["cais/*"]'))
-    taken = []
+    taken, line = [], recorded(old)
 
     def lines() -> Iterator[bytes]:
-        for number in range(500):
+        for number in range(100):
             taken.append(number)
-            yield recorded(old)
+            yield line
 
     plan = make_plan(old, new, lines())
-    assert (len(taken), plan.refused, len(plan.groups)) == (500, 500, 1)
-    assert (plan.groups[0].count, len(plan.groups[0].examples)) == (500, EXAMPLES)
+    assert (len(taken), plan.refused, len(plan.groups)) == (100, 100, 1)
+    assert (plan.groups[0].count, len(plan.groups[0].examples)) == (100, EXAMPLES)
     assert plan.groups[0].why == Code.POLICY_BENCHMARK
 
-
-# -- property ---------------------------------------------------------------------------------------------------------
 
 CHANGES = [
     (), ((REF, 'ref: "refs/heads/dev"'),), ((REF, 'ref: {glob: "refs/heads/m*"}\n      environment: {absent: true}'),),
@@ -400,9 +348,9 @@ def variants(tmp_path_factory: pytest.TempPathFactory) -> list[PolicySet]:
 
 @settings(deadline=None)
 @given(st.data())
-def test_what_is_told_is_true_whatever_the_audit_leaves_out(variants: list[PolicySet], data: st.DataObject) -> None:
-    """Decide a request under one policy, take things out of its record, and judge that under another: what is not
-    "cannot tell" is what the other policy really says of the request."""
+def test_a_plan_is_true_whatever_the_audit_leaves_out(variants: list[PolicySet], data: st.DataObject) -> None:
+    """Decide a request under one policy, remove parts of its record, and judge that under another. An answer other than
+    "cannot tell" is the real decision of the other policy."""
     old, new = data.draw(st.sampled_from(variants)), data.draw(st.sampled_from(variants))
     claims: dict[str, JSON] = {
         "ref": data.draw(st.sampled_from(["refs/heads/main", "refs/heads/dev", "x" * 600, None])),
@@ -426,7 +374,7 @@ def test_what_is_told_is_true_whatever_the_audit_leaves_out(variants: list[Polic
         event["results"][0]["metrics"][0].pop("value", None)
     decision = read_decision(msgspec.json.encode(event))
     assert decision is not None
-    told = judge_again(new, decision)
+    planned = judge_again(new, decision)
     truth = msgspec.json.decode(recorded(new, run, claims={**GITHUB, **claims}))
-    if told.kind != "untold":
-        assert (told.kind == "refused") == (truth["verdict"] == "refused"), (told, truth)
+    if planned.kind != "untold":
+        assert (planned.kind == "refused") == (truth["verdict"] == "refused"), (planned, truth)

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import Refused
-from issuer.identity.profiles import PROFILES
+from issuer.identity.profiles import PROFILES, Profile
 from issuer.identity.table import Introspection, ProviderEntry, judges
 from issuer.identity.token import Caller
 from issuer.limits.abuse import THENS, Abuse
-from issuer.limits.rate import Limits, Rate
+from issuer.limits.rate import Limits
 from issuer.policy.authoring.load import load_policies, try_policies
 from issuer.policy.authoring.stops import read_stops
 from issuer.policy.decide import Grant, decide
@@ -37,19 +36,27 @@ def examples(folder: Path) -> Path:
     return folder
 
 
-def test_the_examples_load_as_one_directory(tmp_path: Path) -> None:
+def test_the_examples_load_as_one_directory_and_their_tests_pass(tmp_path: Path) -> None:
     assert [name for name, _ in EXAMPLES] == [
         "providers.yaml", "my-framework.yaml", "widespread-framework.yaml", "automated-framework.yaml",
         "benchmarks/openai/gsm8k/eval.yaml", "careful-framework.yaml", "watched-framework.yaml",
         "stops.yaml",
     ]  # fmt: skip
     assert len(EXAMPLES) == REFERENCE.count("```yaml")
+    stops, errors = read_stops(dict(EXAMPLES)["stops.yaml"].encode(), "stops.yaml")
+    assert ([stop.what for stop in stops.all], errors) == (["integration:inspect-ai", "account:robots/nightly"], ())
     policies = load_policies(examples(tmp_path), ISSUER_URL)
     assert [provider.id for provider in policies.providers.values()] == [
         "github-actions", "gitlab-ci", "ghes", "acme", "circleci", "cluster", "apps", "opaque-apps", "robots", "hub",
     ]  # fmt: skip
     assert [identity.id for identity in policies.policies["my-framework"].identities] == [
         "main", "merge-queue", "nightly",
+    ]  # fmt: skip
+    outcomes, findings = try_policies(examples(tmp_path), ISSUER_URL, NOW)
+    assert [finding for finding in findings if finding.severity == "error" or finding.code is Code.LINT_UNTESTED] == []
+    assert [(outcome.integration, outcome.passed) for outcome in outcomes] == [
+        *[("automated-framework", True)] * 9, *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6,
+        *[("watched-framework", True)] * 5, *[("widespread-framework", True)] * 11,
     ]  # fmt: skip
 
 
@@ -69,20 +76,6 @@ def test_the_first_policy_has_ten_lines_and_loads_and_grants_what_it_says(tmp_pa
 
     assert judged(ref="refs/heads/main")
     assert not judged(ref="refs/heads/other")
-
-
-def test_the_example_of_stops_is_good() -> None:
-    stops, errors = read_stops(dict(EXAMPLES)["stops.yaml"].encode(), "stops.yaml")
-    assert ([stop.what for stop in stops.all], errors) == (["integration:inspect-ai", "account:robots/nightly"], ())
-
-
-def test_the_tests_of_the_examples_pass(tmp_path: Path) -> None:
-    outcomes, findings = try_policies(examples(tmp_path), ISSUER_URL, NOW)
-    assert [finding for finding in findings if finding.severity == "error" or finding.code is Code.LINT_UNTESTED] == []
-    assert [(outcome.integration, outcome.passed) for outcome in outcomes] == [
-        *[("automated-framework", True)] * 9, *[("careful-framework", True)] * 4, *[("my-framework", True)] * 6,
-        *[("watched-framework", True)] * 5, *[("widespread-framework", True)] * 11,
-    ]  # fmt: skip
 
 
 def test_the_examples_grant_what_they_say(tmp_path: Path) -> None:
@@ -113,49 +106,53 @@ def row(name: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_the_row_of_a_profile_is_the_profile(name: str) -> None:
-    profile = PROFILES[name]
-    (line,) = (line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and line.count("|") == 7)
-    issuer, algorithms, times, uses, pins = (cell.strip() for cell in line.split("|")[2:-1])
-    lifetime_s, age_s = profile.max_lifetime_s, profile.max_age_s or profile.max_lifetime_s
-    own = "must be given" if judges(profile, "issuer") else "this service's URL"
-    assert issuer == (f"`{profile.issuer}`" if profile.issuer else own)
-    if judges(profile, "algorithms"):
-        assert algorithms.split() == (list(profile.algorithms) or ["must", "be", "given"])
-        assert times == ("must be given" if lifetime_s is None else f"{lifetime_s} · {age_s}")
-    else:
-        assert (algorithms, times) == ("-", "-")
-    assert uses == ("a nonce" if profile.reusable else str(profile.uses))
-    assert re.findall(r"`([^`]+)`", pins) == list(profile.pins)
+def test_the_row_of_a_profile_is_the_profile() -> None:
+    for name, profile in PROFILES.items():
+        (line,) = (line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and line.count("|") == 7)
+        issuer, algorithms, times, uses, pins = (cell.strip() for cell in line.split("|")[2:-1])
+        lifetime_s, age_s = profile.max_lifetime_s, profile.max_age_s or profile.max_lifetime_s
+        own = "must be given" if judges(profile, "issuer") else "this service's URL"
+        assert issuer == (f"`{profile.issuer}`" if profile.issuer else own)
+        if judges(profile, "algorithms"):
+            assert algorithms.split() == (list(profile.algorithms) or ["must", "be", "given"])
+            assert times == ("must be given" if lifetime_s is None else f"{lifetime_s} · {age_s}")
+        else:
+            assert (algorithms, times) == ("-", "-")
+        assert uses == ("a nonce" if profile.reusable else str(profile.uses))
+        assert re.findall(r"`([^`]+)`", pins) == list(profile.pins)
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_the_section_of_a_profile_is_the_profile(name: str) -> None:
-    profile = PROFILES[name]
+def test_the_section_of_a_profile_is_the_profile() -> None:
+    for name, profile in PROFILES.items():
+        check_section(name, profile)
+
+
+def check_section(name: str, profile: Profile) -> None:
     section = re.split(r"\n#+ ", REFERENCE.partition(f"#### `{name}`\n")[2])[0]
     items = dict(re.findall(r"^- ([^:]+): ((?:[^\n]|\n  )+)", section, re.MULTILINE))
-    told = {kind: re.findall(r"`([^`]+)`", said) for kind, said in items.items()}
+    listed = {kind: re.findall(r"`([^`]+)`", text) for kind, text in items.items()}
     if profile.matchable is None:
         assert items.pop("may match") == "any other claim"
     else:
-        assert told["may match"] == sorted(profile.matchable)
-    assert told.get("derived", []) == list(profile.derived)
-    assert told.get("names", []) == [word for pair in profile.names.items() for word in pair]
-    assert told.get("never", []) == list(profile.never)
-    assert told.get("must be required", []) == list(profile.must_require)
-    narrowed = [claims for kind, claims in told.items() if kind.endswith("may ask")]
+        assert listed["may match"] == sorted(profile.matchable)
+    assert listed.get("derived", []) == list(profile.derived)
+    assert listed.get("names", []) == [word for pair in profile.names.items() for word in pair]
+    assert listed.get("never", []) == list(profile.never)
+    assert listed.get("must be required", []) == list(profile.must_require)
+    narrowed = [claims for kind, claims in listed.items() if kind.endswith("may ask")]
     ways = [[word for way in profile.narrowed_by for item in way.items() for word in item if word]]
     assert [[word.strip('"') for word in claims] for claims in narrowed] == (ways if profile.narrowed_by else [])
-    assert told.get("demanded unless `require` names it", []) == list(profile.demands)
-    assert told.get(f"events, by `{profile.event_claim}`", []) == list(profile.events)
-    assert told["public"] == list(profile.provenance)
+    assert listed.get("demanded unless `require` names it", []) == list(profile.demands)
+    assert listed.get(f"events, by `{profile.event_claim}`", []) == list(profile.events)
+    assert listed["public"] == list(profile.provenance)
 
 
-@pytest.mark.parametrize("kind", [ProviderEntry, Introspection, Identity, Grants, PolicyTest])
-def test_every_member_has_a_row(kind: type[Struct]) -> None:
-    for member in kind.__struct_fields__:
+def test_every_member_has_a_row() -> None:
+    kinds: list[type[Struct]] = [ProviderEntry, Introspection, Identity, Grants, PolicyTest]
+    for member in (member for kind in kinds for member in kind.__struct_fields__):
         assert re.search(rf"^\| (?:`[a-z]+`, )?`{member}`(?:, `[a-z]+`)? \|", REFERENCE, re.MULTILINE), member
+    for member in Policy.__struct_fields__:
+        assert re.search(rf"^\| `{member}[`.]", REFERENCE, re.MULTILINE), member
 
 
 def test_every_check_has_a_row_in_the_order_of_the_checks(tmp_path: Path) -> None:
@@ -177,20 +174,14 @@ def test_every_check_has_a_row_in_the_order_of_the_checks(tmp_path: Path) -> Non
     assert {str(check.code) for check in verdict.checks} <= set(listed)
 
 
-def test_every_member_of_a_policy_has_a_row() -> None:
-    for member in Policy.__struct_fields__:
-        assert re.search(rf"^\| `{member}[`.]", REFERENCE, re.MULTILINE), member
-
-
-def test_the_default_limits_are_told() -> None:
+def test_the_default_limits_are_given() -> None:
     limits = Limits()
-
-    def told(rate: Rate) -> str:
-        return f"{rate.count} per {rate.per_s} s, burst {rate.burst}"
-
-    assert (row("`identity`")[1], row("`integration`")[1], row("`refusals`")[1]) == (
-        told(limits.identity), told(limits.integration), told(limits.refusals),
-    )  # fmt: skip
+    for name, rate in (
+        ("identity", limits.identity),
+        ("integration", limits.integration),
+        ("refusals", limits.refusals),
+    ):
+        assert row(f"`{name}`")[1] == f"{rate.count} per {rate.per_s} s, burst {rate.burst}"
     assert f"`quarantine_s` ({limits.quarantine_s})" in REFERENCE
 
 
@@ -217,7 +208,7 @@ def _default(value: object) -> str:
     return " ".join(f"`{text}`" for text in texts) if isinstance(texts, list | tuple) else str(value)
 
 
-def test_every_rule_of_abuse_is_told_with_its_default_and_its_bounds() -> None:
+def test_every_rule_of_abuse_has_its_default_and_its_bounds() -> None:
     members = _members(Abuse)
     assert len(members) == 19
     for name, kind, value in members:

@@ -1,11 +1,10 @@
-"""Which recorded decisions would signal otherwise: what was counted is in the audit, and judged by both rules."""
+"""Recorded decisions that would have other signals: the audit has the counts, which both rules judge."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from issuer.audit.events import Decision
@@ -42,13 +41,12 @@ def planned(folder: Path, new: str, *tallies: Tally, **changes: object) -> Plan:
     return make_plan(old, policies(folder, new), [counted(old, each, **changes) for each in tallies])
 
 
-def told(plan: Plan) -> list[tuple[str, str | None, str | None, int]]:
+def changes_of(plan: Plan) -> list[tuple[str, str | None, str | None, int]]:
     return [(group.signal, group.before, group.after, group.count) for group in plan.signals]
 
 
-@pytest.mark.parametrize(
-    ("new", "expected"),
-    [
+def test_a_plan_has_the_signals_that_would_change_by_what_was_counted(tmp_path: Path) -> None:
+    for new, expected in [
         (OLD, []),
         (OLD.replace("distinct: 5", "distinct: 3"), [("attempts", None, "warn", 2)]),
         (OLD.replace("distinct: 5", "distinct: 9"), [("attempts", "warn", None, 1)]),
@@ -59,15 +57,11 @@ def told(plan: Plan) -> list[tuple[str, str | None, str | None, int]]:
             ("artifact", "warn", None, 1), ("spread", None, "observe", 1),
         ]),
         (OLD.replace("attempts: {", "quarantine_s: 90, attempts: {"), []),
-    ],
-)  # fmt: skip
-def test_who_would_signal_otherwise_is_told_by_what_was_counted(
-    tmp_path: Path, new: str, expected: list[tuple[str, str | None, str | None, int]]
-) -> None:
-    counts = (tally(), tally(3), tally(4), tally(5), tally(6), tally(9, is_new=False), tally(2, files=2),
-              tally(owners=6), tally(owners=21))  # fmt: skip
-    plan = planned(tmp_path, new, *counts)
-    assert (told(plan), plan.unchanged) == (expected, len(counts))
+    ]:  # fmt: skip
+        counts = (tally(), tally(3), tally(4), tally(5), tally(6), tally(9, is_new=False), tally(2, files=2),
+                  tally(owners=6), tally(owners=21))  # fmt: skip
+        plan = planned(tmp_path, new, *counts)
+        assert (changes_of(plan), plan.unchanged) == (expected, len(counts))
 
 
 def test_a_new_quarantine_would_refuse_the_decision(tmp_path: Path) -> None:
@@ -76,7 +70,7 @@ def test_a_new_quarantine_would_refuse_the_decision(tmp_path: Path) -> None:
     assert (plan.unchanged, plan.refused, group.why, group.examples[0].rule, group.examples[0].detail) == (
         1, 1, "abuse.quarantined", "abuse.attempts.distinct", "counted 6, the limit is 5",
     )  # fmt: skip
-    assert told(plan) == [("attempts", "warn", "quarantine", 1)]
+    assert changes_of(plan) == [("attempts", "warn", "quarantine", 1)]
 
 
 def test_a_decision_that_began_a_quarantine_would_be_granted_without_it(tmp_path: Path) -> None:
@@ -85,12 +79,11 @@ def test_a_decision_that_began_a_quarantine_would_be_granted_without_it(tmp_path
     waiting = line_of(replace(msgspec.json.decode(refused, type=Decision), counted=msgspec.UNSET))
     plan = make_plan(old, policies(tmp_path, OLD), [refused, waiting])
     assert (plan.granted, plan.not_decided, plan.groups[0].why) == (1, 1, "abuse.quarantined")
-    assert told(plan) == [("attempts", "quarantine", "warn", 1)]
+    assert changes_of(plan) == [("attempts", "quarantine", "warn", 1)]
 
 
-@pytest.mark.parametrize(
-    ("new", "signals"),
-    [
+def test_a_signal_that_counts_in_another_way_is_unknown(tmp_path: Path) -> None:
+    for new, signals in [
         (OLD.replace("distinct: 5", "distinct: 5, per_days: 3"), [
             ("artifact", "abuse.attempts.per_days"), ("attempts", "abuse.attempts.per_days"),
         ]),
@@ -100,40 +93,32 @@ def test_a_decision_that_began_a_quarantine_would_be_granted_without_it(tmp_path
         ]),
         (OLD.replace("attempts: {", "twins: {values: 4}, attempts: {"), [("twins", "abuse.twins.values")]),
         (OLD.replace("attempts: {", "twins: {per_days: 9}, attempts: {"), [("twins", "abuse.twins.per_days")]),
-    ],
-)  # fmt: skip
-def test_what_counts_otherwise_cannot_be_told(tmp_path: Path, new: str, signals: list[tuple[str, str]]) -> None:
-    plan = planned(tmp_path, new, tally(6, twin=True, owners=21))
-    assert [(group.signal, group.untold) for group in plan.signals] == signals
-    assert told(plan) == [(signal, None, None, 1) for signal, _ in signals]
+    ]:  # fmt: skip
+        plan = planned(tmp_path, new, tally(6, twin=True, owners=21))
+        assert [(group.signal, group.untold) for group in plan.signals] == signals
+        assert changes_of(plan) == [(signal, None, None, 1) for signal, _ in signals]
 
 
-def test_a_quarantine_by_what_counts_otherwise_cannot_be_told(tmp_path: Path) -> None:
+def test_a_quarantine_that_counts_in_another_way_is_unknown(tmp_path: Path) -> None:
     new = OLD.replace("distinct: 5", "distinct: 5, per_days: 3, then: quarantine")
     plan = planned(tmp_path, new, tally(6), tally(2))
-    assert (plan.untold, plan.unchanged, plan.groups[0].why) == (
-        1,
-        1,
-        "the count under another abuse.attempts.per_days",
-    )
+    why = "the count under another abuse.attempts.per_days"
+    assert (plan.untold, plan.unchanged, plan.groups[0].why) == (1, 1, why)
 
 
 def test_what_is_a_repeat_or_would_be_refused_anyway_signals_nothing(tmp_path: Path) -> None:
     new = OLD.replace("distinct: 5", "distinct: 3")
-    assert told(planned(tmp_path, new, tally(6), verdict="repeated")) == []
+    assert changes_of(planned(tmp_path, new, tally(6), verdict="repeated")) == []
     old = policies(tmp_path, OLD)
     other = write(tmp_path / "0", inspect_ai=POLICY.replace('"openai/gsm8k", ', "") + new + "\n")
     plan = make_plan(old, load_policies(other, ISSUER_URL), [counted(old, tally(4))])
-    assert (plan.refused, told(plan)) == (1, [])
+    assert (plan.refused, changes_of(plan)) == (1, [])
 
 
-def test_a_batch_is_one_decision_with_its_worst_count(tmp_path: Path) -> None:
+def test_a_batch_is_one_decision_with_its_worst_count_and_few_examples_are_kept(tmp_path: Path) -> None:
     items = tally(4).items + tally(7).items + tally(5).items
     (group,) = planned(tmp_path, OLD.replace("distinct: 5", "distinct: 3, then: throttle"), Tally(items)).signals
     assert (group.before, group.after, group.count, group.examples[0].counted) == ("warn", "throttle", 1, 7)
-
-
-def test_only_the_first_examples_are_kept(tmp_path: Path) -> None:
     (group,) = planned(tmp_path, OLD.replace("distinct: 5", "distinct: 3"), *[tally(4)] * (EXAMPLES + 2)).signals
     assert (group.count, len(group.examples)) == (EXAMPLES + 2, EXAMPLES)
 
