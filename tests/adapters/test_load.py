@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from issuer import adapters
 from issuer.adapters import Supplied, every_eval_ever, inspect_ai, lighteval, lm_eval, plain_json, verievals
@@ -22,8 +25,8 @@ from issuer.errors import InputError
 from issuer.formats import jcs
 from tests.support.every_eval_ever import RECORD
 from tests.support.large_logs import LIMIT_MIB, measure, write_large_log
-from tests.support.runs import ALL, DATA, edited, refusal
-from tests.support.shared import ROOT, SHARED, needs_shared, vectors
+from tests.support.runs import ALL, DATA, edited, refusal, refusal_or_none
+from tests.support.shared import ROOT, SHARED, examples, needs_shared, vectors
 from tests.support.verievals import anchors_for, body, raw_of, real_anchors, signed
 
 INSPECT = (DATA / "inspect_two_scorers.json").read_bytes()
@@ -35,7 +38,7 @@ MIB = 2**20
 
 
 def golden(case: dict[str, Any], first: dict[str, Any]) -> tuple[Supplied, str]:
-    """Say in our words what a golden case supplies."""
+    """Return the supplied values and the task of a golden case."""
     given = case["supplied"]
     given = {**first["supplied"], **given} if set(given) == {"scale"} else given
     split = f"{given['split']}/" if "split" in given else ""
@@ -47,13 +50,14 @@ def golden(case: dict[str, Any], first: dict[str, Any]) -> tuple[Supplied, str]:
 
 
 @needs_shared
-@pytest.mark.parametrize("case", vectors("golden_core_claims.json"), ids=lambda case: case["name"])
-def test_golden_claims_come_out_byte_for_byte(case: dict[str, Any]) -> None:
-    supplied, task = golden(case, vectors("golden_core_claims.json")[0])
-    run = adapters.read(SHARED / case["input"], task=task, anchors=real_anchors())
-    claims = run.claims(supplied, allow_mock={"mock:gemma3:1b-capture"}, allow_partial=True).claims
-    assert jcs.canonical(claims.to_json()).decode() == case["jcs"]
-    assert claims.digest == f"sha256:{case['sha256']}"
+def test_golden_claims_come_out_byte_for_byte() -> None:
+    cases = vectors("golden_core_claims.json")
+    for case in cases:
+        supplied, task = golden(case, cases[0])
+        run = adapters.read(SHARED / case["input"], task=task, anchors=real_anchors())
+        claims = run.claims(supplied, allow_mock={"mock:gemma3:1b-capture"}, allow_partial=True).claims
+        assert jcs.canonical(claims.to_json()).decode() == case["jcs"], case["name"]
+        assert claims.digest == f"sha256:{case['sha256']}"
 
 
 # -- every real file ----------------------------------------------------------------------------------------------------
@@ -81,58 +85,36 @@ EVERY_FILE = {
 
 
 def outcome(path: str) -> str:
-    """Supply what each run lacks, and return where it is refused by default, or that it is taken."""
-
-    def claims() -> None:
-        for run in adapters.read_all(SHARED / path, anchors=real_anchors()):
-            lacking = {name: None for name in Supplied.__struct_fields__ if getattr(run, name, None) is not None}
-            selectors = {"em": "valid/exact_match"} if path == HELLASWAG else {}
-            if "simpleqa" in path or "llm_scoring" in path:
-                selectors = {"accuracy": "accuracy"}
-            run.claims(
-                Supplied(
-                    **{**{name: getattr(ALL, name) for name in ALL.__struct_fields__}, **lacking, "metrics": selectors}
-                )
-            )
-
+    """Supply the members that each run lacks. Returns the place where it is refused by default, or TAKEN."""
+    selectors = {"em": "valid/exact_match"} if path == HELLASWAG else {}
+    if "simpleqa" in path or "llm_scoring" in path:
+        selectors = {"accuracy": "accuracy"}
     try:
-        claims()
+        for run in adapters.read_all(SHARED / path, anchors=real_anchors()):
+            own = {name: None for name in Supplied.__struct_fields__ if getattr(run, name, None) is not None}
+            run.claims(replace(ALL, **own, metrics=selectors))
     except InputError as error:
         return error.pointer
     return TAKEN
 
 
 @needs_shared
-@pytest.mark.parametrize("path", EVERY_FILE)
-def test_every_real_run_is_taken_or_refused_at_its_place(path: str) -> None:
-    assert outcome(path) == EVERY_FILE[path]
-
-
-@needs_shared
-def test_no_real_run_is_forgotten() -> None:
-    there = {
-        str(path.relative_to(SHARED))
-        for folder in ("inspect", "lm_eval", "records")
-        for path in (SHARED / folder).iterdir()
-    }
+def test_every_real_run_is_taken_or_refused_at_its_place() -> None:
+    assert {path: outcome(path) for path in EVERY_FILE} == EVERY_FILE
+    folders = (SHARED / folder for folder in ("inspect", "lm_eval", "records"))
+    there = {str(path.relative_to(SHARED)) for folder in folders for path in folder.iterdir()}
     assert there == {path for path in EVERY_FILE if not path.startswith(("helm", "verievals"))}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "inspect_two_scorers.json",
-        "lm_eval_dummy.json",
-        "verievals/record.json",
-        *(pytest.param(path, marks=needs_shared) for path in EVERY_FILE if path.endswith(".json")),
-    ],
-)
-def test_every_real_file_is_refused_when_it_is_truncated_or_one_document_too_many(path: str) -> None:
-    raw = (DATA / path if (DATA / path).exists() else SHARED / path).read_bytes()
-    for number in range(1, 40):
-        end = len(raw.rstrip()) * number // 40
-        assert refusal(lambda end=end: _read(path, raw[:end])).code is Code.FILE_SYNTAX  # type: ignore[misc]
-    assert refusal(lambda: _read(path, raw + b"{}")).code is Code.FILE_SYNTAX
+@pytest.mark.parametrize("folder", [DATA, pytest.param(SHARED, marks=needs_shared)], ids=["ours", "real"])
+def test_every_file_is_refused_when_it_is_truncated_or_one_document_too_many(folder: Path) -> None:
+    ours = ["inspect_two_scorers.json", "lm_eval_dummy.json", "verievals/record.json"]
+    for path in ours if folder == DATA else [path for path in EVERY_FILE if path.endswith(".json")]:
+        raw = (folder / path).read_bytes()
+        for number in range(1, 20):
+            end = len(raw.rstrip()) * number // 20
+            assert refusal(_read, path, raw[:end]).code is Code.FILE_SYNTAX
+        assert refusal(_read, path, raw + b"{}").code is Code.FILE_SYNTAX
 
 
 def _read(path: str, raw: bytes) -> object:
@@ -163,23 +145,34 @@ def test_members_in_another_order_are_the_same_run(kind: str) -> None:
         return {name: turned(value[name]) for name in reversed(value)} if isinstance(value, dict) else value
 
     before, after = reader.read(raw), reader.read(json.dumps(turned(json.loads(raw))).encode())
-    for one, other in zip(
-        *(sorted(found, key=str) if isinstance(found, tuple) else [found] for found in (before, after)), strict=True
-    ):
+    members = ("model_repo", "model_revision", "mock", "partial")
+    both = (sorted(found, key=str) if isinstance(found, tuple) else [found] for found in (before, after))
+    for one, other in zip(*both, strict=True):
         assert sorted(map(str, one.scores)) == sorted(map(str, other.scores))
-        assert (one.model_repo, one.model_revision, one.mock, one.partial) == (
-            other.model_repo,
-            other.model_revision,
-            other.mock,
-            other.partial,
-        )
+        assert [getattr(one, name) for name in members] == [getattr(other, name) for name in members]
+
+
+@examples(500)
+@given(st.sampled_from([*READERS]), st.floats(0, 1), st.integers(0, 40), st.binary(max_size=8))
+def test_any_bytes_are_runs_or_an_input_error(kind: str, part: float, length: int, instead: bytes) -> None:
+    reader, good = READERS[kind]
+    at = int(part * len(good))
+    raw = good[:at] + instead + good[at + length :]
+
+    def claims() -> None:
+        found = reader.read(raw)
+        for run in found if isinstance(found, tuple) else [found]:
+            run.claims(ALL, allow_mock=True, allow_partial=True)
+
+    error = refusal_or_none(claims)
+    assert error is None or error.code.value.startswith(("file.", "claims.", "details."))
 
 
 @pytest.mark.parametrize("kind", READERS)
 def test_oversized_documents_are_refused(kind: str) -> None:
     reader, raw = READERS[kind]
     larger = raw[:-2].rstrip().removesuffix(b"}") + b" " * (9 * MIB) + b"}"
-    assert refusal(lambda: reader.read(larger)).code is Code.FILE_TOO_LARGE
+    assert refusal(reader.read, larger).code is Code.FILE_TOO_LARGE
 
 
 def test_the_evidence_of_every_format_is_in_its_artifacts(tmp_path: Path) -> None:
@@ -196,19 +189,13 @@ def test_the_evidence_of_every_format_is_in_its_artifacts(tmp_path: Path) -> Non
 # -- recognising and finding ----------------------------------------------------------------------------------------------
 
 
-def test_formats_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
+def test_formats_are_recognised_by_their_content(tmp_path: Path) -> None:
     record = signed(body())
-    for number, raw in enumerate(
-        (
-            INSPECT,
-            (DATA / "inspect_two_scorers.eval").read_bytes(),
-            RECORD,
-            (DATA / "lm_eval_dummy.json").read_bytes(),
-            raw_of(record),
-            (DATA / "lighteval_dummy.json").read_bytes(),
-            (DATA / "plain_run.json").read_bytes(),
-        )
-    ):
+    archive, lm, light, plain = (
+        (DATA / name).read_bytes()
+        for name in ("inspect_two_scorers.eval", "lm_eval_dummy.json", "lighteval_dummy.json", "plain_run.json")
+    )
+    for number, raw in enumerate((INSPECT, archive, RECORD, lm, raw_of(record), light, plain)):
         (tmp_path / f"{number}.json").write_bytes(raw)
     runs = [adapters.read_all(tmp_path / f"{number}.json", anchors=anchors_for(record)) for number in range(7)]
     names = [found[0].framework_name.text for found in runs if found[0].framework_name]
@@ -231,30 +218,29 @@ def test_a_folder_gives_all_its_runs_in_the_order_of_their_names(tmp_path: Path)
 
 
 def test_read_wants_exactly_one_run() -> None:
-    error = refusal(lambda: adapters.read(DATA / "lm_eval_dummy.json"))
+    error = refusal(adapters.read, DATA / "lm_eval_dummy.json")
     assert "'choice_mini'" in error.detail
     assert adapters.read(DATA / "lm_eval_dummy.json", task="mini").task == "mini"
 
 
-@pytest.mark.parametrize(
-    "raw", [b"{}", b'{"results": {}}', json.dumps({**json.loads(INSPECT), **json.loads(RECORD)}).encode()]
-)
-def test_a_document_of_no_format_or_of_two_is_refused(raw: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_bytes(raw)
-    error = refusal(lambda: adapters.read(tmp_path / "x.json"))
-    assert (error.code, "--from" in error.detail) == (Code.FILE_RULE, True)
+def test_a_document_of_no_format_or_of_two_is_refused(tmp_path: Path) -> None:
+    two = json.dumps({**json.loads(INSPECT), **json.loads(RECORD)}).encode()
+    for raw in (b"{}", b'{"results": {}}', two):
+        (tmp_path / "x.json").write_bytes(raw)
+        error = refusal(adapters.read, tmp_path / "x.json")
+        assert (error.code, "--from" in error.detail) == (Code.FILE_RULE, True)
 
 
 def test_a_record_without_anything_to_check_it_against_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(raw_of(signed(body())))
-    assert "--verievals-key" in refusal(lambda: adapters.read(tmp_path / "x.json")).detail
+    assert "--verievals-key" in refusal(adapters.read, tmp_path / "x.json").detail
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_or_a_device_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "missing"):
-        assert refusal(lambda path=path: adapters.read(path)).code is Code.FILE_UNREADABLE  # type: ignore[misc]
-    assert refusal(lambda: adapters.read(tmp_path)).code is Code.FILE_RULE
+        assert refusal(adapters.read, path).code is Code.FILE_UNREADABLE
+    assert refusal(adapters.read, tmp_path).code is Code.FILE_RULE
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -262,11 +248,11 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         file.truncate(inspect_ai.MAX_BYTES + 1)  # sparse
     tracemalloc.start()
     try:
-        assert refusal(lambda: adapters.read(tmp_path / "x.json")).code is Code.FILE_TOO_LARGE
+        assert refusal(adapters.read, tmp_path / "x.json").code is Code.FILE_TOO_LARGE
         assert tracemalloc.get_traced_memory()[1] < MIB
     finally:
         tracemalloc.stop()
-    assert refusal(lambda: read_file(tmp_path / "x.json", 10)).code is Code.FILE_TOO_LARGE
+    assert refusal(read_file, tmp_path / "x.json", 10).code is Code.FILE_TOO_LARGE
 
 
 # -- large and absurd -----------------------------------------------------------------------------------------------------
@@ -276,32 +262,32 @@ def test_a_million_metrics_in_a_log_are_refused() -> None:
     metrics = b",".join([b'"m":{"value":0}'] * 1_000_000)
     raw = INSPECT.replace(b'"metrics": {', b'"metrics": {' + metrics + b",", 1)
     assert raw != INSPECT
-    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
+    assert refusal(inspect_ai.read, raw).code is Code.FILE_TOO_LARGE
 
 
-@pytest.mark.parametrize("pointer", ["/samples", "/eval/metadata/x", "/results/scores"])
-def test_absurd_nesting_is_refused_wherever_it_is(pointer: str) -> None:
-    raw = edited(INSPECT, pointer, "HERE").replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000)
-    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
+def test_absurd_nesting_is_refused_wherever_it_is() -> None:
+    for pointer in ("/samples", "/eval/metadata/x", "/results/scores"):
+        raw = edited(INSPECT, pointer, "HERE").replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000)
+        assert refusal(inspect_ai.read, raw).code is Code.FILE_TOO_LARGE
 
 
-def test_samples_are_passed_over_and_nothing_else_is() -> None:
+def test_only_samples_are_passed_over() -> None:
     deep = b"[" * 300 + b"]" * 300
     assert inspect_ai.read(edited(INSPECT, "/samples", "HERE").replace(b'"HERE"', deep)).scores
     raw = edited(INSPECT, "/other", "HERE").replace(b'"HERE"', deep)
-    assert refusal(lambda: inspect_ai.read(raw)).code is Code.FILE_TOO_LARGE
+    assert refusal(inspect_ai.read, raw).code is Code.FILE_TOO_LARGE
     assert inspect_ai.read(edited(INSPECT, "/samples", [float("nan")])).scores
 
 
 @pytest.mark.long
 def test_100_mib_are_read_within_200_mib(tmp_path: Path) -> None:
-    """How long that may take is for `make bench`."""
+    """`make bench` measures the time."""
     write_large_log(tmp_path / "log.json", 100 * MIB, value="NaN")
     _, resident = measure(tmp_path / "log.json", "inspect")
     assert resident < LIMIT_MIB
 
 
-def test_a_bytearray_is_as_it_was_also_where_a_log_is_refused() -> None:
+def test_reading_a_bytearray_does_not_change_it() -> None:
     raw = bytearray(edited(INSPECT, "/samples", [float("nan")] * 3))
     before = bytes(raw)
     inspect_ai.read(raw)

@@ -44,7 +44,7 @@ made.run([made.match(), made.includes()], revisions, out, limit)
     assert built.claims.metrics == (Metric("accuracy", 0.625, sample_size=8),)
     assert (built.claims.model_revision, built.claims.benchmark_revision) == (MODEL_COMMIT, BENCHMARK_COMMIT)
     limited = adapters.read(tmp_path / f"3.{suffix}")
-    assert refusal(lambda: limited.claims(supplied, allow_mock=True)).pointer == "/eval/config/limit"
+    assert refusal(limited.claims, supplied, allow_mock=True).pointer == "/eval/config/limit"
 
 
 # Which of Inspect AI's variants are whole, by the scorer; all others are partial.
@@ -182,7 +182,7 @@ def test_every_number_and_count_of_lm_eval_is_its_own(options: tuple[str, ...], 
         assert (built.details["run"]["completeness"], built.origins["framework.version"]) == (answer, "run")
         assert built.details["run"]["selection"] == {"m": chosen.selector}
         if answer == "partial":
-            assert refusal(lambda: each.claims(supplied, allow_mock=True)).pointer.startswith("/n-samples/")  # noqa: B023
+            assert refusal(each.claims, supplied, allow_mock=True).pointer.startswith("/n-samples/")
 
 
 def test_helm(tmp_path: Path) -> None:
@@ -256,5 +256,5 @@ def test_verievals(tmp_path: Path) -> None:
         assert (built.details["run"]["num_samples"], built.details["run"]["completeness"]) == (min(limit, 4), answer)
     # The same run by another key: verievals takes it, as the key is in the record.
     stranger = replace(anchors, public_key=(REAL / "runner.pub").read_text().strip())
-    error = refusal(lambda: adapters.read(record, anchors=stranger))
+    error = refusal(adapters.read, record, anchors=stranger)
     assert (error.code, error.pointer) == (Code.FILE_RULE, "/signature/public_key")

@@ -1,4 +1,4 @@
-"""What every reader's runs share: scales, partial runs, mock models by name, and which scores are claimed."""
+"""Runs of every reader: scales, partial runs, mock models by name, and the selection of scores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -31,21 +30,13 @@ def run(*scores: Score, **members: Any) -> Run:
 # -- scale ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "scale", "result"),
-    [
+def test_a_scale_multiplies_in_decimal() -> None:
+    for value, scale, result in (
         (0.28, "100", 28.0),  # 0.28 * 100 is 28.000000000000004 in binary
-        (0.431, "100", 43.1),
-        (0.29, "100", 29.0),
-        (0.0, "100", 0.0),
-        (1, "100", 100.0),
-        (57.3, "0.01", 0.573),
-        (0.9166666666666666, "100", 91.66666666666666),
-        (-0.07, "100.0", -7.0),
-    ],
-)
-def test_a_scale_multiplies_in_decimal(value: float, scale: str, result: float) -> None:
-    assert scaled(value, scale) == result
+        (0.431, "100", 43.1), (0.29, "100", 29.0), (0.0, "100", 0.0), (1, "100", 100.0), (57.3, "0.01", 0.573),
+        (0.9166666666666666, "100", 91.66666666666666), (-0.07, "100.0", -7.0),
+    ):  # fmt: skip
+        assert scaled(value, scale) == result
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=64), st.integers(1, 10**9 - 1), st.integers(0, 9))
@@ -56,43 +47,31 @@ def test_a_scale_rounds_exactly_once(value: float, digits: int, places: int) -> 
     assert scaled(value, format(scale, "f")) == float(exact)
 
 
-@pytest.mark.parametrize(
-    "scale", ["0", "0.0", "-1", "1e2", "NaN", "", "1_0", " 1", "١", "1" * 10, "True", "1/2", "inf"]
-)
-def test_a_scale_that_is_no_plain_positive_number_is_refused(scale: str) -> None:
-    error = refusal(lambda: run().claims(replace(SUPPLIED, scale=scale)))
-    assert (error.code, error.detail[:7]) == (Code.FILE_NUMBER, "--scale")
+def test_a_scale_that_is_no_plain_positive_number_is_refused() -> None:
+    for scale in ("0", "0.0", "-1", "1e2", "NaN", "", "1_0", " 1", "١", "1" * 10, "True", "1/2", "inf"):
+        error = refusal(run().claims, replace(SUPPLIED, scale=scale))
+        assert (error.code, error.detail[:7]) == (Code.FILE_NUMBER, "--scale"), scale
+    huge = run(Score(metric="acc", value=1e308, pointer="/acc"))
+    assert refusal(huge.claims, replace(SUPPLIED, scale="100")).code is Code.CLAIMS_NUMBER
 
 
-def test_a_scale_is_listed_as_supplied_and_stands_in_the_entry() -> None:
+def test_a_scale_is_listed_as_supplied_and_is_in_the_entry() -> None:
     built = run().claims(replace(SUPPLIED, scale=100))
     assert built.claims.metrics == (Metric("acc", 28.0),)
     assert (built.origins["scale"], built.origins["metrics"]) == ("supplied", "run")
-    assert built.details["run"] == {
-        "task": "t",
-        "scale": "100",
-        "selection": {"acc": "none/acc"},
-        "completeness": "full",
-    }
-
-
-def test_a_scale_that_leaves_the_doubles_is_refused() -> None:
-    huge = run(Score(metric="acc", value=1e308, pointer="/acc"))
-    assert refusal(lambda: huge.claims(replace(SUPPLIED, scale="100"))).code is Code.CLAIMS_NUMBER
+    selection = {"acc": "none/acc"}
+    assert built.details["run"] == {"task": "t", "scale": "100", "selection": selection, "completeness": "full"}
 
 
 # -- partial runs and mock models -----------------------------------------------------------------------------------------
 
 
-def test_a_partial_run_is_refused_and_if_allowed_says_so_in_the_entry() -> None:
+def test_a_partial_run_is_refused_and_if_allowed_is_noted_in_the_entry() -> None:
     partial = run(partial=(FAULT, FAULT))
-    error = refusal(lambda: partial.claims(SUPPLIED))
-    assert (error.code, error.pointer) == (Code.FILE_RULE, "/limit")
-    assert "--allow-partial" in error.detail
-    assert (
-        partial.claims(SUPPLIED, allow_partial=True).details["notes"]
-        == "Partial run: the run was limited to 4 samples."
-    )
+    error = refusal(partial.claims, SUPPLIED)
+    assert (error.code, error.pointer, "--allow-partial" in error.detail) == (Code.FILE_RULE, "/limit", True)
+    notes = partial.claims(SUPPLIED, allow_partial=True).details["notes"]
+    assert notes == "Partial run: the run was limited to 4 samples."
     assert "notes" not in run().claims(SUPPLIED, allow_partial=True).details
 
 
@@ -112,29 +91,24 @@ OF_RUN: Any = {"partial": (FAULT,), "unknown": (UNKNOWN,)}
 OF_SCORE: Any = {"partial": FAULT, "unknown": UNKNOWN}
 
 
-@pytest.mark.parametrize("signs", [(), ("partial",), ("unknown",), ("partial", "unknown")])
-@pytest.mark.parametrize("of", ["run", "score"])
-def test_full_partial_and_not_known_are_three_answers(signs: tuple[str, ...], of: str) -> None:
-    members = {sign: (OF_RUN if of == "run" else OF_SCORE)[sign] for sign in signs}
-    score = Score(scorer="none", metric="acc", value=1, pointer="/a", **(members if of == "score" else {}))
-    said = run(score, **(members if of == "run" else {}))
-    details: dict[str, Any] = said.claims(SUPPLIED, allow_partial=True).details
-    answer, notes, detail, pointer = {
-        (): ("full", None, "", ""),
-        ("unknown",): (
-            "not known",
-            "Not known whether the whole benchmark was run: the run has no count.",
-            "not known whether the whole benchmark was run: the run has no count (--allow-partial)",
-            "/count",
-        ),
-    }.get(signs, ("partial", f"Partial run: {FAULT.detail}.", f"{FAULT.detail} (--allow-partial)", "/limit"))
-    assert (details["run"]["completeness"], details.get("notes")) == (answer, notes)
-    if signs:
-        error = refusal(lambda: said.claims(SUPPLIED))
-        assert (error.detail, error.pointer) == (detail, pointer)
+def test_full_partial_and_not_known_are_three_answers() -> None:
+    unknown = "the whole benchmark was run: the run has no count"
+    partial = ("partial", f"Partial run: {FAULT.detail}.", f"{FAULT.detail} (--allow-partial)", "/limit")
+    answers: list[tuple[list[str], tuple[str, str | None, str, str]]] = [
+        ([], ("full", None, "", "")), (["partial"], partial), (["partial", "unknown"], partial),
+        (["unknown"], ("not known", f"Not known whether {unknown}.", f"not known whether {unknown} (--allow-partial)", "/count")),
+    ]  # fmt: skip
+    for signs, (answer, notes, detail, pointer) in answers:
+        score = Score(scorer="none", metric="acc", value=1, pointer="/a", **{sign: OF_SCORE[sign] for sign in signs})
+        for one in (run(score), run(**{sign: OF_RUN[sign] for sign in signs})):
+            details: dict[str, Any] = one.claims(SUPPLIED, allow_partial=True).details
+            assert (details["run"]["completeness"], details.get("notes")) == (answer, notes)
+            if signs:
+                error = refusal(one.claims, SUPPLIED)
+                assert (error.detail, error.pointer) == (detail, pointer)
 
 
-def test_what_a_reader_should_know_follows_what_is_missing() -> None:
+def test_notes_have_the_missing_part_the_remarks_and_the_other_name() -> None:
     said = run(partial=(FAULT,), remarks=("It rained.",), details={"run": {"model": "anthropic/claude"}})
     assert said.claims(SUPPLIED, allow_partial=True).details["notes"] == (
         "Partial run: the run was limited to 4 samples. It rained. "
@@ -142,21 +116,25 @@ def test_what_a_reader_should_know_follows_what_is_missing() -> None:
     )
 
 
-@pytest.mark.parametrize("model", ["acme/open-model", "hf/acme/open-model", "Acme/Open-Model", None, 1])
-def test_a_model_of_the_supplied_name_needs_no_note(model: object) -> None:
-    assert "notes" not in run(details={"run": {"model": model}}).claims(SUPPLIED).details
+def test_only_a_model_of_another_name_is_noted() -> None:
+    names: tuple[object, ...] = ("acme/open-model", "hf/acme/open-model", "Acme/Open-Model", None, 1)
+    for model in names:
+        assert "notes" not in run(details={"run": {"model": model}}).claims(SUPPLIED).details
+    for other in ("acme/open-model-2", "my-acme/open-model", "acme/open-model:acme/adapter", ""):
+        notes = str(run(details={"run": {"model": other}}).claims(SUPPLIED).details["notes"])
+        assert notes == f"The run names its model '{other}'; the run's owner says that it is acme/open-model."
 
 
-@pytest.mark.parametrize("model", ["acme/open-model-2", "my-acme/open-model", "acme/open-model:acme/adapter", ""])
-def test_a_model_of_another_name_is_noted(model: str) -> None:
-    notes = str(run(details={"run": {"model": model}}).claims(SUPPLIED).details["notes"])
-    assert notes == f"The run names its model '{model}'; the run's owner says that it is acme/open-model."
-
-
-@pytest.mark.parametrize("allow", [True, {"mockllm/model"}, ["other", "mockllm/model"]])
-def test_a_mock_model_is_allowed_by_its_name(allow: Any) -> None:
-    built = run(mock=RunText("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow)
-    assert built.details["notes"] == "'mockllm/model' is a mock model: its scores do not describe any real model."
+def test_a_mock_model_is_allowed_by_its_name() -> None:
+    mock = run(mock=RunText("mockllm/model", "/model"))
+    allowed: tuple[Any, ...] = (True, {"mockllm/model"}, ["other", "mockllm/model"])
+    for allow in allowed:
+        notes = mock.claims(SUPPLIED, allow_mock=allow).details["notes"]
+        assert notes == "'mockllm/model' is a mock model: its scores do not describe any real model."
+    others: tuple[Any, ...] = (False, (), {"mockllm"}, {"mockllm/other"})
+    for other in others:
+        error = refusal(mock.claims, SUPPLIED, allow_mock=other)
+        assert (error.code, error.pointer, "'mockllm/model'" in error.detail) == (Code.FILE_RULE, "/model", True)
 
 
 def test_a_mock_that_graded_hides_no_other_name_of_the_model() -> None:
@@ -164,13 +142,6 @@ def test_a_mock_that_graded_hides_no_other_name_of_the_model() -> None:
     notes = str(graded.claims(SUPPLIED, allow_mock=True).details["notes"])
     assert notes.startswith("'mockllm/model' is a mock model")
     assert "names its model 'hf/evil/other'" in notes
-
-
-@pytest.mark.parametrize("allow", [False, (), {"mockllm"}, {"mockllm/other"}])
-def test_a_mock_model_that_is_not_named_is_refused(allow: Any) -> None:
-    error = refusal(lambda: run(mock=RunText("mockllm/model", "/model")).claims(SUPPLIED, allow_mock=allow))
-    assert (error.code, error.pointer) == (Code.FILE_RULE, "/model")
-    assert "'mockllm/model'" in error.detail
 
 
 def test_a_secret_in_the_details_of_a_run_is_refused_and_not_repeated() -> None:
@@ -181,10 +152,10 @@ def test_a_secret_in_the_details_of_a_run_is_refused_and_not_repeated() -> None:
     assert secret not in str(error)
 
 
-# -- which scores ---------------------------------------------------------------------------------------------------------
+# -- the selection of scores ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_belongs_to_a_score_is_claimed_only_where_it_is_chosen() -> None:
+def test_a_standard_error_is_claimed_only_where_it_is_chosen() -> None:
     scores = (
         Score(scorer="none", metric="acc", value=1, pointer="/a"),
         Score(scorer="none", metric="acc_stderr", value=0, pointer="/b", aside=True),
@@ -219,7 +190,7 @@ def test_scores_of_one_name_are_told_apart_by_their_place() -> None:
         assert built.claims.metrics == (Metric("em", value),)
         assert built.details["run"] == {"task": "t", "selection": {"em": selector}, "completeness": "full"}
     for selector in ("s/em", "em", "e", "s/em#0", "s/em#3"):
-        detail = refusal(lambda one=selector: three.claims(replace(SUPPLIED, metrics={"em": one}))).detail  # type: ignore[misc]
+        detail = refusal(three.claims, replace(SUPPLIED, metrics={"em": selector})).detail
         assert "'s/em#1'" in detail
         assert "'s/em#2'" in detail
     assert "'s/em#2'" in refusal(lambda: run(*ALIKE).claims(SUPPLIED)).detail
@@ -232,7 +203,7 @@ def test_the_selection_has_the_whole_name_however_it_was_chosen() -> None:
         assert details["run"]["selection"] == {"x": "a@mean/em"}
 
 
-def test_counts_that_differ_stand_with_their_metrics_alone() -> None:
+def test_different_counts_are_with_their_metrics_alone() -> None:
     one = Score(scorer="a", metric="x", value=1, pointer="/a", samples=4, epochs=2, split="test")
     other = replace(one, metric="y", samples=3)
     built = run(one, other).claims(SUPPLIED)
@@ -250,42 +221,32 @@ def test_a_framework_s_own_spelling_of_a_score_selects_it() -> None:
     assert run(score).claims(replace(SUPPLIED, metrics={"em": "em,strict"})).claims.metrics == (Metric("em", 1),)
 
 
-def test_a_framework_that_the_run_does_not_name_is_supplied_and_one_that_it_names_not_contradicted() -> None:
+def test_a_framework_is_supplied_only_if_the_run_names_none() -> None:
     built = run().claims(SUPPLIED)
     assert (built.claims.framework.name, built.origins["framework.name"]) == ("lm-eval", "supplied")
     assert "--framework-name" in refusal(lambda: run().claims(Supplied())).detail
     named = run(framework_name=RunText("helm", "/library"))
-    assert refusal(lambda: named.claims(SUPPLIED)).pointer == "/library"
+    assert refusal(named.claims, SUPPLIED).pointer == "/library"
 
 
 # -- everything at once -------------------------------------------------------------------------------------------------------
 
 
-def test_a_score_of_a_part_is_told_beside_what_is_wrong_with_the_run() -> None:
+def test_a_partial_score_is_reported_beside_the_faults_of_the_run() -> None:
     part = Score(scorer="none", metric="acc", value=0.28, pointer="/acc", partial=FAULT)
     error = refusal(lambda: run(part, benchmark_repo=RunText("c/d", "/dataset")).claims(SUPPLIED))
     assert [finding.pointer for finding in error.findings] == ["/dataset", "/limit"]
 
 
-def test_everything_that_is_wrong_with_a_run_is_told_at_once() -> None:
-    """A mock, two signs of a part, two contradictions, what nobody says, and a metric that is not there."""
+def test_all_faults_of_a_run_are_reported_at_once() -> None:
     parts = (FAULT, Fault(Code.FILE_RULE, "/samples", "2 of 4 samples were used"))
     bad = run(
         mock=RunText("mockllm/model", "/model"), partial=parts, model_repo=RunText("a/b", "/repo"), task_id=RunText("t", "/t"),
         benchmark_repo=RunText("c/d", "/dataset"),
     )  # fmt: skip
-    error = refusal(lambda: bad.claims(replace(SUPPLIED, command=None, metrics={"m": "gone"})))
-    assert [finding.pointer for finding in error.findings] == [
-        "/model",
-        "/limit",
-        "/samples",
-        "/repo",
-        "/dataset",
-        "",
-        "",
-    ]
-    assert ("they were not supplied: command (--command)" in error.also[4].detail, "gone" in error.also[5].detail) == (
-        True,
-        True,
-    )
+    error = refusal(bad.claims, replace(SUPPLIED, command=None, metrics={"m": "gone"}))
+    places = ["/model", "/limit", "/samples", "/repo", "/dataset", "", ""]
+    assert [finding.pointer for finding in error.findings] == places
+    assert "they were not supplied: command (--command)" in error.also[4].detail
+    assert "gone" in error.also[5].detail
     assert error.finding == error.findings[0]

@@ -33,7 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def issuer(*arguments: object, env: dict[str, str] | None = None, stdin: str = "") -> Done:
-    return run(list(map(str, arguments)), Path.cwd(), env=env, stdin=stdin)
+    return run(list(map(str, arguments)), env=env, stdin=stdin)
 
 
 def write_entry(folder: Path, service: Running) -> Path:

@@ -39,7 +39,7 @@ def test_no_input_is_part_of_a_shell_text_and_no_other_action_is_used() -> None:
     assert named == set(ACTION["inputs"]), "every input reaches the step, as a variable"
 
 
-def test_the_sample_gives_inputs_that_are_there_and_asks_for_no_more_than_an_identity() -> None:
+def test_the_sample_gives_existing_inputs_and_needs_only_an_identity() -> None:
     wanted = {name for name, one in ACTION["inputs"].items() if one.get("required")}
     assert wanted <= set(USED) <= set(ACTION["inputs"])
     assert SAMPLE["permissions"] == {}
@@ -179,7 +179,7 @@ def test_no_input_is_run(tmp_path: Path, service: Running, hub: HubServer) -> No
 
 @pytest.mark.long
 @pytest.mark.parametrize("member", ["/eval/task", "/eval/model", "/eval/dataset/name", "/eval/packages/inspect_ai"])
-def test_what_a_run_says_commands_no_runner_and_sets_no_output(
+def test_text_of_a_run_gives_the_runner_no_command_and_sets_no_output(
     tmp_path: Path, service: Running, hub: HubServer, member: str
 ) -> None:
     checkout(tmp_path)
@@ -200,7 +200,7 @@ def test_what_a_run_says_commands_no_runner_and_sets_no_output(
 
 
 @pytest.mark.long
-def test_its_own_checkout_is_what_is_installed_whatever_lies_in_the_job_s(tmp_path: Path, service: Running) -> None:
+def test_the_action_s_own_checkout_is_installed_whatever_the_job_s_folder_has(tmp_path: Path, service: Running) -> None:
     for name in ("venv", "ensurepip", "pip", "json", "sitecustomize", "hatchling"):
         (tmp_path / f"{name}.py").write_text("open('pwned', 'w')\n")
     done = step(tmp_path, INSTALL, service, {})

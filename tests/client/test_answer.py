@@ -1,4 +1,4 @@
-"""What a hostile issuer answers, over real HTTP: nothing of it is used, and what is wrong is said."""
+"""The answers of a hostile issuer, over real HTTP: they are not used, and the error names the fault."""
 
 from __future__ import annotations
 
@@ -46,16 +46,12 @@ def by(good: Good, key: Any, header: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "verify_token": token, "kid": header["kid"], "entry": good.sent.entry(token)}
 
 
-def bare(good: Good, token: str) -> dict[str, Any]:
-    return {**good.answer(), "verify_token": token, "entry": good.sent.entry(token)}
-
-
 STRANGER_S = make.statement_header("eval-verify+jwt", make.STRANGER)
 DAY = 86_400
 LIES: dict[str, tuple[Lie, str]] = {
     "another score, signed": (lambda good: good.answer(OTHER), "not the submitted result: claims_digest"),
     "another score in the entry": (lambda good: good.answer(entry=entry(good, metrics=[{"metric_id": "accuracy", "value": 0.01}])), "not the submitted result"),
-    "another entry and no token": (lambda good: {**bare(good, "x.y.z"), "entry": OTHER.entry("x.y.z")}, "its token cannot be read"),
+
     "other notes, signed": (lambda good: good.answer(PROMPTED), "not the submitted result: content_digest"),
     "other notes in the entry": (lambda good: good.answer(entry=entry(good, notes="x")), "not the submitted result: content_digest"),
     "a member more in the entry": (lambda good: good.answer(entry=entry(good, rank=1)), "not the submitted result: content_digest"),
@@ -63,11 +59,11 @@ LIES: dict[str, tuple[Lie, str]] = {
     "another model, signed": (lambda good: good.answer(make.submission({"notes": "no tools"}, model_repo="acme/other")), "for another model repository"),
     "no token": (lambda good: {**good.answer(), "verify_token": "", "entry": write_entry(good.sent.form)}, "its token cannot be read"),
     "no token in the entry": (lambda good: good.answer(entry=write_entry(good.sent.form)), "its entry has no token"),
-    "what is no token": (lambda good: bare(good, "x.y.z"), "its token cannot be read"),
+
     "another token in the entry": (lambda good: good.answer(entry=good.sent.entry(good.answer(exp=good.terms["exp"] - 1)["verify_token"])), "another token than"),
     "no entry": (lambda good: good.answer(entry="[]\n"), "0 entries"),
     "two entries": (lambda good: good.answer(entry=good.answer()["entry"] * 2), "2 entries"),
-    "an entry that is none": (lambda good: good.answer(entry="- ["), "its entry cannot be read"),
+    "a broken entry": (lambda good: good.answer(entry="- ["), "its entry cannot be read"),
     "a lone surrogate": (lambda good: good.answer(entry="- \ud800"), "did not come from an issuer"),
     "a stranger's key under our kid": (lambda good: by(good, make.STRANGER, make.HEADER), "check 3"),
     "a stranger's key": (lambda good: by(good, make.STRANGER, STRANGER_S), "no key with the kid"),
@@ -120,35 +116,31 @@ LIES |= {
 }  # fmt: skip
 
 
-def test_a_token_in_a_log_is_taken_with_its_place() -> None:
-    with HostileIssuer(logged) as server:
-        issued = request_token(server.url, CREDENTIAL, BODY)
-    assert issued.log is not UNSET
-    assert (issued.log.origin, issued.log.index) == (ORIGIN, 5)
+def test_an_answer_for_another_request_is_refused() -> None:
+    for name, (lie, reason) in LIES.items():
+        with HostileIssuer(lie) as server, pytest.raises((VerificationError, Undecided)) as refused:
+            request_token(server.url, CREDENTIAL, BODY)
+        assert len(server.posted) == 1, "the same lie would come again: it is not requested again"
+        assert isinstance(refused.value, VerificationError) or name == "a lone surrogate"
+        texts = " ".join([str(refused.value), *(fault.detail for fault in refused.value.faults)])
+        assert reason in texts, name
 
 
-@pytest.mark.parametrize(("lie", "said"), LIES.values(), ids=list(LIES))
-def test_an_answer_that_is_not_what_was_asked_for_is_refused(lie: Lie, said: str) -> None:
-    with HostileIssuer(lie) as server, pytest.raises((VerificationError, Undecided)) as refused:
-        request_token(server.url, CREDENTIAL, BODY)
-    assert len(server.posted) == 1, "the same lie comes back: it is not asked for again"
-    assert isinstance(refused.value, VerificationError) or lie is LIES["a lone surrogate"][0]
-    told = " ".join([str(refused.value), *(fault.detail for fault in refused.value.faults)])
-    assert said in told
-
-
-def test_a_good_answer_is_taken_and_its_entry_written_anew() -> None:
+def test_a_good_answer_is_taken_and_its_entry_is_written_again() -> None:
     drawn = "# \u202e verified by everybody\n"
-    with HostileIssuer(lambda good: {**good.answer(entry=drawn + good.answer()["entry"]), "new": 1}) as server:
+    with HostileIssuer(
+        lambda good: {**logged(good), "entry": drawn + good.answer(log=ORIGIN)["entry"], "new": 1}
+    ) as server:
         issued = request_token(server.url, CREDENTIAL, BODY)
     (read,) = read_entries(issued.entry.encode(), "")
     assert read.token == issued.verify_token
-    assert issued.entry.startswith("- dataset:"), "what digests do not bind is not the issuer's to add"
-
-
-def test_what_was_left_to_the_issuer_is_the_issuer_s() -> None:
+    assert issued.entry.startswith("- dataset:"), "the issuer must not add what no digest binds"
+    assert issued.log is not UNSET
+    assert (issued.log.origin, issued.log.index) == (ORIGIN, 5)
     with HostileIssuer(lambda good: good.answer(sub="other", aud="https://other.example")) as server:
-        assert request_token(server.url, CREDENTIAL, {"claims": BODY["claims"]}).integration == "other"
+        assert request_token(server.url, CREDENTIAL, {"claims": BODY["claims"]}).integration == "other", (
+            "none was given"
+        )
 
 
 def test_a_result_that_no_issuer_may_sign_is_refused_though_it_is_signed() -> None:
@@ -162,7 +154,7 @@ def test_a_result_that_no_issuer_may_sign_is_refused_though_it_is_signed() -> No
     assert refused.value.code is Code.ANSWER_UNVERIFIED
 
 
-# -- bodies that are none -------------------------------------------------------------------------------------------------
+# -- broken bodies --------------------------------------------------------------------------------------------------------
 
 
 def endless(connection: socket.socket) -> None:
@@ -193,25 +185,23 @@ BODIES: dict[str, Action] = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
 @pytest.mark.parametrize("where", ["tokens", "keys"])
-def test_what_is_no_answer_is_undecided_and_soon(body: Action, where: str) -> None:
-    with HostileIssuer(answers=[body]) if where == "tokens" else HostileIssuer(keys=[body]) as server:
-        with pytest.raises(Undecided) as undecided:
-            request_token(server.url, CREDENTIAL, BODY, patience_s=1)
-        assert (len(server.posted) > 0) == (where == "tokens"), "without keys no use of the identity is spent"
-    if where == "keys":
-        assert undecided.value.code is Code.DEPENDENCY_KEY_SET
+def test_a_broken_answer_is_undecided_in_time(where: str) -> None:
+    for name, body in BODIES.items():
+        with HostileIssuer(answers=[body]) if where == "tokens" else HostileIssuer(keys=[body]) as server:
+            with pytest.raises(Undecided) as undecided:
+                request_token(server.url, CREDENTIAL, BODY, patience_s=1)
+            assert (len(server.posted) > 0) == (where == "tokens"), "without keys no use of the identity is spent"
+        if where == "keys":
+            assert undecided.value.code is Code.DEPENDENCY_KEY_SET, name
 
 
-def test_a_key_that_was_changed_meanwhile_is_fetched() -> None:
-    with HostileIssuer(keys=[reply(200, make.jwks(make.STRANGER)), reply(200, make.jwks())]) as server:
+def test_a_changed_key_is_fetched_or_the_same_request_gets_the_same_token_later() -> None:
+    other, good = reply(200, make.jwks(make.STRANGER)), reply(200, make.jwks())
+    with HostileIssuer(keys=[other, good]) as server:
         assert request_token(server.url, CREDENTIAL, BODY).kid == make.KID
         assert (server.asked_for_keys, len(server.posted)) == (2, 1)
-
-
-def test_where_the_changed_key_cannot_be_had_the_same_request_gets_the_same_token_later() -> None:
-    with HostileIssuer(keys=[reply(200, make.jwks(make.STRANGER)), hang_up, reply(200, make.jwks())]) as server:
+    with HostileIssuer(keys=[other, hang_up, good]) as server:
         with pytest.raises(Undecided) as undecided:
             request_token(server.url, CREDENTIAL, BODY, patience_s=0.5)
         assert undecided.value.code is Code.DEPENDENCY_KEY_SET
@@ -226,24 +216,18 @@ ITEMS = [{"claims": make.claims(task_id=f"task{number}")} for number in range(3)
 BATCH = {"results": ITEMS, "audience": make.AUDIENCE}
 
 
-def test_the_tokens_of_a_batch_are_those_of_its_results_in_their_order() -> None:
+def test_a_batch_is_taken_whole_and_in_order_or_not_at_all() -> None:
     with HostileIssuer() as server:
         issued = request_batch(server.url, CREDENTIAL, BATCH)
     assert [read_entries(one.entry.encode(), "")[0].dataset.task_id for one in issued] == ["task0", "task1", "task2"]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
+    cases: list[tuple[Spoil, str]] = [
         (lambda tokens: tokens[::-1], "(of /results/0)"),
         (lambda tokens: tokens[:2], "2 tokens for 3 results"),
         (lambda tokens: [*tokens, tokens[0]], "4 tokens for 3 results"),
-        (lambda tokens: tokens[:0], "0 tokens for 3 results"),
         (lambda tokens: [*tokens[:2], {**tokens[2], "jti": tokens[1]["jti"]}], "two of the tokens have the same jti"),
         (lambda tokens: [*tokens[:2], {**tokens[2], "entry": tokens[1]["entry"]}], "(of /results/2)"),
-    ],
-)
-def test_a_batch_is_taken_whole_or_not_at_all(spoil: Spoil, said: str) -> None:
-    with HostileIssuer(spoil=spoil) as server, pytest.raises(VerificationError) as refused:
-        request_batch(server.url, CREDENTIAL, BATCH)
-    assert said in str(refused.value)
+    ]
+    for spoil, reason in cases:
+        with HostileIssuer(spoil=spoil) as server, pytest.raises(VerificationError) as refused:
+            request_batch(server.url, CREDENTIAL, BATCH)
+        assert reason in str(refused.value)

@@ -1,4 +1,4 @@
-"""Results built by the library: their content, that nothing is written before, and that no existing file changes."""
+"""Results built by the library: their content, that no file is written before, and that no existing file changes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,12 @@ def other(tmp_path: Path) -> Run:
     return read(path)
 
 
-def test_the_folder_that_this_is_is_a_folder_like_any_other(run: Run) -> None:
+def test_only_the_runs_of_the_tasks_are_built_with_what_they_lack(tmp_path: Path, run: Run, other: Run) -> None:
     (result,) = build_results([run], Path(), GIVEN)
     assert result.file == Path("acme/open-model/.eval_results/gsm8k.yaml")
+    (result,) = build_results([run, other], tmp_path / "o.yaml", GIVEN, tasks=["other_task"])
+    assert (result.run, result.file) == (other, tmp_path / "o.yaml")
+    assert "is a mock model" in refusal(lambda: build_results([run], tmp_path)).detail
 
 
 def test_results_are_built_before_anything_is_written(tmp_path: Path, run: Run, other: Run) -> None:
@@ -57,14 +60,14 @@ def test_results_are_built_before_anything_is_written(tmp_path: Path, run: Run, 
         assert json.loads(result.claims_file.read_bytes()) == json.loads(jcs.canonical(request_of(result.built)))
 
 
-def test_details_that_no_file_carries_are_the_fault_of_their_run_alone(tmp_path: Path, run: Run) -> None:
+def test_details_that_no_file_can_have_are_the_fault_of_their_run_alone(tmp_path: Path, run: Run) -> None:
     deep = replace(run, details={**run.details, "run": {"words": json.loads("[" * 14 + "1" + "]" * 14)}})
     results, (unbuilt,) = build_each([run, deep], tmp_path / "out", GIVEN)
     assert [each.run for each in results] == [run]
     assert (unbuilt.error.code, unbuilt.error.place.file) == (Code.FILE_TOO_LARGE, run.name)
 
 
-def test_where_one_file_is_there_none_is_written(tmp_path: Path, run: Run, other: Run) -> None:
+def test_if_one_file_exists_none_is_written(tmp_path: Path, run: Run, other: Run) -> None:
     first, second = build_results([run, other], tmp_path / "out", GIVEN)
     second.claims_file.parent.mkdir(parents=True)
     second.claims_file.write_bytes(b"mine")
@@ -75,7 +78,7 @@ def test_where_one_file_is_there_none_is_written(tmp_path: Path, run: Run, other
     assert not first.claims_file.exists()
 
 
-def test_what_others_build_into_one_folder_at_once_is_all_there(tmp_path: Path) -> None:
+def test_results_built_into_one_folder_at_once_are_all_written(tmp_path: Path) -> None:
     def build(number: int) -> None:
         (own := tmp_path / f"{number}.json").write_bytes(edited(LOG, "/eval/task", f"task-{number}"))
         results = build_results([read(own)], tmp_path / "out", GIVEN)
@@ -87,14 +90,9 @@ def test_what_others_build_into_one_folder_at_once_is_all_there(tmp_path: Path) 
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(build, range(count)))
     (file,) = (tmp_path / "out").rglob("*.yaml")
-    said = sorted(str(entry.dataset.task_id) for entry in read_entries(file.read_bytes(), ""))
-    assert said == [f"task-{number}" for number in range(count)]
+    tasks = sorted(str(entry.dataset.task_id) for entry in read_entries(file.read_bytes(), ""))
+    assert tasks == [f"task-{number}" for number in range(count)]
     assert len(list((tmp_path / "out" / "claims").iterdir())) == count
-
-
-def test_only_the_runs_of_the_tasks_are_built(tmp_path: Path, run: Run, other: Run) -> None:
-    (result,) = build_results([run, other], tmp_path / "o.yaml", GIVEN, tasks=["other_task"])
-    assert (result.run, result.file) == (other, tmp_path / "o.yaml")
 
 
 def test_a_rule_of_the_mapping_may_be_of_a_run_that_is_left_out(tmp_path: Path, run: Run, other: Run) -> None:
@@ -106,7 +104,3 @@ def test_a_rule_of_the_mapping_may_be_of_a_run_that_is_left_out(tmp_path: Path, 
     assert "fits none" in error.detail
     error = refusal(lambda: build_results([run, other], tmp_path, given(run.task), tasks=["other_task"]))
     assert "the run says model_revision" in error.detail
-
-
-def test_nothing_given_is_enough_only_for_a_run_that_says_it_all(tmp_path: Path, run: Run) -> None:
-    assert "is a mock model" in refusal(lambda: build_results([run], tmp_path)).detail

@@ -1,4 +1,4 @@
-"""The files for CI systems and clusters, judged by what their vendors publish; and each judge finds what is planted."""
+"""The files for CI systems and clusters, judged by what their vendors publish; and each of these tools finds a planted fault."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_vendor_s_schema_takes_it_and_refuses_a_fault(
     assert judged(edited(path, before, after)) != ""
 
 
-def test_an_auditor_of_workflows_finds_nothing_but_the_commit_that_is_to_be_filled_in(edited: Edited) -> None:
+def test_an_auditor_of_workflows_finds_only_the_commit_that_the_user_fills_in(edited: Edited) -> None:
     found = by_zizmor(WORKFLOW, ACTION)
     assert re.findall(r"^(?:error|warning|info|help)\[(.+)\]", found, re.MULTILINE) == ["unpinned-uses"], found
     assert by_zizmor(edited(WORKFLOW, "@COMMIT", f"@{MODEL_COMMIT}"), ACTION) == ""
@@ -86,4 +86,4 @@ def test_a_cluster_takes_the_job_and_no_member_that_it_does_not_know(edited: Edi
     assert "automountServiceAccountTokens" in by_kubernetes(
         edited(JOB, "automountServiceAccountToken:", "automountServiceAccountTokens:")
     )
-    assert "Jobb" in by_kubernetes(edited(JOB, "kind: Job", "kind: Jobb")), "a kind without a schema is no praise"
+    assert "Jobb" in by_kubernetes(edited(JOB, "kind: Job", "kind: Jobb")), "a kind without a schema is refused"

@@ -1,4 +1,4 @@
-"""Result files are written in one step, in folders that are made for them, and to the disk."""
+"""Result files: written in one step, durably, in folders that are made for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_file_is_made_with_its_folders_and_is_on_the_disk(tmp_path: Path) -> N
     assert path.read_text() == ENTRY
 
 
-def test_a_file_that_is_no_text_is_refused_and_stays(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
     path.write_bytes(b"# \xff\n")
     with pytest.raises(InputError) as refused:
@@ -35,7 +35,7 @@ def test_a_file_that_is_no_text_is_refused_and_stays(tmp_path: Path) -> None:
     assert path.read_bytes() == b"# \xff\n"
 
 
-def test_an_entry_that_is_there_changes_nothing_unless_it_is_to_be_appended(tmp_path: Path) -> None:
+def test_an_existing_entry_changes_nothing_unless_it_is_to_be_appended(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
     assert [put_entry(path, ENTRY), put_entry(path, ENTRY)] == [True, False]
     assert path.read_text() == ENTRY
@@ -62,33 +62,33 @@ def test_folders_are_made_as_the_umask_says(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
 
 
-@pytest.mark.parametrize("place", ["link/gsm8k.yaml", "link/new/gsm8k.yaml", "file.yaml"])
-def test_no_link_of_a_checkout_is_read_or_written_through(tmp_path: Path, place: str) -> None:
+def test_no_link_of_a_checkout_is_read_or_written_through(tmp_path: Path) -> None:
     checkout, outside = tmp_path / "checkout", tmp_path / "outside"
     for folder in (checkout, outside):
         folder.mkdir()
     (checkout / "link").symlink_to(outside)
     (checkout / "file.yaml").symlink_to(tmp_path / "other.yaml")
     (tmp_path / "other.yaml").write_text(ENTRY)
-    for write in (put_entry, lambda path, entry: put_entry(path, entry, append=True)):
-        with pytest.raises((OSError, InputError), match="symbolic link"):
-            write(checkout / place, ENTRY)
+    for place in ("link/gsm8k.yaml", "link/new/gsm8k.yaml", "file.yaml"):
+        for append in (False, True):
+            with pytest.raises((OSError, InputError), match="symbolic link"):
+                put_entry(checkout / place, ENTRY, append=append)
     assert not list(outside.iterdir())
     assert (tmp_path / "other.yaml").read_text() == ENTRY
 
 
-SAID = submission()
+SUBMISSION = submission()
 
 
-def test_an_entry_that_is_there_keeps_its_form_unless_another_is_asked_for(tmp_path: Path) -> None:
+def test_an_existing_entry_keeps_its_form_unless_another_is_given(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
-    renewed = write_entry(SAID.form, "x.y.z")
+    renewed = write_entry(SUBMISSION.form, "x.y.z")
     put_entry(path, ENTRY, profile="both", primary="accuracy")
     both = path.read_text()
-    assert both == write_entry(SAID.form, token_for(SAID), profile="both", primary="accuracy")
+    assert both == write_entry(SUBMISSION.form, token_for(SUBMISSION), profile="both", primary="accuracy")
     assert not put_entry(path, ENTRY)
     assert put_entry(path, renewed)
-    assert path.read_text() == both.replace(token_for(SAID), "x.y.z")
+    assert path.read_text() == both.replace(token_for(SUBMISSION), "x.y.z")
     assert put_entry(path, renewed, profile="target")
     assert path.read_text() == renewed
     assert put_entry(path, renewed, profile="both", primary="accuracy")
@@ -99,52 +99,52 @@ def test_no_token_is_spent_on_an_entry_whose_value_is_another(tmp_path: Path) ->
     path = tmp_path / "gsm8k.yaml"
     put_entry(path, ENTRY, profile="both", primary="accuracy")
     good = path.read_text()
-    rehearse_entry(path, SAID, primary=None)
+    rehearse_entry(path, SUBMISSION, primary=None)
     path.write_text(good.replace("\n  value: ", "\n  value: 9"))
     changed = path.read_text()
     assert changed != good
     with pytest.raises(InputError, match="would not verify with any token"):
-        rehearse_entry(path, SAID, primary=None)
+        rehearse_entry(path, SUBMISSION, primary=None)
     with pytest.raises(InputError, match="would not verify with any token"):
-        put_entry(path, write_entry(SAID.form, "x.y.z"))
+        put_entry(path, write_entry(SUBMISSION.form, "x.y.z"))
     assert path.read_text() == changed
     put_entry(path, ENTRY, profile="both", primary="accuracy")  # the value is written anew
     assert path.read_text() == good
 
 
-def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
+def test_a_rehearsal_finds_every_entry_that_cannot_be_written(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
-    rehearse_entry(path, SAID, profile="both", primary="accuracy")
+    rehearse_entry(path, SUBMISSION, profile="both", primary="accuracy")
     assert not path.exists()
     for primary in ("f1", None):
         with pytest.raises(InputError, match="primary metric"):
-            rehearse_entry(None, SAID, profile="both", primary=primary)
-    path.write_bytes(b"[" + jcs.canonical(SAID.form) + b", {dataset: {id: a/b}}]\n")
-    rehearse_entry(path, SAID, primary=None)
+            rehearse_entry(None, SUBMISSION, profile="both", primary=primary)
+    path.write_bytes(b"[" + jcs.canonical(SUBMISSION.form) + b", {dataset: {id: a/b}}]\n")
+    rehearse_entry(path, SUBMISSION, primary=None)
     with pytest.raises(InputError, match="cannot be edited"):
-        rehearse_entry(path, SAID, profile="target", primary=None)
+        rehearse_entry(path, SUBMISSION, profile="target", primary=None)
     with pytest.raises(InputError, match="cannot be edited"):
-        rehearse_entry(path, SAID, append=True, primary=None)
+        rehearse_entry(path, SUBMISSION, append=True, primary=None)
     path.write_text("- dataset: {id: a/b}\n" * 999)
-    rehearse_entry(path, SAID, primary=None)
+    rehearse_entry(path, SUBMISSION, primary=None)
     path.write_text("- dataset: {id: a/b}\n" * 1000)
     with pytest.raises(InputError, match="cannot be edited"):
-        rehearse_entry(path, SAID, primary=None)
+        rehearse_entry(path, SUBMISSION, primary=None)
 
 
 # -- before any work ------------------------------------------------------------------------------------------------------
 
 
-def test_a_place_is_good_where_results_of_the_benchmark_are_verified(tmp_path: Path) -> None:
+def test_the_place_of_a_result_is_the_benchmark_s_path(tmp_path: Path) -> None:
     demand_place(tmp_path / PATH, BENCHMARK)
-    demand_place(tmp_path / "anywhere.yaml", 7)  # which is refused as what it is, elsewhere
+    demand_place(tmp_path / "anywhere.yaml", 7)  # a bad name is refused elsewhere
     for other in (tmp_path / "other" / Path(PATH).name, tmp_path / Path(PATH).parent / "other.yaml"):
         with pytest.raises(InputError, match="use this path") as refused:
             demand_place(other, BENCHMARK)
         assert (refused.value.code, refused.value.place.file) == (Code.RESULT_FILE_NAME, str(other))
 
 
-def test_what_is_in_the_place_is_a_result_file_and_no_link(tmp_path: Path) -> None:
+def test_the_place_may_have_a_result_file_but_no_link(tmp_path: Path) -> None:
     path = tmp_path / PATH
     path.parent.mkdir()
     path.write_text("a: b\n")

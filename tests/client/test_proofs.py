@@ -1,4 +1,4 @@
-"""The proof of a logged token: waited for until witnesses have cosigned, checked, and put beside the result file."""
+"""The proof of a logged token: requested until witnesses have cosigned, checked, and put beside the result file."""
 
 from __future__ import annotations
 
@@ -36,56 +36,34 @@ def wait(*answers: Action, patience_s: float = 5, issued: IssuedToken = ISSUED) 
         return wait_for_proof(server.url, issued, patience_s=patience_s), server.asked_for_proofs
 
 
-def test_the_log_is_asked_by_the_token_s_leaf() -> None:
+def test_a_proof_is_requested_by_the_token_s_leaf_until_there_is_one() -> None:
     leaf = leaf_of(TOKEN)
-    found, asked = wait(reply(200, COSIGNED))
+    found, asked = wait(PENDING, reply(404), reply(500), hang_up, reply(200, COSIGNED), patience_s=60)
     assert found == LogProof(leaf.token, COSIGNED)
-    assert asked == [f"/log/proof?iat={leaf.iat}&token={leaf.token.hex()}"]
-
-
-@pytest.mark.parametrize(
-    "before", [PENDING, reply(404), reply(500), hang_up], ids=["pending", "404", "500", "no answer"]
-)
-def test_it_is_asked_again_until_there_is_a_proof(before: Action) -> None:
-    found, asked = wait(before, before, reply(200, COSIGNED))
-    assert found is not None
-    assert (found.raw, len(asked)) == (COSIGNED, 3)
-
-
-def test_it_is_waited_for_no_longer_than_told() -> None:
+    assert asked == [f"/log/proof?iat={leaf.iat}&token={leaf.token.hex()}"] * 5
     for answer in (PENDING, stall):
-        began = time.monotonic()
         assert wait(answer, patience_s=0.7)[0] is None
-        assert time.monotonic() - began < 5
+    assert wait(PENDING, issued=replace(ISSUED, log=UNSET)) == (None, []), "the token is in no log"
 
 
-def test_a_token_that_is_in_no_log_has_nothing_waited_for() -> None:
-    assert wait(PENDING, issued=replace(ISSUED, log=UNSET)) == (None, [])
+def test_a_proof_that_does_not_show_the_token_in_its_log_is_refused() -> None:
+    other_leaf = TestLog(TOKEN, others=4).proof(TOKEN).replace(b"index 4", b"index 3")
+    for raw in (b"", b"<html>", other_leaf):
+        with pytest.raises(VerificationError, match="does not show it in the log"):
+            wait(reply(200, raw))
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"<html>", TestLog(TOKEN, others=4).proof(TOKEN).replace(b"index 4", b"index 3")], ids=["empty", "a page", "another leaf's"]
-)  # fmt: skip
-def test_what_does_not_show_the_token_in_its_log_is_refused(raw: bytes) -> None:
-    with pytest.raises(VerificationError, match="does not show it in the log"):
-        wait(reply(200, raw))
-
-
-def test_a_proof_is_put_where_a_reader_of_the_file_looks(tmp_path: Path) -> None:
-    file = tmp_path / "gsm8k.yaml"
-    place = put_proof(file, LogProof(leaf_of(TOKEN).token, COSIGNED))
+def test_a_proof_is_put_beside_its_file_and_never_through_a_link(tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "gsm8k.yaml", tmp_path / "elsewhere"
+    proof = LogProof(leaf_of(TOKEN).token, COSIGNED)
+    place = put_proof(file, proof)
     assert place == tmp_path / f"gsm8k.yaml.{leaf_of(TOKEN).token.hex()[:16]}.tlog-proof"
     assert Sidecars(str(file))[leaf_of(TOKEN)].proof == COSIGNED
-
-
-def test_a_link_in_the_place_of_a_proof_is_not_written_through(tmp_path: Path) -> None:
-    file, elsewhere = tmp_path / "gsm8k.yaml", tmp_path / "elsewhere"
     elsewhere.write_text("mine")
-    place = put_proof(file, LogProof(leaf_of(TOKEN).token, COSIGNED))
     place.unlink()
     place.symlink_to(elsewhere)
     with pytest.raises(OSError, match="symbolic link"):
-        put_proof(file, LogProof(leaf_of(TOKEN).token, COSIGNED))
+        put_proof(file, proof)
     assert elsewhere.read_text() == "mine"
 
 
@@ -93,7 +71,7 @@ def test_a_link_in_the_place_of_a_proof_is_not_written_through(tmp_path: Path) -
 
 
 class Logging(HostileIssuer):
-    """An issuer with a log: what it signed last is proven to who asks, or after it was asked `late` times."""
+    """An issuer with a log: it proves the last token, after `late` requests without a proof."""
 
     def __init__(self, late: int = 0) -> None:
         self.token = ""

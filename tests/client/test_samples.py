@@ -1,5 +1,5 @@
 """The GitLab component and the samples of each CI: the very shell texts of their jobs, run by bash, against a real issuer
-and a Hub. Commands of a vendor's agent stand in for it: they print what the agent would."""
+and a Hub. Small commands replace a vendor's agent: they print its output."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def kubernetes() -> Job:
 JOBS = {"gitlab": gitlab, "buildkite": buildkite, "circleci": circleci, "kubernetes": kubernetes}
 
 
-def test_they_install_alike_and_name_no_commit_of_our_making() -> None:
+def test_all_samples_install_alike_and_name_no_commit() -> None:
     jobs = [job() for job in JOBS.values()]
     assert len({job.install for job in jobs}) == 1
     assert {job.env["ISSUER_COMMIT"] for job in jobs} == {"COMMIT"}
@@ -97,12 +97,12 @@ def test_no_input_of_the_component_is_part_of_a_shell_text_and_each_is_used() ->
         ({"hf-token": "x"}, "unknown input arguments: hf-token"),
     ],
 )
-def test_gitlab_refuses_an_input_that_is_none_of_the_component_s(given: dict[str, Any], why: str) -> None:
+def test_gitlab_refuses_an_input_that_the_component_does_not_have(given: dict[str, Any], why: str) -> None:
     with pytest.raises(NoPipelineError, match=re.escape(why)):
         gitlab(**given)
 
 
-def test_every_input_may_be_left_out_that_has_a_default_and_reaches_the_job_as_it_was_written() -> None:
+def test_an_input_with_a_default_may_be_omitted_and_reaches_the_job_unchanged() -> None:
     spec, jobs = documents(COMPONENT)
     needed = {"issuer": "https://issuer.example", "runs": "a b", "source": "https://git.example", "commit": "0" * 40}
     job = interpolate(jobs["submit-results"], inputs_of(spec["spec"]["inputs"], needed))
@@ -179,7 +179,7 @@ def test_a_job_ends_with_an_open_pull_request_that_verifies(tmp_path: Path, serv
 
 
 @pytest.mark.long
-def test_what_they_install_is_the_commit_with_what_its_lock_lists(tmp_path: Path) -> None:
+def test_they_install_the_commit_with_the_packages_of_its_lock(tmp_path: Path) -> None:
     source = tmp_path / "source"
     git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(source))
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -197,7 +197,7 @@ def test_what_they_install_is_the_commit_with_what_its_lock_lists(tmp_path: Path
     env = {"ISSUER_SOURCE": source.as_uri(), "ISSUER_COMMIT": commit}
     done = bash(tmp_path / "work", gitlab().install, env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not list(tmp_path.rglob("pwned")), "what lies in the job's folder is not imported"
+    assert not list(tmp_path.rglob("pwned")), "files in the job's folder are not imported"
     ran = bash(tmp_path / "work", ".issuer/.venv/bin/issuer submit --help", {})
     assert "pull request" in ran.stdout, ran.stderr
 

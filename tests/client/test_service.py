@@ -1,5 +1,5 @@
-"""The client's library against the real service: a token, its repeat, a refusal and its explanation; the same by the
-names of `import issuer`, and by the scripts of deploy/examples."""
+"""The client's library against the real service, also by the names of `import issuer` and by the scripts of
+deploy/examples."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from tests.support.running import BODY, Running, body, rewrite, running, write_f
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited
 from tests.support.shared import ROOT
 from tests.support.submitting import fill
+from tests.support.waiting import eventually
 
 REFUSED: dict[str, Any] = body(benchmark_repo="acme/unknown")
 
@@ -52,27 +53,14 @@ def identity(service: Running) -> Credential:
 
 def test_a_request_gets_a_token_whose_entry_goes_into_a_file(tmp_path: Path, service: Running) -> None:
     credential, file = identity(service), tmp_path / ".eval_results" / "gsm8k.yaml"
+    explained = explain_request(service.url, credential, BODY)
+    assert (explained.verdict, all(check.passed for check in explained.checks)) == ("granted", True)
     issued = request_token(service.url, credential, BODY)
+    assert issued.policy == explained.policy
     put_entry(file, issued.entry)
     (entry,) = read_entries(file.read_bytes(), "")
     assert entry.token == issued.verify_token
     assert request_token(service.url, credential, BODY) == issued, "the same request gets the same token"
-
-
-def test_an_explanation_uses_nothing_up(service: Running) -> None:
-    credential = identity(service)
-    explained = explain_request(service.url, credential, BODY)
-    assert (explained.verdict, all(check.passed for check in explained.checks)) == ("granted", True)
-    assert request_token(service.url, credential, BODY).policy == explained.policy
-
-
-def test_a_policy_s_refusal_is_raised_with_its_checks_and_explained_as_an_answer(service: Running) -> None:
-    with pytest.raises(Denied) as caught:
-        request_token(service.url, identity(service), REFUSED)
-    explained = explain_request(service.url, identity(service), REFUSED)
-    assert (explained.verdict, explained.code) == ("refused", caught.value.code)
-    assert explained.checks == caught.value.checks
-    assert [check.code for check in explained.checks if not check.passed] == ["policy.benchmark"]
 
 
 class Ending:
@@ -93,8 +81,8 @@ class Ending:
 
 
 @contextlib.contextmanager
-def in_a_queue(service: Running) -> Iterator[None]:
-    """Let the service answer nobody for longer than that."""
+def stopped(service: Running) -> Iterator[None]:
+    """Stop the service until the first identity has ended."""
     service.process.send_signal(signal.SIGSTOP)
     timer = threading.Timer(4, service.process.send_signal, [signal.SIGCONT])
     timer.start()
@@ -105,34 +93,30 @@ def in_a_queue(service: Running) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_an_identity_that_ends_while_it_waits_is_renewed_and_never_written_down(
-    tmp_path: Path, service: Running
+@pytest.mark.parametrize("renewable", [True, False])
+def test_an_identity_that_ends_while_it_waits_is_renewed_and_never_stored(
+    tmp_path: Path, service: Running, renewable: bool
 ) -> None:
-    identities, result = Ending(service), make.submission({"notes": "waited"})
-    with in_a_queue(service):
+    identities, result = Ending(service, renewable=renewable), make.submission({"notes": "waited"})
+    expired = contextlib.nullcontext() if renewable else pytest.raises(Refused)
+    with stopped(service), expired as caught:
         answered = obtain_each(IssuerAccess(service.url, identities), [result], ResumeState(tmp_path))
-    assert answered.tokens[0].content_digest == result.content_digest
+        assert answered.tokens[0].content_digest == result.content_digest
+    if caught is not None:
+        assert caught.value.code is Code.IDENTITY_EXPIRED
+        return
     assert len(identities.handed) == 2
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert not [one for one in identities.handed if one.bearer.rpartition(".")[2].encode() in written]
 
 
 @pytest.mark.long
-def test_one_that_cannot_be_renewed_is_told_as_ended(tmp_path: Path, service: Running) -> None:
-    identities = Ending(service, renewable=False)
-    with in_a_queue(service), pytest.raises(Refused) as caught:
-        obtain_each(
-            IssuerAccess(service.url, identities), [make.submission({"notes": "waited"})], ResumeState(tmp_path)
-        )
-    assert caught.value.code is Code.IDENTITY_EXPIRED
-
-
-@pytest.mark.long
-def test_a_rehearsal_that_outlasts_its_identity_fetches_another(service: Running) -> None:
+def test_a_dry_run_that_outlasts_its_identity_fetches_another(service: Running) -> None:
     identities = Ending(service)
     asked = explain_each(IssuerAccess(service.url, identities), [make.submission({"notes": str(n)}) for n in range(2)])
     assert next(asked)[1].verdict == "granted"
-    time.sleep(4)
+    ended = time.time() + 4
+    eventually(lambda: time.time() > ended)
     assert next(asked)[1].verdict == "granted"
     assert len(identities.handed) == 2
 
@@ -180,7 +164,7 @@ def test_an_identity_is_fetched_for_each_request_and_never_before(tmp_path: Path
     assert (len(fetched), len({one.bearer for one in fetched})) == (3, 3)
 
 
-async def test_an_event_loop_gets_the_same_and_is_not_held_up(tmp_path: Path, service: Running) -> None:
+async def test_the_client_for_event_loops_gets_the_same_answers(tmp_path: Path, service: Running) -> None:
     credential, run = identity(service), run_of(tmp_path)
     client = issuer.AsyncClient(service.url, credential)
     assert (await client.explain(run, SUPPLIED)).verdict == "granted"
@@ -190,7 +174,13 @@ async def test_an_event_loop_gets_the_same_and_is_not_held_up(tmp_path: Path, se
     assert other.content_digest == token.content_digest
 
 
-def test_a_refusal_s_text_is_the_refusal(tmp_path: Path, service: Running) -> None:
+def test_a_refusal_is_raised_with_its_checks_and_explained_as_an_answer(tmp_path: Path, service: Running) -> None:
+    with pytest.raises(Denied) as caught:
+        request_token(service.url, identity(service), REFUSED)
+    explained = explain_request(service.url, identity(service), REFUSED)
+    assert (explained.verdict, explained.code) == ("refused", caught.value.code)
+    assert explained.checks == caught.value.checks
+    assert [check.code for check in explained.checks if not check.passed] == ["policy.benchmark"]
     elsewhere = edited(LOG, "/eval/dataset/location", "acme/unknown")
     with pytest.raises(issuer.Denied, match=r"policy\.benchmark: /claims/benchmark_repo: .*acme/unknown\. Ask"):
         issuer.Client(service.url, identity(service)).request(run_of(tmp_path, elsewhere), SUPPLIED)
@@ -223,7 +213,7 @@ async def test_runs_are_proposed_once_and_a_second_call_finds_them(tmp_path: Pat
 # -- deploy/examples -----------------------------------------------------------------------------------------------------
 
 EXAMPLES = ROOT / "deploy" / "examples"
-SAID = {
+VARIABLES = {
     "ISSUER_RUN_MODEL_REPO": "acme/open-model",
     "ISSUER_RUN_MODEL_REVISION": MODEL_COMMIT,
     "ISSUER_RUN_COMMAND": "x",
@@ -234,7 +224,7 @@ SAID = {
 def job(folder: Path, service: Running) -> Iterator[dict[str, str]]:
     """Be a CI job in a folder."""
     before = dict(os.environ)
-    os.environ.update({**service.provider.environment, **SAID, "ISSUER_URL": service.url})
+    os.environ.update({**service.provider.environment, **VARIABLES, "ISSUER_URL": service.url})
     try:
         with contextlib.chdir(folder):
             yield dict(os.environ)
@@ -269,7 +259,7 @@ def test_the_example_of_lm_eval_signs_the_tasks_that_are_named(tmp_path: Path, s
 
 @pytest.mark.long
 def test_a_task_of_lm_eval_itself_is_signed_by_its_example(tmp_path: Path, service: Running) -> None:
-    """A model of our own, so that nothing is fetched: answers by chance, under a name that is no mock's."""
+    """Its model answers by chance and is not fetched; its name is not a mock's."""
     python = Path(framework("lm_eval")).with_name("python")
     program = """
 import json, sys
@@ -298,7 +288,7 @@ EvaluationTracker(output_path="out").save_results_aggregated(results=results, sa
 
 @pytest.mark.long
 def test_a_task_of_inspect_ai_itself_is_signed_by_its_hook_as_it_ends(tmp_path: Path, service: Running) -> None:
-    """A model of our own, so that nothing is fetched, under a name that is no mock's."""
+    """Its model is written here and is not fetched; its name is not a mock's."""
     python = Path(framework("inspect")).with_name("python")
     program = """
 import sys
@@ -319,7 +309,7 @@ metadata = {"benchmark_revision": "5503434ddd753f426f4b38109466949a1217c2bb"}
 eval(Task(name="gsm8k", dataset=dataset, scorer=match(), metadata=metadata), model="local/open-model", display="none")
 """
     with job(tmp_path, service) as env:
-        said = run(tmp_path, python, "-c", program, EXAMPLES, ROOT, env=env)
+        output = run(tmp_path, python, "-c", program, EXAMPLES, ROOT, env=env)
     file = tmp_path / ".eval_results" / "gsm8k.yaml"
-    assert file.is_file(), said
+    assert file.is_file(), output
     assert verdicts(file, service) == ["verified"]

@@ -1,4 +1,4 @@
-"""Many results to tokens and files: batches, what is kept between two starts, what is refused, and the form of entries."""
+"""Many results to tokens and files: batches, state between two starts, refusals, and the form of entries."""
 
 from __future__ import annotations
 
@@ -97,46 +97,36 @@ def test_a_batch_is_no_larger_than_an_issuer_takes(tmp_path: Path) -> None:
     assert all(len(seen.body) < 1024 * 1024 for seen in server.posted)
 
 
-# -- what is kept -------------------------------------------------------------------------------------------------------
+# -- the state of a job -------------------------------------------------------------------------------------------------
 
 
-def test_what_was_received_is_used_again_and_nothing_is_asked_for(tmp_path: Path) -> None:
+def test_a_received_token_is_used_again_unless_its_file_was_changed(tmp_path: Path) -> None:
     wanted, identities = submissions(2), Identities()
     with HostileIssuer() as server:
         first = obtain_each(asking(server), wanted, ResumeState(tmp_path))
         again = obtain_each(asking(server, identities), wanted, ResumeState(tmp_path))
         assert len(server.posted) == 1
-    assert (again.tokens, again.again, identities.count) == (first.tokens, frozenset({0, 1}), 0)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+        assert (again.tokens, again.again, identities.count) == (first.tokens, frozenset({0, 1}), 0)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+        (tmp_path / "one").mkdir()
+        obtain_each(asking(server), wanted[:1], ResumeState(tmp_path / "one"))
+        (file,) = (tmp_path / "one").glob("*.kept")
+        good = file.read_bytes()
+        for old, new in ((b"{", b"["), (b"eyJ", b"eyK"), (b"run 0", b"run 1"), (b"sha256:", b"sha256:0")):
+            file.write_bytes(good.replace(old, new))
+            before = len(server.posted)
+            answered = obtain_each(asking(server), wanted[:1], ResumeState(tmp_path / "one"))
+            assert (len(server.posted) - before, list(answered.tokens), answered.again) == (1, [0], frozenset())
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [(b"{", b"["), (b"eyJ", b"eyK"), (b"run 0", b"run 1"), (b"sha256:", b"sha256:0")]
-)
-def test_what_was_kept_and_is_not_what_the_issuer_signed_is_asked_for_anew(
-    tmp_path: Path, old: bytes, new: bytes
-) -> None:
-    wanted = submissions(1)
-    with HostileIssuer() as server:
-        obtain_each(asking(server), wanted, ResumeState(tmp_path))
-        (file,) = tmp_path.glob("*.kept")
-        file.write_bytes(file.read_bytes().replace(old, new))
-        answered = obtain_each(asking(server), wanted, ResumeState(tmp_path))
-        assert len(server.posted) == 2
-    assert (list(answered.tokens), answered.again) == ([0], frozenset())
-
-
-def test_a_token_that_is_about_to_end_is_asked_for_anew(tmp_path: Path) -> None:
-    def short(good: Good) -> Any:
-        return good.answer(exp=good.terms["iat"] + LEAST_LEFT_S - 1)
-
-    with HostileIssuer(short) as server:
+def test_a_token_that_is_about_to_end_is_requested_again(tmp_path: Path) -> None:
+    with HostileIssuer(lambda good: good.answer(exp=good.terms["iat"] + LEAST_LEFT_S - 1)) as server:
         for _ in range(2):
             obtain_each(asking(server), submissions(1), ResumeState(tmp_path))
         assert len(server.posted) == 2
 
 
-def test_an_answer_that_was_lost_is_asked_for_with_the_same_nonce_and_then_forgotten(tmp_path: Path) -> None:
+def test_a_lost_answer_is_requested_with_the_same_nonce_until_it_is_spent(tmp_path: Path) -> None:
     wanted, pats = submissions(1), Identities(reusable=True)
     with HostileIssuer(answers=[hang_up]) as server:
         with pytest.raises(Undecided):
@@ -146,24 +136,22 @@ def test_an_answer_that_was_lost_is_asked_for_with_the_same_nonce_and_then_forgo
         nonces = {body["nonce"] for body in bodies(server)}
     assert len(nonces) == 1
     assert ResumeState(tmp_path).nonce(next(tmp_path.glob("*.kept")).stem) == "", "the next request is another one"
-
-
-def test_a_nonce_that_is_spent_begins_the_request_anew_once(tmp_path: Path) -> None:
-    wanted, pats = submissions(1), Identities(reusable=True)
     spent: list[Action] = [hang_up, problem(409, "nonce.reused")]
     with HostileIssuer(answers=spent) as server:
+        (tmp_path / "spent").mkdir()
+        state = ResumeState(tmp_path / "spent")
         with pytest.raises(Undecided):
-            obtain_each(IssuerAccess(server.url, pats, patience_s=0.5), wanted, ResumeState(tmp_path))
+            obtain_each(IssuerAccess(server.url, pats, patience_s=0.5), wanted, state)
         with pytest.raises(Refused):
-            obtain_each(asking(server, pats), wanted, ResumeState(tmp_path))
+            obtain_each(asking(server, pats), wanted, state)
         first, second, third = (body["nonce"] for body in bodies(server))
-    assert first == second != third
+    assert first == second != third, "a spent nonce begins the request once more"
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_refused_result_of_a_batch_is_told_by_one_request(tmp_path: Path) -> None:
+def test_every_refused_result_of_a_batch_is_reported_by_one_request(tmp_path: Path) -> None:
     denied = problem(403, "policy.task", checks=checks("/results/0/claims/task_id", "/results/2/claims/task_id"))
     with HostileIssuer(answers=[denied]) as server:
         answered = obtain_each(asking(server), submissions(3), ResumeState(tmp_path))
@@ -173,7 +161,7 @@ def test_every_refused_result_of_a_batch_is_told_by_one_request(tmp_path: Path) 
     assert not answered.tokens
 
 
-def test_what_is_refused_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_refused_results_are_left_out_on_demand(tmp_path: Path) -> None:
     fault = {"pointer": "/results/1/claims", "code": "claims.secret", "detail": "x"}
     with HostileIssuer() as server:
         good = [Good(server.url, {"claims": each.claims.to_json(), "details": each.details}) for each in submissions(3)]
@@ -184,21 +172,19 @@ def test_what_is_refused_is_left_out_where_that_is_asked_for(tmp_path: Path) -> 
     assert (sorted(answered.tokens), [each.index for each in answered.refusals]) == ([0, 2], [1])
 
 
-@pytest.mark.parametrize(
-    "denied", [problem(403, "identity.claim_mismatch", checks=checks("")), problem(409, "identity.replayed")]
-)
-def test_a_refusal_of_the_caller_is_no_refusal_of_a_result(tmp_path: Path, denied: bytes) -> None:
-    with HostileIssuer(answers=[denied]) as server, pytest.raises(Refused):
-        obtain_each(asking(server), submissions(2), ResumeState(tmp_path), keep_going=True)
+def test_a_refusal_of_the_caller_is_not_a_refusal_of_a_result(tmp_path: Path) -> None:
+    for denied in (problem(403, "identity.claim_mismatch", checks=checks("")), problem(409, "identity.replayed")):
+        with HostileIssuer(answers=[denied]) as server, pytest.raises(Refused):
+            obtain_each(asking(server), submissions(2), ResumeState(tmp_path), keep_going=True)
 
 
 def lost_memory(wait_s: int) -> bytes:
-    said = {"status": 503, "code": "dependency.state_reset", "detail": "what happened"}
-    return reply(503, said, Retry_After=str(wait_s))
+    body = {"status": 503, "code": "dependency.state_reset", "detail": "what happened"}
+    return reply(503, body, Retry_After=str(wait_s))
 
 
 @pytest.mark.long
-def test_an_issuer_that_lost_its_memory_gets_another_identity_when_it_said(tmp_path: Path) -> None:
+def test_an_issuer_that_lost_its_memory_gets_another_identity_after_its_wait(tmp_path: Path) -> None:
     """One that is fetched at once would be refused as the first one was: its store knows nothing of that second."""
     (wanted,) = submissions(1)
     with HostileIssuer() as server:
@@ -210,7 +196,7 @@ def test_an_issuer_that_lost_its_memory_gets_another_identity_when_it_said(tmp_p
     assert first.headers["authorization"] != second.headers["authorization"]
 
 
-def test_longer_than_it_has_patience_nobody_waits(tmp_path: Path) -> None:
+def test_a_client_does_not_wait_beyond_its_patience(tmp_path: Path) -> None:
     with HostileIssuer(answers=[lost_memory(4)]) as server, pytest.raises(Undecided) as lost:
         obtain_each(asking(server), submissions(1), ResumeState(tmp_path))
     assert (lost.value.code, len(server.posted)) == (Code.DEPENDENCY_STATE_RESET, 1)
@@ -220,43 +206,36 @@ def test_a_rehearsal_asks_no_more_once_many_are_refused() -> None:
     refused = {"verdict": "refused", "integration": "i", "identity": "ci", "policy": "p", "checks": checks(""),
                "warnings": [], "request_id": "r", "code": "policy.task"}  # fmt: skip
     with HostileIssuer(answers=[reply(200, refused)]) as server:
-        told = list(explain_each(asking(server), submissions(MAX_REFUSED + 5)))
-    assert len(told) == len(server.posted) == MAX_REFUSED
+        explained = list(explain_each(asking(server), submissions(MAX_REFUSED + 5)))
+    assert len(explained) == len(server.posted) == MAX_REFUSED
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 
 def results(run: Run | None = None) -> tuple[Result, ...]:
-    said = Supplied(model_repo=MODEL, command="x", metrics={"accuracy": "match/accuracy"})
+    given = Supplied(model_repo=MODEL, command="x", metrics={"accuracy": "match/accuracy"})
     runs = [run or read(DATA / "inspect_two_scorers.json")]
-    return build_results(runs, Path("out"), BuildOptions(said, allow_mock=frozenset({"mockllm/model"})))
+    return build_results(runs, Path("out"), BuildOptions(given, allow_mock=frozenset({"mockllm/model"})))
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "profile", "why"),
-    [
+def test_an_entry_also_has_today_s_form_if_its_benchmark_allows_that(tmp_path: Path) -> None:
+    unmarked = BENCHMARK.replace(b", primary: true", b"")
+    cases: list[tuple[bytes | None, str, str]] = [
         (BENCHMARK, "both", "the primary metric is accuracy"),
-        (BENCHMARK.replace(b", primary: true", b""), "target", "marks no primary metric"),
-        (BENCHMARK.replace(b", primary: true", b"").replace(b"false}", b"false, primary: true}"), "target",
-         "no score of the primary metric, stderr"),
+        (unmarked, "target", "marks no primary metric"),
+        (unmarked.replace(b"false}", b"false, primary: true}"), "target", "no score of the primary metric, stderr"),
         (None, "target", "eval.yaml of openai/gsm8k at that commit is unavailable"),
-    ],
-)  # fmt: skip
-def test_the_form_is_the_one_that_today_s_readers_take_where_the_benchmark_allows_it(
-    tmp_path: Path, benchmark: bytes | None, profile: str, why: str
-) -> None:
-    given = read_benchmark(benchmark, "eval.yaml") if benchmark else None
-    (item,) = items_of(results(), InFolder(tmp_path), given)
-    assert item.profile == profile
-    assert why in item.why
-    (entry,) = read_entries(item.entry("a.b.c").encode(), "f")
-    assert len(entry.token_members) == (2 if profile == "both" else 1)
-
-
-def test_a_task_that_the_benchmark_does_not_define_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    given = read_benchmark(BENCHMARK.replace(b"gsm8k_mini", b"other"), "eval.yaml")
-    assert refusal(lambda: items_of(results(), InFolder(tmp_path), given)).code is Code.RESULT_UNDEFINED
+    ]
+    for benchmark, profile, why in cases:
+        given = read_benchmark(benchmark, "eval.yaml") if benchmark else None
+        (item,) = items_of(results(), InFolder(tmp_path), given)
+        assert item.profile == profile
+        assert why in item.why
+        (entry,) = read_entries(item.entry("a.b.c").encode(), "f")
+        assert len(entry.token_members) == (2 if profile == "both" else 1)
+    undefined = read_benchmark(BENCHMARK.replace(b"gsm8k_mini", b"other"), "eval.yaml")
+    assert refusal(lambda: items_of(results(), InFolder(tmp_path), undefined)).code is Code.RESULT_UNDEFINED
 
 
 def test_two_runs_for_one_entry_are_refused_with_both_their_names(tmp_path: Path) -> None:
@@ -280,7 +259,7 @@ def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state
     return [one.url if one else None for one in made]
 
 
-def test_a_result_that_is_there_with_a_good_token_is_not_signed_again(tmp_path: Path) -> None:
+def test_an_existing_result_with_a_good_token_is_not_signed_again(tmp_path: Path) -> None:
     with HostileIssuer() as server:
         assert submit(server, tmp_path, results()) == [str(tmp_path / "out" / MODEL)]
         for file in (tmp_path / "state").glob("*.kept"):
@@ -289,7 +268,7 @@ def test_a_result_that_is_there_with_a_good_token_is_not_signed_again(tmp_path: 
         assert len(server.posted) == 1
 
 
-def test_a_newer_run_takes_the_place_of_the_entry_for_the_same_scores_and_comments_stay(tmp_path: Path) -> None:
+def test_a_newer_run_replaces_the_entry_for_the_same_scores_and_keeps_comments(tmp_path: Path) -> None:
     path = tmp_path / "out" / MODEL / PATH
     with HostileIssuer() as server:
         submit(server, tmp_path, results())
@@ -313,7 +292,7 @@ def tasks_in(path: Path) -> list[str]:
     return sorted(str(entry.dataset.task_id) for entry in read_entries(path.read_bytes(), "f"))
 
 
-def test_what_another_job_writes_meanwhile_into_the_folder_is_not_lost(tmp_path: Path) -> None:
+def test_an_entry_that_another_job_writes_meanwhile_is_not_lost(tmp_path: Path) -> None:
     """The other one comes when the file was read and is about to be written: at the last question for the keys."""
     first, second = written(tmp_path, "first", "second")
     good = reply(200, make.jwks())
@@ -326,7 +305,7 @@ def test_what_another_job_writes_meanwhile_into_the_folder_is_not_lost(tmp_path:
         keys: list[Action] = [good, good, interrupt, good]
         with HostileIssuer(keys=keys) as server:
             submit(server, tmp_path, first)
-            assert server.asked_for_keys == len(keys), "it was made anew"
+            assert server.asked_for_keys == len(keys), "the file was made again"
     assert tasks_in(tmp_path / "out" / MODEL / PATH) == ["first", "second"]
 
 
@@ -340,7 +319,7 @@ def test_many_jobs_at_once_write_into_one_folder(tmp_path: Path) -> None:
     assert tasks_in(tmp_path / "out" / MODEL / PATH) == tasks
 
 
-def test_nothing_leaves_that_the_issuer_s_keys_do_not_verify(tmp_path: Path) -> None:
+def test_only_tokens_that_the_issuer_s_keys_verify_are_written(tmp_path: Path) -> None:
     """The answer was good; by the time of the proposal the issuer has other keys."""
     good, other = reply(200, make.jwks()), reply(200, make.jwks(Ed25519PrivateKey.generate()))
     keys: list[Action] = [good, good, other]
@@ -349,7 +328,7 @@ def test_nothing_leaves_that_the_issuer_s_keys_do_not_verify(tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_can_take_no_entry_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_file_that_cannot_have_the_entry_is_refused_before_any_request(tmp_path: Path) -> None:
     path = tmp_path / "out" / MODEL / PATH
     path.parent.mkdir(parents=True)
     path.write_text("dataset: {}\n")

@@ -1,7 +1,8 @@
-"""Asking for tokens: what is sent, what an answer means, and that no answer can have the credential shown."""
+"""Requests for tokens: their content, the meaning of an answer, and that no answer can make the client show the credential."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import traceback
@@ -65,37 +66,26 @@ def test_every_attempt_has_the_same_nonce() -> None:
     assert len(server.seen) == 4
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "kind"),
-    [
-        (500, "internal", Undecided),
-        (503, "dependency.state_reset", Undecided),
-        (408, "request.timeout", Undecided),
-        (409, "nonce.reused", Refused),
-        (400, "nonce.required", Refused),
-        (401, "identity.inactive", Refused),
-    ],
-)
-def test_what_would_be_answered_the_same_again_is_asked_once(status: int, code: str, kind: type[IssuerError]) -> None:
-    with Scripted([problem(status, code), reply(201, {})]) as server:
-        with pytest.raises(kind) as caught:
-            request_tokens(server.url, CREDENTIAL, {})
-        assert caught.value.code == code
-    assert len(server.seen) == 1
+def test_a_decided_answer_is_not_requested_again() -> None:
+    for status, code, kind in (
+        (500, "internal", Undecided), (503, "dependency.state_reset", Undecided), (408, "request.timeout", Undecided),
+        (409, "nonce.reused", Refused), (400, "nonce.required", Refused), (401, "identity.inactive", Refused),
+    ):  # fmt: skip
+        with Scripted([problem(status, code), reply(201, {})]) as server:
+            with pytest.raises(kind) as caught:
+                request_tokens(server.url, CREDENTIAL, {})
+            assert caught.value.code == code
+        assert len(server.seen) == 1
 
 
 def test_no_log_has_the_credential(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with Scripted([problem(503, "dependency.state", detail=SECRET), reply(200, {})]) as server:
         request_tokens(server.url, CREDENTIAL, {}, patience_s=60)
-        client_credentials_of(server)
+        with pytest.raises(Undecided):
+            client_credentials(f"{server.url}/token", OAuthClient("ci", SECRET), "https://issuer.example", patience_s=1)
     assert "POST /tokens" in caplog.text
     assert "hush" not in caplog.text
-
-
-def client_credentials_of(server: Scripted) -> None:
-    with pytest.raises(Undecided):
-        client_credentials(f"{server.url}/token", OAuthClient("ci", SECRET), "https://issuer.example", patience_s=1)
 
 
 def test_an_error_says_how_long_to_wait() -> None:
@@ -104,7 +94,7 @@ def test_an_error_says_how_long_to_wait() -> None:
     assert (error.code, error.retry_after_s) == (Code.SERVICE_BUSY, 7)
 
 
-def test_the_remedy_at_the_end_of_an_issuer_s_detail_is_said_once() -> None:
+def test_the_remedy_at_the_end_of_an_issuer_s_detail_is_shown_once() -> None:
     remedy = Code.INTEGRATION_SUSPENDED.meaning.remedy
     body = msgspec.json.encode({"code": "integration.suspended", "detail": f"Not today. {remedy}"})
     error = problem_of(HttpAnswer(403, {}, body))
@@ -112,41 +102,34 @@ def test_the_remedy_at_the_end_of_an_issuer_s_detail_is_said_once() -> None:
     assert describe_error(error) == f"integration.suspended: Not today.\n  next: {remedy}"
 
 
-# -- servers that repeat what they were sent ------------------------------------------------------------------------------
+# -- servers that repeat the credential -----------------------------------------------------------------------------------
 
 ESCAPED = "".join(f"\\u{ord(sign):04x}" for sign in SECRET)
 
 
-@pytest.mark.parametrize("secret", [SECRET, ESCAPED, SECRET.replace("h", "\\u0068", 1)])
-@pytest.mark.parametrize(
-    "members",
-    [
-        {"detail": "no such credential: HERE"},
-        {"errors": [{"pointer": "/x", "code": "identity.inactive", "detail": "Bearer HERE"}]},
-        {"errors": [{"pointer": "/HERE", "code": "identity.inactive", "detail": ""}]},
-        {"checks": [{**CHECK, "actual": "HERE"}]},
-        {"HERE": 1},
-        {"title": {"deep": ["", "xHEREx"]}},
-    ],
-)
-def test_an_error_that_repeats_the_credential_is_told_by_its_code_alone(members: dict[str, Any], secret: str) -> None:
-    body = json.dumps({"code": "identity.inactive", **members}).replace("HERE", secret).encode()
-    error = error_of(reply(401, body))
-    assert (error.code, error.detail, error.faults) == (
-        Code.IDENTITY_INACTIVE,
-        Code.IDENTITY_INACTIVE.meaning.title,
-        (),
-    )
-    assert isinstance(error, Refused)
-    assert not isinstance(error, Denied)
-    assert isinstance(error_of(reply(500, body)), Undecided)
+REPEATING: list[dict[str, Any]] = [
+    {"detail": "no such credential: HERE"},
+    {"errors": [{"pointer": "/x", "code": "identity.inactive", "detail": "Bearer HERE"}]},
+    {"errors": [{"pointer": "/HERE", "code": "identity.inactive", "detail": ""}]},
+    {"checks": [{**CHECK, "actual": "HERE"}]},
+    {"HERE": 1},
+    {"title": {"deep": ["", "xHEREx"]}},
+]
 
 
-@pytest.mark.parametrize("secret", [SECRET, ESCAPED])
-def test_a_good_answer_that_repeats_the_credential_is_not_used(secret: str) -> None:
-    error = error_of(reply(201, b'{"entry": "token: %s"}' % secret.encode()))
-    assert isinstance(error, Undecided)
-    assert "repeats the credential" in error.detail
+def test_an_answer_that_repeats_the_credential_is_not_shown_or_used() -> None:
+    inactive = Code.IDENTITY_INACTIVE
+    for secret in (SECRET, ESCAPED, SECRET.replace("h", "\\u0068", 1)):
+        for members in REPEATING:
+            body = json.dumps({"code": "identity.inactive", **members}).replace("HERE", secret).encode()
+            error = error_of(reply(401, body))
+            assert (error.code, error.detail, error.faults) == (inactive, inactive.meaning.title, ()), members
+            assert isinstance(error, Refused)
+            assert not isinstance(error, Denied)
+            assert isinstance(error_of(reply(500, body)), Undecided)
+        error = error_of(reply(201, b'{"entry": "token: %s"}' % secret.encode()))
+        assert isinstance(error, Undecided)
+        assert "repeats the credential" in error.detail
 
 
 SIGNATURE = base64url_encode(bytes(range(64)))
@@ -155,31 +138,33 @@ JWT = f"{HEADER}.{PAYLOAD}.{SIGNATURE}"
 PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
 
 
-@pytest.mark.parametrize("secret", [SECRET, JWT, PAT, PAT[:40] + "+/=" + PAT[43:]])
-@pytest.mark.parametrize("cut", [slice(None), slice(-16, None), slice(-40, -5), slice(-17, -1)])
-@pytest.mark.parametrize("written", [str, lambda text: "".join(f"%{ord(sign):02x}" for sign in text), quote_plus])
-def test_a_part_of_the_credential_is_found_however_it_is_written(
-    secret: str, cut: slice, written: Callable[[str], str]
-) -> None:
-    body = json.dumps({"code": "identity.inactive", "detail": f"x={written(secret[cut])}..."}).encode()
-    with Scripted([reply(401, body)]) as server, pytest.raises(Refused) as caught:
-        request_tokens(server.url, Credential(secret, reusable=True), {})
-    assert caught.value.detail == Code.IDENTITY_INACTIVE.meaning.title
+def test_a_part_of_the_credential_is_found_in_every_encoding() -> None:
+    hidden = Code.IDENTITY_INACTIVE.meaning.title
+    encodings: list[Callable[[str], str]] = [str, lambda text: "".join(f"%{ord(s):02x}" for s in text), quote_plus]
+    for number, (secret, cut) in enumerate(
+        itertools.product(
+            (SECRET, JWT, PAT, PAT[:40] + "+/=" + PAT[43:]),
+            (slice(None), slice(-16, None), slice(-40, -5), slice(-17, -1)),
+        )
+    ):
+        part = encodings[number % 3](secret[cut])
+        body = json.dumps({"code": "identity.inactive", "detail": f"x={part}..."}).encode()
+        with Scripted([reply(401, body)]) as server, pytest.raises(Refused) as caught:
+            request_tokens(server.url, Credential(secret, reusable=True), {})
+        assert caught.value.detail == hidden, part
 
 
-@pytest.mark.parametrize(("credential", "public"), [(JWT, f"{HEADER}.e30.c2ln"), (PAT, PAT[:20])])
-def test_what_is_public_of_a_credential_may_stand_in_an_answer(credential: str, public: str) -> None:
-    with Scripted([reply(201, json.dumps({"verify_token": public}).encode())]) as server:
-        answer = request_tokens(server.url, Credential(credential, reusable=True), {})
-    assert answer.status == 201
+def test_the_public_parts_of_a_credential_may_be_in_an_answer() -> None:
+    for credential, public in ((JWT, f"{HEADER}.e30.c2ln"), (PAT, PAT[:20]), ("token", "tokens")):
+        with Scripted([reply(201, json.dumps({"verify_token": public}).encode())]) as server:
+            answer = request_tokens(server.url, Credential(credential, reusable=True), {})
+        assert answer.status == 201
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"<html>" + SECRET.encode(), b'{"a":1,"a":"%s"}' % SECRET.encode(), b"\xff"]
-)
-def test_a_good_answer_of_something_that_is_no_issuer_is_undecided(body: bytes) -> None:
-    assert isinstance(error_of(reply(200, body)), Undecided)
-    assert isinstance(error_of(reply(401, body)), Undecided)
+def test_an_answer_that_is_not_json_is_undecided() -> None:
+    for body in (b"", b"[]", b"<html>" + SECRET.encode(), b'{"a":1,"a":"%s"}' % SECRET.encode(), b"\xff"):
+        assert isinstance(error_of(reply(200, body)), Undecided)
+        assert isinstance(error_of(reply(401, body)), Undecided)
 
 
 def test_other_details_are_shown() -> None:
@@ -188,17 +173,12 @@ def test_other_details_are_shown() -> None:
     assert (error.detail, error.faults[0].pointer, error.checks[0].actual) == ("what happened", "/x", "a")
 
 
-@pytest.mark.parametrize(("sent", "read"), [(["one", "two"], ("one", "two")), (None, ()), ("text", ()), ([1], ("1",))])
-def test_what_an_issuer_warns_of_beside_a_refusal_is_kept(sent: object, read: tuple[str, ...]) -> None:
-    for extra in ({}, {"checks": [CHECK]}):
-        error = error_of(problem(403, "policy.model", warnings=sent, **extra))
-        assert isinstance(error, Refused)
-        assert error.warnings == read
-
-
-def test_a_word_that_is_no_secret_may_stand_in_an_answer() -> None:
-    with Scripted([reply(201, {"a": "tokens"})]) as server:
-        assert request_tokens(server.url, Credential("token", reusable=False), {}).status == 201
+def test_the_warnings_beside_a_refusal_are_kept() -> None:
+    for sent, read in ((["one", "two"], ("one", "two")), (None, ()), ("text", ()), ([1], ("1",))):
+        for extra in ({}, {"checks": [CHECK]}):
+            error = error_of(problem(403, "policy.model", warnings=sent, **extra))
+            assert isinstance(error, Refused)
+            assert error.warnings == read
 
 
 # -- typed answers --------------------------------------------------------------------------------------------------------
@@ -212,15 +192,15 @@ def test_the_nonce_that_the_credential_needs_is_added() -> None:
     assert (is_nonce(first), second) == (True, "n" * 22)
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"entry": "- {}", "jti": 1}', b'{"verdict": "perhaps"}', b"\xff", b"[1]"])
-def test_a_good_status_with_a_body_that_is_not_an_issuer_s_is_undecided(body: bytes) -> None:
+def test_a_good_status_with_a_body_that_is_not_an_issuer_s_is_undecided() -> None:
     kinds: tuple[type[IssuedToken] | type[Explained], ...] = (IssuedToken, Explained)
-    for kind in kinds:
-        with pytest.raises(Undecided, match="its 2xx body is not an issuer's"):
-            read_answer(HttpAnswer(200, {}, body), kind)  # type: ignore[type-var]
+    for body in (b"{}", b'{"entry": "- {}", "jti": 1}', b'{"verdict": "perhaps"}', b"\xff", b"[1]"):
+        for kind in kinds:
+            with pytest.raises(Undecided, match="its 2xx body is not an issuer's"):
+                read_answer(HttpAnswer(200, {}, body), kind)  # type: ignore[type-var]
 
 
-def test_an_explanation_is_asked_for_where_nothing_is_signed() -> None:
+def test_an_explanation_is_requested_at_its_own_path() -> None:
     with Scripted([reply(200, {})]) as server, pytest.raises(Undecided):
         explain_request(server.url, CREDENTIAL, {"claims": {}})
     assert server.seen[0].line == "POST /tokens/explain HTTP/1.1"

@@ -27,7 +27,7 @@ from tests.mutants.warm import Warm
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "*.pyc")
-# A mutant that makes the tests this much slower is noticed, too: by the person who waits.
+# A mutant that makes the tests this much slower counts as noticed.
 SLOWER = 5
 AT_LEAST_S = 30.0
 
@@ -52,7 +52,7 @@ class Copy:
         """Say whether the tests pass within the time."""
         code = self.warm.run(["-m", "not long", *tests], timeout_s)
         if code == 5:
-            raise SystemExit(f"there is no test in {' '.join(tests)}")
+            raise SystemExit(f"no test was found in {' '.join(tests)}")
         return code == 0
 
 
@@ -126,7 +126,7 @@ def survives(free: SimpleQueue[Copy], mutant: Mutant, proven_s: Future[float]) -
 def survivors_of(
     free: SimpleQueue[Copy], jobs: int, paths: Sequence[str]
 ) -> Iterator[tuple[list[Mutant], list[Mutant]]]:
-    """Run the mutants of all targets; of each target yield all, and those that nothing notices.
+    """Run the mutants of all targets; for each target yield all, and the survivors.
 
     A slow one holds up no other: all are begun before the first target is waited for, and their proofs before them.
     """

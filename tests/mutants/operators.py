@@ -1,8 +1,8 @@
 """The faults: every small change of one Python file that a hasty edit could make. Pure, and the same in every run.
 
-A mutant changes one place of the text and keeps all others, so that a diff shows it. What is left alone: annotations,
-aliases of types, docstrings, text, what is in an f-string, that a struct is frozen, which the type checker minds, and
-that a zip is strict, which says what cannot be.
+A mutant changes one place of the text and keeps all others, so that a diff shows it. These are not changed: annotations,
+aliases of types, docstrings, text, the inside of an f-string, `frozen` of a struct, which the type checker enforces, and
+`strict` of a zip, which states an invariant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run is judged as one of a new interpreter would be, and leaves nothing behind: not in the next run, nor running."""
+"""A run has the result of a new interpreter, and leaves neither a loaded module nor a running process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def warm(root: Path) -> Iterator[Warm]:
 
 
 def run(warm: Warm, root: Path, source: str, timeout_s: float = 60) -> int:
-    """Run the test with such a file; each has a time of its own, as those of mutants have."""
+    """Run the test with such a file; each file has another time, as those of mutants have."""
     file = root / "issuer" / "mutant.py"
     seconds = file.stat().st_mtime + 1 if file.exists() else 1
     file.write_text(source)
@@ -44,7 +44,7 @@ def run(warm: Warm, root: Path, source: str, timeout_s: float = 60) -> int:
     return warm.run(["test_mutant.py"], timeout_s)
 
 
-def test_every_run_loads_what_is_there_now(warm: Warm, root: Path) -> None:
+def test_every_run_loads_the_current_files(warm: Warm, root: Path) -> None:
     sources = [GOOD, GOOD.replace("42", "43"), GOOD, "import nothing.of.that.name", "error('broken')", "1 +", GOOD]
     assert [run(warm, root, source) for source in sources] == [0, 1, 0, 1, 1, 1, 0]
     assert "1 passed" in warm.output()
@@ -55,7 +55,7 @@ def test_a_run_may_end_in_any_way(warm: Warm, root: Path) -> None:
     assert [run(warm, root, source) == 0 for source in ends] == [False, False, False, False, True]
 
 
-def test_a_file_that_pytest_cannot_load_and_one_without_a_test_are_told_apart(warm: Warm, root: Path) -> None:
+def test_a_broken_test_file_and_one_without_a_test_have_different_exit_codes(warm: Warm, root: Path) -> None:
     assert run(warm, root, GOOD) == 0
     (root / "test_mutant.py").write_text(f"import nothing.of.that.name\n{TEST}")
     assert run(warm, root, GOOD) == 2
@@ -66,18 +66,18 @@ def test_a_file_that_pytest_cannot_load_and_one_without_a_test_are_told_apart(wa
 @pytest.mark.parametrize(
     ("end", "timeout_s", "expected"),
     [
-        ("import time\ntime.sleep(600)\n", 3, -9),
+        ("import signal\nsignal.pause()\n", 3, -9),
         (GOOD, 60, 0),
     ],
 )
-def test_what_a_run_has_started_ends_with_it(warm: Warm, root: Path, end: str, timeout_s: float, expected: int) -> None:
+def test_the_processes_of_a_run_end_with_it(warm: Warm, root: Path, end: str, timeout_s: float, expected: int) -> None:
     assert run(warm, root, SLEEPER + end, timeout_s) == expected
     started = int((root / "pid").read_text())
-    eventually(lambda: not is_running(started))  # a kill is not waited for
+    eventually(lambda: not is_running(started))
     assert run(warm, root, GOOD) == 0
 
 
-def test_a_run_ends_with_who_asked_for_it(warm: Warm, root: Path) -> None:
+def test_a_run_ends_with_its_caller(warm: Warm, root: Path) -> None:
     assert run(warm, root, GOOD) == 0
     (root / "issuer" / "mutant.py").write_text(f"{SLEEPER}started.wait()\n")
     assert warm._process.stdin is not None

@@ -1,7 +1,7 @@
-"""Runs pytest again and again, each time in a fork of one process that has loaded the libraries, and nothing of ours.
+"""Runs of pytest, each in a fork of one process that has loaded the libraries, and none of our modules.
 
-A program of its own: for each run it reads a line, pytest's arguments and the seconds that it may take, and answers with
-a line, the exit code: that of SIGKILL where the time was over. What is left in a run's process group ends with it.
+A program: for each run it reads a line, pytest's arguments and a timeout in seconds, and answers with a line, the exit
+code: that of SIGKILL after the timeout. The process group of a run is killed at its end.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ LIBRARIES = (
     "httpx", "joserfc.jwt", "jwt", "litestar", "pytest_asyncio.plugin", "redis.asyncio", "re2",
     "rfc8785", "rich.console", "structlog", "uvicorn.protocols.http.httptools_impl", "yaml",
 )  # fmt: skip
-OUTPUT = "../output"  # of the last run, for a person who wonders
-# What has failed last goes first: it may well notice the next mutant too. What pytest does to assertions changes only
-# what is printed, which nobody sees.
+OUTPUT = "../output"  # of the last run
+# The last failed test goes first: it may notice the next mutant too. Rewritten assertions change only the output.
 ALWAYS = ("--assert=plain", "-x", "-q", "--ff")
 
 
@@ -59,10 +58,10 @@ class Warm:
 
 
 def load_libraries() -> None:
-    """Load what no run then has to. A fork copies one thread, and a run must find nothing of ours loaded."""
+    """Load the libraries once for all runs. A fork copies one thread, and a run must load our modules anew."""
     for name in LIBRARIES:
         importlib.import_module(name)
-    assert not {"issuer", "tests"} & sys.modules.keys(), "a library has loaded something of ours"
+    assert not {"issuer", "tests"} & sys.modules.keys(), "a library has loaded one of our modules"
     assert len(os.listdir("/proc/self/task")) == 1, "a library has started a thread"
     gc.collect()
     gc.freeze()  # a run neither looks for garbage in what all share, nor copies it by that
@@ -80,9 +79,9 @@ def run_tests(arguments: Sequence[str], timeout_s: float) -> int:
         sys.exit(pytest.main([*ALWAYS, *arguments]))
     handle = os.pidfd_open(child)
     try:
-        select.select([handle, sys.stdin], [], [], timeout_s)  # nobody asks for another yet: stdin ends with who asked
+        select.select([handle, sys.stdin], [], [], timeout_s)  # stdin ends with the caller
     finally:
-        os.killpg(child, signal.SIGKILL)  # nobody has waited for it yet, so that the number is still its own
+        os.killpg(child, signal.SIGKILL)  # before the wait, so that its number is not reused
         os.close(handle)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

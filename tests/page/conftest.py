@@ -1,4 +1,4 @@
-"""A service whose pages a browser looks at, a folder for what it saw, and the engines that run the verifier."""
+"""A service with pages for a browser, a folder for screenshots, and the engines that run the verifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page in both themes, on a desk and on a phone: axe, the keyboard, its width, its weight, and whom it asks."""
+"""Every page in both themes, on a desk and on a phone: axe, the keyboard, its width, its weight, and its requests."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def view(name: str, url: str, *steps: list[object], is_first: bool = True) -> St
 
 
 def walk(steps: Steps, folder: Path, *origins: str) -> None:
-    """Do the steps in each form, and demand what every page owes."""
+    """Do the steps in each form, and check the rules of every page."""
     visits = drive(steps, folder, widths=WIDTHS)
     for visit in visits:
-        # What is not there (it has revoked nothing): a browser says so of each answer.
+        # This issuer has published no revocation list: a browser logs each 404.
         visit["said"] = [line for line in visit["said"] if "status of 404" not in line]
     for look in looks(visits, *origins):
         weights = {name: size for name, size in look.items() if name.startswith("bytes-")}
@@ -99,7 +99,7 @@ def test_the_verify_page_in_its_states(logged: Running, folder: Path) -> None:
     )
 
 
-def test_what_is_told_on_the_other_pages(logged: Running, folder: Path) -> None:
+def test_the_other_pages_with_answers(logged: Running, folder: Path) -> None:
     refused, (_, token), url = logged.post(logged.token(ref="refs/heads/fork"), BODY).text, signed(logged), logged.url
     walk(
         [
@@ -130,7 +130,7 @@ def test_the_operator_s_view(logged: Running, folder: Path) -> None:
     walk(view("operator", f"{url}/"), folder, url)
 
 
-def test_pages_that_stand_alone(tmp_path: Path, folder: Path) -> None:
+def test_exported_and_standalone_pages(tmp_path: Path, folder: Path) -> None:
     tiers = ("reproduced", "logged", "verified", "signed", "self-reported", "undecided", "refuted")
     many = [
         entry(f"owner{number}/model-{number}", number / 7, tier=tiers[number % 7], when=make.NOW - number * 86_400,

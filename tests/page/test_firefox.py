@@ -26,9 +26,9 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def seen(steps: Steps, folder: Path, live: Running) -> dict[str, Any]:
-    """Return what was looked at, after what must hold of every page."""
+    """Check the rules of every page, and return its look."""
     visit = drive(steps, folder)
-    # What is not there (it has revoked nothing), or refuses: a browser says so of each answer.
+    # This issuer has published no revocation list: a browser logs each 404 and each refusal.
     assert [line for line in visit["said"] if "status of 40" not in line] == []
     assert visit["cookies"] == []
     # The font in a data: URL is axe's own.
@@ -50,7 +50,7 @@ def test_a_file_is_verified_and_a_changed_digit_is_not(logged: Running, folder: 
     assert "0.92437518" in bad["rows"][7]
 
 
-def test_a_pasted_token_is_told_and_never_verified(logged: Running, folder: Path) -> None:
+def test_a_pasted_token_is_described_and_never_verified(logged: Running, folder: Path) -> None:
     _, token = signed(logged)
     steps = asking(logged, "")
     steps[1:3] = [["fill", "#text", f"  {token}\n"]]
@@ -59,7 +59,7 @@ def test_a_pasted_token_is_told_and_never_verified(logged: Running, folder: Path
     assert "Verified" not in look["answer"]
 
 
-def test_a_refusal_is_told_and_a_credential_is_gone_when_one_comes_back(logged: Running, folder: Path) -> None:
+def test_a_refusal_is_explained_and_a_credential_is_gone_after_going_back(logged: Running, folder: Path) -> None:
     answer = logged.post(logged.token(ref="refs/heads/fork"), BODY)
     credential = logged.token()
     logged.secrets.append(credential)

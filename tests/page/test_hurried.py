@@ -1,4 +1,4 @@
-"""A person in a hurry, or a thief beside one: what was found is never drawn for something else. In Chromium."""
+"""Quick changes on a page, and a thief beside it: an answer is never drawn for another question. In Chromium."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def waits(seconds: float) -> list[object]:
     return ["evaluate", "-", f"new Promise((done) => setTimeout(done, {seconds * 1000}))"]
 
 
-def test_another_link_in_the_same_page_leaves_nothing_of_what_was_found(live: Running, folder: Path) -> None:
+def test_another_link_in_the_same_page_clears_the_answer(live: Running, folder: Path) -> None:
     text, _ = signed(live)
     link = f"#repo=evil/model&content=sha256:{'0' * 64}&path=a%E2%80%AEb"
     steps = [
@@ -56,7 +56,7 @@ def test_another_link_in_the_same_page_leaves_nothing_of_what_was_found(live: Ru
     assert (look["repo"], look["path"], look["plan"], look["answer"]) == ("evil/model", "", 0, 0)
 
 
-def test_a_second_check_leaves_nothing_of_the_first(live: Running, folder: Path, tmp_path: Path) -> None:
+def test_a_second_check_clears_the_answer_of_the_first(live: Running, folder: Path, tmp_path: Path) -> None:
     text, _ = signed(live)
     (tmp_path / "keys.json").write_bytes(live.http.get("/.well-known/jwks.json").content)
     (tmp_path / "large.json").write_bytes(b" " * (5 * 1024 * 1024))
@@ -74,7 +74,7 @@ def test_a_second_check_leaves_nothing_of_the_first(live: Running, folder: Path,
     assert (look["changed"], look["answer"]) == (0, 0)
 
 
-def test_who_turns_to_something_else_asks_nobody_any_more(live: Running, folder: Path, tmp_path: Path) -> None:
+def test_a_changed_form_stops_the_requests_of_the_check_before(live: Running, folder: Path, tmp_path: Path) -> None:
     text, _ = signed(live)
     with answering({"/later": ("application/json", b"{}")}) as elsewhere:
         issuer = {"issuer": live.url, "keys": {"url": f"{elsewhere}{STALLS}"}, "archive": {"url": f"{elsewhere}/later"}}
@@ -91,7 +91,7 @@ def test_who_turns_to_something_else_asks_nobody_any_more(live: Running, folder:
     assert (seen["look"]["plan"], seen["look"]["answer"]) == (0, 0)
 
 
-def test_many_files_are_none_and_another_file_has_nothing_of_the_one_before(live: Running, folder: Path) -> None:
+def test_many_files_are_refused_and_another_file_replaces_the_one_before(live: Running, folder: Path) -> None:
     text, _ = signed(live)
     many = [f"{number}.yaml" for number in range(100)]
     steps: Steps = [
@@ -112,7 +112,7 @@ def test_many_files_are_none_and_another_file_has_nothing_of_the_one_before(live
     assert "c.yaml" not in look["pasted"]
 
 
-def test_a_token_is_pasted_as_it_stands_in_a_file_or_in_a_log(live: Running, folder: Path) -> None:
+def test_a_token_may_be_pasted_as_it_is_in_a_file_or_in_a_log(live: Running, folder: Path) -> None:
     _, token = signed(live)
     for text in (f'  verify_token: "{token}"\n', f"{token[:80]}\n{token[80:]}\n"):
         steps = asking(live, "")
@@ -122,7 +122,7 @@ def test_a_token_is_pasted_as_it_stands_in_a_file_or_in_a_log(live: Running, fol
         assert "Verified" not in look["answer"]
 
 
-def test_who_opens_a_page_keeps_no_hold_on_it(live: Running, folder: Path) -> None:
+def test_the_opener_of_a_page_has_no_access_to_it(live: Running, folder: Path) -> None:
     with answering({"/thief": ("text/html", b"<title>thief</title>")}) as elsewhere:
         steps: Steps = [
             ["goto", f"{elsewhere}/thief"], ["evaluate", "-", f"void (window.opened = open('{live.url}/ui/verify'))"], waits(4),
@@ -131,7 +131,7 @@ def test_who_opens_a_page_keeps_no_hold_on_it(live: Running, folder: Path) -> No
         assert visit(steps, folder)["look"]["held"] is False
 
 
-def test_a_paste_of_twenty_megabytes_is_said_and_not_read(live: Running, folder: Path) -> None:
+def test_a_paste_of_twenty_megabytes_is_refused_unread(live: Running, folder: Path) -> None:
     steps: Steps = [
         ["goto", f"{live.url}/ui/verify"], ["evaluate", "-", "document.getElementById('text').value = 'a'.repeat(2e7)"],
         ["fill", "#repo", REPO], ["click", "#look"], ["wait", "#plan .note"], ["text", "plan", "#plan"],
@@ -149,7 +149,7 @@ def test_a_file_beside_the_place_for_files_opens_nothing(live: Running, folder: 
         assert (look["beside"], look["on"], look["text"], look.get("input", False)) == (True, True, False, False)
 
 
-def test_an_answer_is_of_what_was_asked_and_a_pasted_one_is_nobody_s(live: Running, folder: Path) -> None:
+def test_an_answer_belongs_to_its_question_and_a_pasted_one_is_not_trusted(live: Running, folder: Path) -> None:
     granted = json.dumps({"verdict": "granted", "checks": []})
     ask: Steps = [["fill", "#credential", live.token()], ["fill", "#body", json.dumps(BODY)], ["click", "#send"]]
     steps: Steps = [
@@ -165,9 +165,9 @@ def test_an_answer_is_of_what_was_asked_and_a_pasted_one_is_nobody_s(live: Runni
     assert "One answer is read at a time" in look["two"]
 
 
-def test_a_credential_that_is_forgotten_is_not_answered_any_more(live: Running, folder: Path) -> None:
+def test_the_answer_to_a_forgotten_credential_is_not_shown(live: Running, folder: Path) -> None:
     def slow(path: str, body: bytes) -> bytes:
-        time.sleep(2 if path == "/tokens/explain" else 0)
+        time.sleep(2 if path == "/tokens/explain" else 0)  # a slow peer
         return body
 
     with lying(live, slow) as url:

@@ -1,6 +1,6 @@
 """Signatures and keys that engines judge differently, if they judge them at all: each engine answers as Python does.
 
-What a standard leaves open: points of low order, points spelled twice, S above the group's order, and keys with a part of
+The standards do not decide these cases: points of low order, points spelled twice, S above the group's order, and keys with a part of
 low order ("Taming the many EdDSAs", Chalkias and others, 2020).
 """
 
@@ -103,8 +103,8 @@ def in_python(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 @pytest.mark.long
-def test_a_signature_that_some_libraries_take_is_judged_as_in_python(engine: Engine) -> None:
-    """Under a key with a part of low order libgcrypt, and so WebKit, judges otherwise: nobody but its holder can make one."""
+def test_a_signature_that_libraries_disagree_about_is_judged_as_in_python(engine: Engine) -> None:
+    """Under a key with a part of low order libgcrypt, and so WebKit, judges otherwise: only its holder can make one."""
     of_prime_order = encoded(times(SECRET, BASE))
     calls, cases = Calls(), [case for case in signatures() if LIBGCRYPT not in engine or case[1] == of_prime_order]
     for _, key, signature, message in cases:

@@ -1,4 +1,4 @@
-"""What the verifier in JavaScript trusts is what Python does: JSON texts, key sets, archives and trust files, good and not."""
+"""JSON texts, key sets, archives and trust files, good and bad, are read in JavaScript as in Python."""
 
 from __future__ import annotations
 
@@ -90,10 +90,8 @@ def test_texts_are_read_to_the_same_canonical_bytes_or_refused_for_the_same_reas
             answer = (answer[0], "")
         assert answer == read, text
         outcomes[read[0] if isinstance(read, tuple) else "read"] += 1
-    assert (
-        min(outcomes[word] for word in ("read", "file.syntax", "file.encoding", "file.number", "file.duplicate_key"))
-        > 40
-    )
+    words = ("read", "file.syntax", "file.encoding", "file.number", "file.duplicate_key")
+    assert min(outcomes[word] for word in words) > 40
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------------
@@ -137,22 +135,15 @@ def _ec(at: random.Random) -> dict[str, Any]:
     x = next(x for x in count(start) if pow(x**3 - 3 * x + b, (p - 1) // 2, p) == 1)
     y = pow(x**3 - 3 * x + b, (p + 1) // 4, p)
     x, y = at.choice([(x, y), (x, y), (x, p - y), (x + p, y), (x, y + p), (x, y + 1), (0, 0), (x, y)])
-    return {
-        "kty": "EC",
-        "crv": at.choice([name, name, name, name, "P-256K", "__proto__"]),
-        "x": _b64(x, size),
-        "y": _b64(y, at.choice([size, size, size, size - 1])),
-    }
+    curve, width = at.choice([name, name, name, name, "P-256K", "__proto__"]), at.choice([size, size, size, size - 1])
+    return {"kty": "EC", "crv": curve, "x": _b64(x, size), "y": _b64(y, width)}
 
 
 def _okp(at: random.Random) -> dict[str, Any]:
     good = str(jose.public_jwk(at.choice([make.KEY, make.STRANGER, make.RECEIPT_KEY]).public_key())["x"])
     odd = _b64(at.choice([*_LOW, _P, _P + 1, 2, at.getrandbits(255)]) | at.choice([0, 1 << 255]), 32, "little")
-    return {
-        "kty": "OKP",
-        "crv": at.choice(["Ed25519"] * 8 + ["X25519", None]),
-        "x": at.choice([good, good, odd, good + "A", good[:-1] + "B", 5, ""]),
-    }
+    curve = at.choice(["Ed25519"] * 8 + ["X25519", None])
+    return {"kty": "OKP", "crv": curve, "x": at.choice([good, good, odd, good + "A", good[:-1] + "B", 5, ""])}
 
 
 _AROUND: dict[str, list[Any]] = {
@@ -184,9 +175,8 @@ def _jwk_sets(
             {**_jwk(at), **{name: pick(at) for name, pick in more.items() if at.random() < 0.8}}
             for _ in range(at.choice([0, 1, 2, 4]))
         ]
-        raw = json.dumps(
-            {"keys": keys if at.random() < 0.97 else at.choice([{}, None, keys * 40, [*keys, 5]])}
-        ).encode()
+        given: Any = keys if at.random() < 0.97 else at.choice([{}, None, keys * 40, [*keys, 5]])
+        raw = json.dumps({"keys": given}).encode()
         yield raw if at.random() < 0.9 else changed(at, raw, _PIECES)
 
 
@@ -264,16 +254,9 @@ _MEMBERS: dict[str, list[Any]] = {
     "/revocation_keys": [{"file": "k"}, {"inline": {"keys": [jose.public_jwk(make.REVOCATION_KEY.public_key())]}}, {}],
 }  # fmt: skip
 _FOUND = [
-    make.jwks(),
-    make.jwks(make.STRANGER),
-    make.jwks(make.RECEIPT_KEY, make.KEY),
-    make.revocation_list(),
-    make.revocation_list(jti=["a"], number=2),
-    b"",
-    b"{}",
-    b'{"keys":[]}',
-    None,
-]
+    make.jwks(), make.jwks(make.STRANGER), make.jwks(make.RECEIPT_KEY, make.KEY), make.revocation_list(),
+    make.revocation_list(jti=["a"], number=2), b"", b"{}", b'{"keys":[]}', None,
+]  # fmt: skip
 
 
 def _put(value: Any, pointer: str, member: Any) -> None:
@@ -286,10 +269,8 @@ def _put(value: Any, pointer: str, member: Any) -> None:
 def _trusts(at: random.Random, how_many: int) -> Iterator[tuple[bytes, dict[str, bytes | None]]]:
     for _ in range(how_many):
         trust = json.loads(json.dumps(at.choice(list(TRUSTS.values()))))
-        file, found = (
-            trust["file"],
-            {pointer: each["text"] and each["text"].encode() for pointer, each in trust["documents"].items()},
-        )
+        file, documents = trust["file"], trust["documents"]
+        found = {pointer: each["text"] and each["text"].encode() for pointer, each in documents.items()}
         for pointer in at.sample(list(_MEMBERS), at.choice([0, 1, 1, 2, 3])):
             if isinstance(file["issuers"], list) and file["issuers"]:
                 _put(file, pointer, at.choice(_MEMBERS[pointer]))
@@ -301,7 +282,7 @@ def _trusts(at: random.Random, how_many: int) -> Iterator[tuple[bytes, dict[str,
 
 
 def _trusted(trust: Trust) -> dict[str, Any]:
-    """Return what both sides say of a trust in the same words."""
+    """Return a trust in a form that both sides share."""
 
     def kids(keys: Any) -> Any:
         return sorted(keys.keys) if keys else None if keys is None else "not asked"
@@ -336,7 +317,7 @@ def trust_of(raw: bytes, found: dict[str, bytes | None]) -> Trust:
     return resolve(read_trust_file(raw, "trust.yaml"), found)
 
 
-def test_trust_files_come_to_the_same_trust_or_are_refused_at_the_same_place() -> None:
+def test_trust_files_give_the_same_trust_or_are_refused_at_the_same_place() -> None:
     at, calls, given, lines, outcomes = random.Random(34), Calls(), list[Any](), list[Line](), Counter[str]()
     for raw, found in _trusts(at, 1500):
         given.append((raw, found))

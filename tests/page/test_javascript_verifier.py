@@ -1,4 +1,4 @@
-"""The verifier in JavaScript answers as the one in Python does: checks, verdict, and the words of both."""
+"""The verifier in JavaScript answers as the one in Python does: checks, verdict, and texts."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ LIMITS = {"maxBytes": MAX_JSON_BYTES, "maxDepth": MAX_JSON_DEPTH}
 
 
 def status_of(report: dict[str, Any]) -> dict[str, Any]:
-    """Return of a report what the vectors have."""
+    """Return the members of a report that the vectors have."""
     names = ("pointer", "verdict", "at", "at_from", "token_digest", "content_digest")
     checks = {str(made["number"]): made["status"] for made in report["checks"]}
     return {**{name: report[name] for name in names}, "checks": checks}
 
 
 class Answers(Struct, frozen=True):
-    """What one process says to all vectors: the reports of each case, and each text with what it must come to."""
+    """The answers of one process to all vectors: the reports of each case, and each text with its wanted answer."""
 
     reports: list[Any]
     texts: list[tuple[str, Any, Any]]
@@ -67,7 +67,7 @@ def contract(engine: Engine) -> Answers:
 
 
 def texts_of_the_contract(calls: Calls) -> Iterator[tuple[str, Line, Any]]:
-    """Have each text read; yields its name, where the answer will be, and what it must be: None where it is refused."""
+    """Have each text read; yield its name, the place of its answer, and the wanted answer, None for a refusal."""
     for case in vectors("json")["cases"]:
         read = calls.add("json.js", "readJson", base64.b64decode(case["base64"]), LIMITS)
         yield case["name"], calls.add("canonical.js", "canonical", read), case.get("canonical")
@@ -81,13 +81,13 @@ def texts_of_the_contract(calls: Calls) -> Iterator[tuple[str, Line, Any]]:
         yield case["name"], calls.add("entry.js", "readEntries", raw), case.get("entries")
 
 
-def test_every_case_of_the_contract_has_the_checks_that_it_must(contract: Answers) -> None:
+def test_every_case_of_the_contract_has_its_checks(contract: Answers) -> None:
     for case, answer in zip(vectors("verify")["cases"], contract.reports, strict=True):
         assert not isinstance(answer, Failed), (case["name"], answer)
         assert [status_of(report) for report in answer] == case["reports"], case["name"]
 
 
-def test_texts_claims_and_entries_of_the_contract_have_their_digests_or_are_refused(contract: Answers) -> None:
+def test_texts_claims_and_entries_of_the_contract_are_read_or_refused(contract: Answers) -> None:
     for name, answer, wanted in contract.texts:
         assert isinstance(answer, Failed) == (wanted is None), (name, answer)
         if isinstance(wanted, list):  # their digests are those of check 9
@@ -106,11 +106,8 @@ def test_the_example_of_its_page_verifies_a_file_under_the_name_of_the_package(t
     now = int(time.time())
     (tmp_path / make.PATH).write_text(make.file_for(said, iat=now, nbf=now, exp=now + 600))
     (tmp_path / "keys.json").write_bytes(make.jwks())
-    trust = {
-        "version": 1,
-        "audience": make.AUDIENCE,
-        "issuers": [{"issuer": make.ISSUER, "keys": {"file": "keys.json"}}],
-    }
+    issuers = [{"issuer": make.ISSUER, "keys": {"file": "keys.json"}}]
+    trust = {"version": 1, "audience": make.AUDIENCE, "issuers": issuers}
     (tmp_path / "trust.yaml").write_text(json.dumps(trust))
     (tmp_path / "example.mjs").write_text(example.text)
     done = subprocess.run(["node", "example.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -134,7 +131,7 @@ def test_every_script_of_the_package_is_javascript() -> None:
         subprocess.run(["node", "--check", str(path)], check=True)
 
 
-# -- and word for word ---------------------------------------------------------------------------------------------------
+# -- the texts of both ---------------------------------------------------------------------------------------------------
 
 
 def in_python(case: dict[str, Any], trusts: dict[str, Any]) -> Any:
@@ -146,7 +143,7 @@ def in_python(case: dict[str, Any], trusts: dict[str, Any]) -> Any:
 
 
 @pytest.mark.long
-def test_every_case_of_the_contract_has_the_words_that_python_has(contract: Answers) -> None:
+def test_every_case_of_the_contract_has_the_texts_of_python(contract: Answers) -> None:
     given = vectors("verify")
     for case, answer in zip(given["cases"], contract.reports, strict=True):
         assert [{**report, "line": 0} for report in answer] == in_python(case, given["trusts"]), case["name"]
@@ -154,22 +151,20 @@ def test_every_case_of_the_contract_has_the_words_that_python_has(contract: Answ
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_ten_thousand_entries_come_to_what_they_come_to_in_python(engine: Engine) -> None:
-    """Good ones, tampered with, and misspelt. What it leaves open it says so of, and hardly any that Python reads."""
+def test_ten_thousand_entries_have_the_reports_of_python(engine: Engine) -> None:
+    """Good, changed and misspelt entries. It reports the entries that it leaves open; Python can read few of them."""
     given = list(generated(22, 10_000))
     outcomes = Counter[str]()
     for case, answer in zip(given, judge_in_javascript(given, TRUSTS, engine), strict=True):
         wanted = in_python(case, TRUSTS)
         outcomes[compared(case, answer, wanted)] += 1
-    assert (
-        min(outcomes[word] for word in ("verified", "failed", "undecided", "good_when_issued", "unverified", "refused"))
-        > 50
-    )
+    words = ("verified", "failed", "undecided", "good_when_issued", "unverified", "refused")
+    assert min(outcomes[word] for word in words) > 50
     assert outcomes["left open, and read"] < 30
 
 
 def spoken(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a report without its line, which only files have, and what a parser says of a token that is none."""
+    """Return a report without its line, which only files have, and without a parser's message about a malformed token."""
     first, *others = report["checks"]
     if first["status"] == "pass" or report["verdict"] == "unverified":
         return {**report, "line": 0}
@@ -189,7 +184,7 @@ def compared(case: dict[str, Any], answer: Any, wanted: Any) -> str:
     return str(answer[0]["verdict"]) if answer else "no entry"
 
 
-# -- what a log is asked -------------------------------------------------------------------------------------------------
+# -- the questions to a log -------------------------------------------------------------------------------------------------
 
 _LOG = "https://log.example/log"
 
@@ -197,7 +192,7 @@ _LOG = "https://log.example/log"
 def asked_of(
     token: str, *, now: int, url: str = _LOG, require: tuple[str, ...] = (), proof: bytes = b"", key: Any = make.KEY
 ) -> Any:
-    """Return the questions about a file with this token, and what its report says where the log denies it."""
+    """Return the questions about a file with this token, and the checks of its report if the log denies it."""
     calls, leaf = Calls(), unverified_leaf(token).to_bytes().decode()
     log = {"policy": {"inline": policy_text(2)}, **({"url": url} if url else {})}
     entry = {"issuer": make.ISSUER, "keys": {"inline": json.loads(make.jwks(key))}, "log": log}
@@ -219,10 +214,8 @@ def test_a_log_is_asked_once_of_a_token_where_that_may_decide_something() -> Non
     asked = [{"leaf": leaf.to_bytes().decode(), "url": f"{_LOG}/proof?iat={leaf.iat}&token={leaf.token.hex()}"}]
     over, log = leaf.exp + 1, ("log",)
     assert asked_of(LOGGED, now=over)[0] == asked
-    assert asked_of(LOGGED, now=make.NOW + 5, require=log) == (
-        asked,
-        {**dict.fromkeys(range(1, 10), "pass"), 10: "skip", 11: "fail"},
-    )
+    denied = {**dict.fromkeys(range(1, 10), "pass"), 10: "skip", 11: "fail"}
+    assert asked_of(LOGGED, now=make.NOW + 5, require=log) == (asked, denied)
     assert asked_of(LOGGED, now=make.NOW + 5)[0] == []
     assert asked_of(LOGGED, now=over, url="")[0] == []
     assert asked_of(LOGGED, now=over, key=make.STRANGER)[0] == []
@@ -241,10 +234,7 @@ def test_a_token_alone_is_judged_and_never_verified() -> None:
     for token in (LOGGED, "x", LOGGED[:-4] + "AAAA"):
         calls.add("verify.js", "inspectToken", token, resolved, make.NOW + 5, {"now": make.NOW + 5, "witnessed": True})
     good, none, spoilt = calls.run()[-3:]
-    assert [(each["verdict"], each["integration"]) for each in (good, none, spoilt)] == [
-        ("undecided", "inspect-ai"),
-        ("failed", ""),
-        ("failed", ""),
-    ]
+    verdicts = [(each["verdict"], each["integration"]) for each in (good, none, spoilt)]
+    assert verdicts == [("undecided", "inspect-ai"), ("failed", ""), ("failed", "")]
     assert [made["status"] for made in good["checks"]] == ["pass"] * 5 + ["skip"] * 6
     assert {made["evidence"] for made in good["checks"][5:10]} == {"there is no file to compare with"}

@@ -1,4 +1,4 @@
-"""The page of the transparency log, in Chromium: a real log, what a lying server shows, and what the browser remembers."""
+"""The page of the transparency log, in Chromium: a real log, a lying server, and the checkpoint that a browser keeps."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_log_is_shown_and_every_answer_is_checked(place: Site, tmp_path: Pat
         assert look["kept"] == 0
 
 
-def test_what_was_added_since_is_told_and_a_rewritten_history_is_caught(place: Site, tmp_path: Path) -> None:
+def test_new_entries_are_counted_and_a_rewritten_history_is_caught(place: Site, tmp_path: Path) -> None:
     url, earlier = f"{place.live.url}/ui/log", place.earlier
     size = earlier.splitlines()[1]
     forged = earlier.replace(earlier.splitlines()[2], "A" * 43 + "=")
@@ -105,7 +105,7 @@ def test_what_was_added_since_is_told_and_a_rewritten_history_is_caught(place: S
         ]  # fmt: skip
         look = one(steps, tmp_path)
         assert wanted in look["visits"]
-        assert look["kept"] is (note is not earlier), "what shows a rewritten history is not written over"
+        assert look["kept"] is (note is not earlier), "the evidence of a rewritten history is not overwritten"
 
 
 def flipped(path: str) -> Alter:
@@ -149,11 +149,11 @@ def test_a_server_that_lies_is_caught_in_the_browser(place: Site, tmp_path: Path
 def stalled(asked: str, body: bytes) -> bytes:
     """Answer for the checkpoint later than the page waits for."""
     if asked.endswith("/log/checkpoint"):
-        time.sleep(17)
+        time.sleep(17)  # a slow peer
     return body
 
 
-def test_a_log_that_is_away_stalls_or_is_too_large_is_said_and_never_drawn_as_good(place: Site, tmp_path: Path) -> None:
+def test_a_missing_stalled_or_too_large_log_is_never_drawn_as_good(place: Site, tmp_path: Path) -> None:
     for alter in (
         stalled,
         lambda asked, body: b"x" * 2_000_000 if asked.endswith("/log/checkpoint") else body,
@@ -190,7 +190,7 @@ def test_a_slow_answer_takes_the_place_of_no_newer_one(place: Site, tmp_path: Pa
     def slow(path: str, body: bytes) -> bytes:
         if path.endswith("/log/checkpoint"):
             asked.append(path)
-            time.sleep(3 if len(asked) == 2 else 0)
+            time.sleep(3 if len(asked) == 2 else 0)  # a slow peer
         return body
 
     check: list[object] = ["click", "#trust button"]
@@ -204,8 +204,8 @@ def test_a_slow_answer_takes_the_place_of_no_newer_one(place: Site, tmp_path: Pa
     assert (len(asked), look["good"]) == (3, 0), look
 
 
-def test_two_histories_are_told(place: Site, tmp_path: Path) -> None:
-    """It shows a checkpoint from earlier, and a proof under a newer one that does not have what that one had."""
+def test_two_histories_are_noticed(place: Site, tmp_path: Path) -> None:
+    """The log shows an earlier checkpoint, and a proof under a newer one that does not extend it."""
     flip = flipped("/log/tile/0/")
 
     def alter(asked: str, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The operator's view: what is not well is said first, every drawing has its numbers, and nothing can be done with it."""
+"""The operator's view: faults come first, every drawing has its numbers, and the page offers no action."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Text(HTMLParser):
         self.text += data
 
 
-def test_what_is_not_well_is_the_title_and_the_first_thing_said() -> None:
+def test_a_fault_is_the_title_and_the_first_text() -> None:
     bad = Condition("Policies", False, "the folder has not loaded since")
     html = written(conditions=[Condition("Store", True, "role master"), bad])
     assert "<title>1 not well</title>" in html
@@ -60,20 +60,20 @@ def test_what_is_not_well_is_the_title_and_the_first_thing_said() -> None:
     assert "<title>All is well</title>" in written()
 
 
-def test_a_drawing_says_its_sum_and_stands_beside_its_numbers() -> None:
+def test_a_drawing_has_its_sum_and_its_numbers() -> None:
     html = written()
     assert "Signed: 6 in the last 3 minutes, at most 4 in one" in html
     rows = [re.findall(r"[\d,]+(?=</td>)", row) for row in re.findall(r"<details>.*?</details>", html, re.S)]
     assert rows == [["2", "0", "0", "4", "1", "0"]], "the minute without an answer is left out"
 
 
-def test_of_many_integrations_the_rest_is_one_row_and_no_answer_is_lost() -> None:
+def test_the_rest_of_many_integrations_is_one_row_with_their_sum() -> None:
     html = written(integrations=[NumbersLine(f"i{number}", (2, 1, 0)) for number in range(10_000)])
     assert html.count('rowheader"><bdi>i') == MOST_ROWS
     assert f'<bdi>9,950 others</bdi></th><td class="number" role="cell">{9950 * 2:,}</td>' in html
 
 
-def test_who_is_held_back_and_what_is_used_is_said_with_ends_and_numbers() -> None:
+def test_held_identities_and_used_limits_are_shown_with_ends_and_numbers() -> None:
     stands = [Stand("inspect-ai/ci", "quarantined by refusals", NOW), Stand("inspect-ai/odd", "broken", 0)]
     text = Text(written(held=StandingsView("", stands, [Used("inspect-ai/ci: rate", 1500, 2000)]))).text
     assert "inspect-ai/ciquarantined by refusals2026-09-21 14:13:20 UTC\ninspect-ai/oddbrokenit is mended" in text
@@ -81,10 +81,10 @@ def test_who_is_held_back_and_what_is_used_is_said_with_ends_and_numbers() -> No
     assert "No identity." in Text(written()).text
     unknown = Text(written(held=StandingsView("the store at valkey:6379 does not work: no answer"))).text
     assert "are unknown: the store at valkey:6379 does not work: no answer." in unknown
-    assert "No identity." not in unknown, "nobody knows whether anybody is"
+    assert "No identity." not in unknown, "the number of held identities is unknown"
 
 
-def test_of_many_who_are_held_back_the_rest_is_counted() -> None:
+def test_the_rest_of_many_held_identities_is_counted() -> None:
     html = written(
         held=StandingsView("", [Stand(f"i/{number}", "throttled", NOW) for number in range(10_000)], left_out=7)
     )
@@ -105,7 +105,7 @@ def test_entries_that_never_matched_are_named_and_silent_policies_counted() -> N
     assert "2 large batches" in text
 
 
-def test_one_script_shows_times_nothing_is_sent_and_nothing_comes_from_elsewhere() -> None:
+def test_the_page_has_one_script_and_neither_sends_nor_loads_from_elsewhere() -> None:
     html, policy = written(), dict(HEADERS)["Content-Security-Policy"]
     assert not {"form", "input", "button", "iframe", "img", "style"} & set(Text(html).tags)
     assert re.findall(r"<script[^>]*>[^<]*", html) == ['<script type="module" src="times.js">']
@@ -120,7 +120,7 @@ def test_one_script_shows_times_nothing_is_sent_and_nothing_comes_from_elsewhere
     assert set(asked) - {"metrics"} == loaded().keys()
 
 
-def test_what_comes_next_for_a_key_is_said_with_its_time() -> None:
+def test_the_next_step_of_a_key_is_shown_with_its_time() -> None:
     def says(state: str, moves_from: int | None) -> str:
         return Text(written(keys=[KeyView("k1", state, NOW, moves_from)])).text.partition("Next step")[2]
 
@@ -133,18 +133,17 @@ def test_what_comes_next_for_a_key_is_said_with_its_time() -> None:
     assert "may leave the key set, its last token having expired now" in says("retiring", 0)
 
 
+def strange(text: str) -> str:
+    """Write the view with this text in every place for a text from outside."""
+    return written(
+        conditions=[Condition("Policies", False, text)], integrations=[NumbersLine(text, (1, 1, 1))],
+        codes=[NumbersLine(text, (1,))], signals=[NumbersLine(text, (1,))], providers=[NumbersLine(text, (1, 0))],
+        keys=[KeyView(text, "active", 1, 2)], held=StandingsView("", [Stand(text, text, 1)], [Used(text, 1, 2)]),
+        unmatched=Unmatched(1, [Unneeded(text, [text], 2)], [text]),
+    )  # fmt: skip
+
+
 def test_a_text_from_outside_is_text() -> None:
     for payload in PAYLOADS:
-        html = written(
-            conditions=[Condition("Policies", False, payload)], integrations=[NumbersLine(payload, (1, 1, 1))],
-            codes=[NumbersLine(payload, (1,))], signals=[NumbersLine(payload, (1,))], providers=[NumbersLine(payload, (1, 0))], keys=[KeyView(payload, "active", 1, 2)],
-            held=StandingsView("", [Stand(payload, payload, 1)], [Used(payload, 1, 2)]),
-            unmatched=Unmatched(1, [Unneeded(payload, [payload], 2)], [payload]),
-        )  # fmt: skip
-        assert Text(html).tags == Text(written(
-            conditions=[Condition("Policies", False, "x")], integrations=[NumbersLine("x", (1, 1, 1))],
-            codes=[NumbersLine("x", (1,))], signals=[NumbersLine("x", (1,))], providers=[NumbersLine("x", (1, 0))], keys=[KeyView("x", "active", 1, 2)],
-            held=StandingsView("", [Stand("x", "x", 1)], [Used("x", 1, 2)]),
-            unmatched=Unmatched(1, [Unneeded("x", ["x"], 2)], ["x"]),
-        )).tags  # fmt: skip
-        assert not re.findall("[\u202e\u2028\x85]", html)
+        assert Text(strange(payload)).tags == Text(strange("x")).tags
+        assert not re.findall("[\u202e\u2028\x85]", strange(payload))

@@ -31,7 +31,7 @@ def test_the_first_view_of_each_page_is_small_and_leads_to_the_others(live: Runn
         assert 0 < visit["bytes"] < MOST_OF_A_FIRST_VIEW
 
 
-def test_a_pasted_refusal_is_told_check_by_check_with_the_next_step(live: Running, folder: Path) -> None:
+def test_a_pasted_refusal_is_shown_check_by_check_with_the_next_step(live: Running, folder: Path) -> None:
     steps = [
         ["goto", f"{live.url}/ui/refused"], ["shot", "refused-empty"], ["axe", "axe-empty"],
         ["fill", "#problem", f"2026-11-23 error: {refusal(live)} (end of the log)"],
@@ -51,9 +51,7 @@ def test_a_pasted_refusal_is_told_check_by_check_with_the_next_step(live: Runnin
         assert look["next"].startswith("What to do")
 
 
-def test_the_issuer_s_own_evaluator_answers_with_a_credential_that_goes_nowhere_else(
-    live: Running, folder: Path
-) -> None:
+def test_the_issuer_explains_a_credential_that_is_sent_nowhere_else(live: Running, folder: Path) -> None:
     for token, sent, wanted in (
         (live.token(), BODY, "This would be granted"),
         (live.token(), body(task_id="other task"), "Refused"),
@@ -78,7 +76,7 @@ def test_the_issuer_s_own_evaluator_answers_with_a_credential_that_goes_nowhere_
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_nothing_of_a_stranger_runs_on_the_page_of_refusals(live: Running, folder: Path, payload: str) -> None:
+def test_no_text_from_outside_runs_on_the_page_of_refusals(live: Running, folder: Path, payload: str) -> None:
     check = dict.fromkeys(("code", "pointer", "rule", "actual", "expected", "hint"), payload)
     fault = dict.fromkeys(("pointer", "code", "detail"), payload)
     problem = {
@@ -99,7 +97,7 @@ def test_nothing_of_a_stranger_runs_on_the_page_of_refusals(live: Running, folde
         assert (look["title"], look["turned"]) == ("Why was I refused?", False)
 
 
-def test_what_is_no_answer_or_too_much_is_said(live: Running, folder: Path) -> None:
+def test_another_text_or_a_too_long_one_gets_a_clear_message(live: Running, folder: Path) -> None:
     for text, wanted in (
         ("", "Paste an answer first"),
         ("an error, it says", "no JSON object"),

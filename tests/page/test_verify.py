@@ -1,4 +1,4 @@
-"""`/ui/verify` of a real service, and the exported page, as Chromium shows them; beside what `issuer verify` says."""
+"""`/ui/verify` of a real service, and the exported page, as Chromium shows them, compared with `issuer verify`."""
 
 from __future__ import annotations
 
@@ -39,16 +39,14 @@ pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"
 
 
 def by_command(live: Running, text: str, folder: Path) -> dict[str, Any]:
-    """Return what `issuer verify` says of the same file, under the same trust."""
+    """Return the report of `issuer verify` on the same file, under the same trust."""
     (folder / "gsm8k.yaml").write_text(text, "utf-8")
     trust = write_trust(folder, live.url)
     given = ["gsm8k.yaml", "--repo", REPO, "--path", ".eval_results/gsm8k.yaml", "--trust", str(trust), "--json"]
     return dict(json.loads(run(["verify", *given], folder).out)["reports"][0])
 
 
-def test_a_file_is_verified_with_the_evidence_of_each_check_as_the_command_has_it(
-    live: Running, folder: Path, tmp_path: Path
-) -> None:
+def test_a_verified_file_has_the_evidence_of_the_command(live: Running, folder: Path, tmp_path: Path) -> None:
     text, token = signed(live)
     said = by_command(live, text, tmp_path)
     assert said["verdict"] == "verified"
@@ -69,22 +67,20 @@ def test_a_file_is_verified_with_the_evidence_of_each_check_as_the_command_has_i
             assert f"{check['number']}. {check['name']}" in row
             if check["number"] not in {2, 5}:  # they say when
                 assert check["evidence"] in row
-        for told in (
+        for text in (
             "0.62437518",
             "inspect-ai",
             live.url,
             "github-actions",
             "What would make it stronger",
             "This proves",
+            "UTC",
         ):
-            assert told in look["answer"]
-        assert "UTC" in look["answer"]
+            assert text in look["answer"]
         assert all(link.startswith("https://") for link in look["links"])
 
 
-def test_a_tampered_digit_is_never_verified_and_both_values_stand_beside_each_other(
-    live: Running, folder: Path, tmp_path: Path
-) -> None:
+def test_a_changed_digit_fails_with_both_values_side_by_side(live: Running, folder: Path, tmp_path: Path) -> None:
     text, _ = signed(live)
     changed = text.replace("0.62437518", "0.92437518")
     said = by_command(live, changed, tmp_path)
@@ -100,7 +96,7 @@ def test_a_tampered_digit_is_never_verified_and_both_values_stand_beside_each_ot
         assert "0.92437518" in eighth
 
 
-def test_a_token_alone_is_told_and_never_verified(live: Running, folder: Path) -> None:
+def test_a_token_alone_is_described_and_never_verified(live: Running, folder: Path) -> None:
     _, token = signed(live)
     steps = [
         ["goto", f"{live.url}/ui/verify"], ["fill", "#text", f"  {token}\n"], ["fill", "#audience", AUDIENCE], ["click", "#look"],
@@ -135,7 +131,7 @@ def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: 
         assert wanted in visit["look"]["answer"]
 
 
-def test_whom_to_trust_is_never_taken_from_a_link(live: Running, folder: Path) -> None:
+def test_the_trust_is_never_taken_from_a_link(live: Running, folder: Path) -> None:
     link = f"{live.url}/ui/verify#repo=a/b&content=sha256:{'0' * 64}&issuer=https://evil.example&audience=x&trust=y"
     steps = [["goto", link], ["value", "issuer", "#issuer"], ["value", "audience", "#audience"]]
     (look,) = looks(drive(steps, folder, themes=["light"], widths=[1280]), live.url)
@@ -143,7 +139,7 @@ def test_whom_to_trust_is_never_taken_from_a_link(live: Running, folder: Path) -
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_nothing_of_a_stranger_runs(live: Running, folder: Path, tmp_path: Path, payload: str) -> None:
+def test_no_text_from_outside_runs(live: Running, folder: Path, tmp_path: Path, payload: str) -> None:
     """In every field of a file and of a token that a trusted issuer has signed, in the names of files and in a trust file."""
     text = payload.replace("\r\n", " ").replace("\u2028", " ").replace("\x85", " ")
     caller = {"provider": text, "issuer": text, "run_id": text, "job_workflow_ref": text, "sha": text, text: text}
@@ -177,9 +173,7 @@ def test_nothing_of_a_stranger_runs(live: Running, folder: Path, tmp_path: Path,
         assert ("Signed by" in look["answer"]) is (sent == good)
 
 
-def test_a_log_is_asked_where_the_trust_file_has_it_and_only_its_own_word_is_a_no(
-    live: Running, folder: Path, tmp_path: Path
-) -> None:
+def test_a_log_is_asked_and_only_its_own_answer_fails_the_check(live: Running, folder: Path, tmp_path: Path) -> None:
     now = int(time.time()) - 10
     item = make.submission()
     token = make.token_for(item, iat=now, nbf=now, exp=now + 3600, log=ORIGIN)
@@ -237,9 +231,7 @@ def test_an_eval_yaml_beside_the_file_defines_it_or_does_not(live: Running, fold
     assert "Where: eval.yaml" in look["plan"]
 
 
-def test_of_many_entries_twenty_are_drawn_and_twenty_more_with_each_press(
-    live: Running, folder: Path, tmp_path: Path
-) -> None:
+def test_many_entries_are_drawn_twenty_at_a_time(live: Running, folder: Path, tmp_path: Path) -> None:
     text = many_entries(45)
     changed = text[:-9000] + text[-9000:].replace("20.9", "20.8", 1)
     assert changed != text
@@ -259,7 +251,7 @@ def test_of_many_entries_twenty_are_drawn_and_twenty_more_with_each_press(
     assert sorted(look["verdicts"]) == ["Not verified"] + ["Verified"] * 44
 
 
-def test_two_result_files_at_once_are_not_taken_one_for_the_other(live: Running, folder: Path) -> None:
+def test_two_result_files_at_once_are_refused(live: Running, folder: Path) -> None:
     steps = [
         ["goto", f"{live.url}/ui/verify"], ["drop", "#what", "a.yaml", "- a\n", "b.yaml", "- b\n"],
         ["wait", "#chosen:has-text('One is checked at a time')"],
@@ -281,10 +273,8 @@ def test_the_page_on_another_host_verifies_by_what_the_issuer_publishes(live: Ru
     assert look["verdict"][0].startswith("Verified")
 
 
-def test_a_page_whose_version_is_no_longer_there_says_that_it_is_to_be_loaded_again(
-    live: Running, folder: Path
-) -> None:
-    """Its scripts; or what it loads later, the worker, when the host has another version by then."""
+def test_a_page_of_a_replaced_version_asks_to_be_loaded_again(live: Running, folder: Path) -> None:
+    """Its scripts are gone; or the worker, which it loads later, when the host has another version."""
     text, _ = signed(live)
     without_scripts = {path: file for path, file in EXPORTED.items() if not path.endswith(".js")}
     with answering(without_scripts) as host:

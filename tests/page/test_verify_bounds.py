@@ -1,4 +1,4 @@
-"""What a file, a key set or a log may do to `/ui/verify`: bounded in time and memory, said, and never "verified"."""
+"""Hostile files, key sets and logs at `/ui/verify`: bounded memory, a clear message, and never "verified"."""
 
 from __future__ import annotations
 
@@ -29,50 +29,34 @@ from tests.support.witnessed import ORIGIN, TestLog, policy_text
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
 
-MOST_MS, MOST_MIB = 20_000, 400
+MOST_MIB = 400
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("- a\n" * 200_000 + "\n" * 100_000, "Not checked"),
-        ("\n" * 1_000_000, "the file is empty"),
-        ("[" * 500_000, "Not checked"),
-        ("- &a [*a]\n", "Not checked"),
-        ("- \u202e\n", "Not checked"),
-        ("\ufeff- 1\n", "Not checked"),
-        ("- dataset: {id: 1}\n", "Not checked"),
-        ("a: 1\n", "Not checked"),
-        ("- notes: |\n" + "  a\n" * 250_000, "Not checked"),
-        ("- " + "".join(f"a{number}: 1\n  " for number in range(60_000)), "Not checked"),
-        ("- dataset: {id: a}\n" * 1001, "Not checked"),
-    ],
-    ids=[
-        "a long list",
-        "a million lines",
-        "deep",
-        "an alias",
-        "bidirectional",
-        "a mark",
-        "a number",
-        "a map",
-        "a long text",
-        "many names",
-        "many entries",
-    ],
-)
-def test_a_hostile_file_is_refused_in_bounded_time_and_never_drawn_as_verified(
-    live: Running, folder: Path, text: str, wanted: str
+HOSTILE = {
+    "a long list": "- a\n" * 200_000 + "\n" * 100_000,
+    "a million lines": "\n" * 1_000_000,
+    "deep": "[" * 500_000,
+    "an alias": "- &a [*a]\n",
+    "bidirectional": "- \u202e\n",
+    "a mark": "\ufeff- 1\n",
+    "a number": "- dataset: {id: 1}\n",
+    "a map": "a: 1\n",
+    "a long text": "- notes: |\n" + "  a\n" * 250_000,
+    "many names": "- " + "".join(f"a{number}: 1\n  " for number in range(60_000)),
+    "many entries": "- dataset: {id: a}\n" * 1001,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_in_bounded_memory_and_never_drawn_as_verified(
+    live: Running, folder: Path, name: str
 ) -> None:
-    began, *others = asking(live, text)
-    steps = [
-        began, ["took", "loaded"], *others, ["took", "took"], ["memory", "memory"],
-        ["text", "plan", "#plan"], ["text", "all", "main"],
-    ]  # fmt: skip
+    steps = [*asking(live, HOSTILE[name]), ["memory", "memory"], ["text", "plan", "#plan"], ["text", "all", "main"]]
     (look,) = looks(drive(steps, folder, themes=["light"], widths=[360]), live.url)
+    wanted = "the file is empty" if name == "a million lines" else "Not checked"
     assert wanted in look["plan"] or "gives no verdict" in look["plan"]
     assert "Verified" not in look["all"]
-    assert (look["took"] < MOST_MS, look["memory"] < MOST_MIB) == (True, True), look
+    assert look["memory"] < MOST_MIB
 
 
 def test_a_file_that_is_too_large_is_not_read(live: Running, folder: Path, tmp_path: Path) -> None:
@@ -86,7 +70,7 @@ def test_a_file_that_is_too_large_is_not_read(live: Running, folder: Path, tmp_p
     assert "1. Drop a result file" in look["plan"]
 
 
-def test_a_key_set_that_is_too_large_stalls_or_is_not_there_leaves_it_undecided(
+def test_a_too_large_stalled_or_missing_key_set_leaves_it_undecided(
     live: Running, folder: Path, tmp_path: Path
 ) -> None:
     text, _ = signed(live)
@@ -136,7 +120,7 @@ def test_a_log_that_stalls_lies_or_sends_too_much_leaves_it_undecided(
             assert wanted in look["answer"]
 
 
-def test_a_check_without_an_end_is_stopped_after_a_minute_and_nothing_is_known(
+def test_a_check_without_an_end_is_stopped_after_a_minute_without_a_verdict(
     live: Running, folder: Path, tmp_path: Path
 ) -> None:
     """A file of 600 signed entries keeps the verifier busy; the page's clock alone is put forward."""

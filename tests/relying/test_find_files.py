@@ -1,4 +1,4 @@
-"""Walking a folder of other people's repositories: order, links, loops, and anything but plain files."""
+"""The search in a folder of other people's repositories: order, links, loops, and other files than plain ones."""
 
 from __future__ import annotations
 
@@ -27,12 +27,9 @@ def faults(root: Path) -> dict[str, str]:
 
 
 def test_result_files_are_found_in_the_order_of_their_names(tmp_path: Path) -> None:
-    wanted = [
-        "a/z/.eval_results/b.yaml",
-        "b/a/.eval_results/a.yaml",
-        "b/a/.eval_results/b.yaml",
-        "b/c/.eval_results/a.yaml",
-    ]
+    wanted = [f"{name}.yaml" for name in (
+        "a/z/.eval_results/b", "b/a/.eval_results/a", "b/a/.eval_results/b", "b/c/.eval_results/a",
+    )]  # fmt: skip
     for name in reversed(wanted):
         place(tmp_path, name)
     for other in ("README.md", "a/x.yaml", "a/z/eval.yaml", "a/z/.eval_results/b.yml", "a/z/.eval_results/sub/c.yaml",
@@ -40,6 +37,9 @@ def test_result_files_are_found_in_the_order_of_their_names(tmp_path: Path) -> N
         place(tmp_path, other)
     assert names(tmp_path) == wanted
     assert [found.repo for found in walk(tmp_path)] == ["a/z", "b/a", "b/a", "b/c"]
+    fractions = [found.fraction for found in walk(tmp_path)]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == pytest.approx(1)
 
 
 def test_a_file_that_vanishes_hides_none_of_the_others(tmp_path: Path) -> None:
@@ -49,15 +49,6 @@ def test_a_file_that_vanishes_hides_none_of_the_others(tmp_path: Path) -> None:
     next(walking)
     (tmp_path / "o/n/.eval_results/b.yaml").unlink()
     assert [Path(found.file).name for found in walking] == ["b.yaml", "c.yaml"], "reading it says that it is gone"
-
-
-def test_the_fraction_grows_to_one(tmp_path: Path) -> None:
-    for owner in "abc":
-        for name in "xy":
-            place(tmp_path, f"{owner}/{name}/.eval_results/r.yaml")
-    fractions = [found.fraction for found in walk(tmp_path)]
-    assert fractions == sorted(fractions)
-    assert fractions[-1] == pytest.approx(1)
 
 
 def test_links_to_folders_are_findings_and_never_followed(tmp_path: Path) -> None:
@@ -72,7 +63,7 @@ def test_links_to_folders_are_findings_and_never_followed(tmp_path: Path) -> Non
     assert [name for name in names(tmp_path) if name.endswith(".yaml")] == ["a/m/.eval_results/r.yaml"]
 
 
-def test_a_folder_that_cannot_be_looked_into_is_a_finding(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_opened_is_a_finding(tmp_path: Path) -> None:
     place(tmp_path, "a/m/.eval_results", b"a file")
     assert faults(tmp_path) == {"a/m/.eval_results": "Not a directory"}
     assert faults(tmp_path / "none") == {str(tmp_path / "none"): "No such file or directory"}
@@ -88,7 +79,7 @@ def test_a_folder_without_permission_is_a_finding(tmp_path: Path) -> None:
         inner.chmod(0o700)
 
 
-def test_a_name_that_is_no_text_is_a_finding_that_can_be_written_down(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_a_finding_that_can_be_printed(tmp_path: Path) -> None:
     place(tmp_path, "a/m/.eval_results/r.yaml")
     os.rename(tmp_path / "a/m/.eval_results/r.yaml", os.fsencode(tmp_path / "a/m/.eval_results") + b"/\xff.yaml")
     assert faults(tmp_path) == {"a/m/.eval_results/\\udcff.yaml": "its name is not UTF-8"}

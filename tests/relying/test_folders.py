@@ -1,4 +1,4 @@
-"""What a relying party keeps: a receipt is on the disk before it counts, and is never replaced."""
+"""The receipts of a relying party: on the disk before they count, and never replaced."""
 
 from __future__ import annotations
 
@@ -25,18 +25,15 @@ def test_a_receipt_is_on_the_disk_with_its_name_before_it_counts(tmp_path: Path)
     assert stat.S_IMODE((tmp_path / file_name(DIGEST)).stat().st_mode) == 0o600
 
 
-def test_what_a_crash_left_empty_or_as_a_draft_is_no_receipt(tmp_path: Path) -> None:
+def test_an_empty_file_or_a_draft_of_a_crash_is_not_a_receipt(tmp_path: Path) -> None:
     receipts = ReceiptFolder(tmp_path)
     (tmp_path / file_name(DIGEST)).touch()
     (tmp_path / ".0123456789abcdef.draft").write_bytes(b"a.rec")
     assert DIGEST not in receipts
     receipts.keep(DIGEST, b"a.receipt.")
     assert DIGEST in receipts
-
-
-def test_a_receipt_that_is_too_large_is_its_judge_s_to_refuse(tmp_path: Path) -> None:
     (tmp_path / file_name(DIGEST)).write_bytes(b"x" * 10 * MAX_BYTES)
-    assert len(ReceiptFolder(tmp_path)[DIGEST]) == MAX_BYTES + 1
+    assert len(ReceiptFolder(tmp_path)[DIGEST]) == MAX_BYTES + 1, "enough to be refused"
 
 
 def test_a_receipt_that_cannot_be_opened_or_written_ends_the_run(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Proofs beside result files: found by the token, believed by their content, and harmless whatever lies there."""
+"""Proofs beside result files: found by the token, judged by their content, and harmless whatever they are."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support import make
 from tests.support.tree import write_result
 from tests.support.witnessed import ORIGIN, TestLog, leaf_of, trusted_log
 
-SAID = make.submission()
-TOKEN = make.token_for(SAID, log=ORIGIN)
+SUBMISSION = make.submission()
+TOKEN = make.token_for(SUBMISSION, log=ORIGIN)
 OTHER = make.token_for(make.submission(task_id="other"), log=ORIGIN)
 LOG = TestLog(TOKEN, OTHER)
 GOOD = LOG.proof(TOKEN, make.NOW, make.NOW)
@@ -31,7 +31,7 @@ TRUST = make.trust(log=trusted_log(), require=frozenset({"log"}))
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return write_result(tmp_path, make.REPO, "gsm8k.yaml", make.file_for(SAID, log=ORIGIN))
+    return write_result(tmp_path, make.REPO, "gsm8k.yaml", make.file_for(SUBMISSION, log=ORIGIN))
 
 
 def beside(file: Path, leaf: TokenLeaf = LEAF) -> Path:
@@ -43,22 +43,19 @@ def judge(file: Path) -> Report:
     return report
 
 
-def test_a_proof_is_named_for_its_file_and_the_token_s_digest(file: Path) -> None:
+def test_a_proof_is_found_by_the_names_of_its_file_and_token(file: Path) -> None:
+    write_result(file.parents[2], make.REPO, f"other.yaml.{LEAF.token.hex()[:16]}.tlog-proof", GOOD)
+    assert LEAF not in Sidecars(str(file))
+    assert judge(file).checks[10].evidence == "no proof was found"
     beside(file).write_bytes(GOOD)
     assert beside(file).name == f"gsm8k.yaml.{LEAF.token.hex()[:16]}.tlog-proof"
     assert Sidecars(str(file))[LEAF] == AtHand(GOOD)
     assert judge(file).verdict == "verified"
 
 
-def test_without_a_proof_beside_it_nothing_is_at_hand(file: Path) -> None:
-    write_result(file.parents[2], make.REPO, f"other.yaml.{LEAF.token.hex()[:16]}.tlog-proof", GOOD)
-    assert LEAF not in Sidecars(str(file))
-    assert judge(file).checks[10].evidence == "no proof was found"
-
-
 def test_each_token_of_a_file_has_its_own(tmp_path: Path) -> None:
     second = make.submission(task_id="other")
-    text = make.file_for(SAID, log=ORIGIN) + make.file_for(second, log=ORIGIN, jti="A" * 22)
+    text = make.file_for(SUBMISSION, log=ORIGIN) + make.file_for(second, log=ORIGIN, jti="A" * 22)
     token = make.token_for(second, log=ORIGIN, jti="A" * 22)
     log = TestLog(TOKEN, token)
     file = write_result(tmp_path, make.REPO, "gsm8k.yaml", text)
@@ -88,13 +85,14 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_whatever_lies_there_is_as_good_as_no_proof(kind: str, file: Path) -> None:
-    HOSTILE[kind](beside(file))
-    report = judge(file)
-    assert (report.verdict, report.checks[10].status) == ("undecided", Status.UNKNOWN)
-    assert "the proof at hand is not usable" in report.checks[10].evidence
-    assert [check.status for check in report.checks[:9]] == [Status.PASS] * 9
+def test_an_unusable_proof_counts_as_none(tmp_path: Path) -> None:
+    for number, (kind, spoil) in enumerate(HOSTILE.items()):
+        file = write_result(tmp_path / str(number), make.REPO, "gsm8k.yaml", make.file_for(SUBMISSION, log=ORIGIN))
+        spoil(beside(file))
+        report = judge(file)
+        assert (report.verdict, report.checks[10].status) == ("undecided", Status.UNKNOWN), kind
+        assert "the proof at hand is not usable" in report.checks[10].evidence
+        assert [check.status for check in report.checks[:9]] == [Status.PASS] * 9
 
 
 class Watched(Sidecars):
@@ -110,8 +108,8 @@ class Watched(Sidecars):
 
 
 def test_nothing_is_opened_for_a_token_that_its_issuer_has_not_signed(file: Path) -> None:
-    """Who sends in a file decides what stands in it: what they sign themselves has nothing read or checked."""
-    forged = make.signed(make.HEADER, jcs.canonical(make.payload_of(SAID, log=ORIGIN)), make.STRANGER)
+    """The sender of a file decides its content: for a token that they sign themselves, no file is read."""
+    forged = make.signed(make.HEADER, jcs.canonical(make.payload_of(SUBMISSION, log=ORIGIN)), make.STRANGER)
     proofs = Watched(str(file))
     for text, looked in ((file.read_text().replace(TOKEN, forged), []), (file.read_text(), [LEAF])):
         entries = read_entries(text.encode(), str(file))

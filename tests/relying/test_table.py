@@ -1,4 +1,4 @@
-"""A folder's answers as a Parquet table: what the lines say, a row an entry, whole or not there."""
+"""A folder's reports as a Parquet table: a row for each entry with the members of its line, written completely or not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_row_has_each_column_once_and_no_other(tmp_path: Path) -> None:
     assert "29.9" in str(false["check_8_evidence"])
 
 
-def test_the_table_is_for_a_folder_and_named_as_what_it_is(tmp_path: Path) -> None:
+def test_the_table_is_for_a_folder_and_has_its_file_suffix(tmp_path: Path) -> None:
     write_trust(tmp_path)
     path = write_result(tmp_path / "hub", "acme/open-model", "gsm8k.yaml", "[]\n")
     common = ["--trust", tmp_path / "trust.yaml"]
@@ -139,7 +139,7 @@ def last_lines(root: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_the_table_says_what_the_lines_say(mixed: Path, tmp_path: Path, jobs: int) -> None:
+def test_the_table_has_the_members_of_the_lines(mixed: Path, tmp_path: Path, jobs: int) -> None:
     rows = table(mixed, tmp_path / "results.parquet", engine=processes(jobs))
     entries = {(row["repo"], row["path"], row["pointer"]): row for row in rows if row["finding"] is None}
     expected = last_lines(mixed)
@@ -168,7 +168,7 @@ def test_the_table_says_what_the_lines_say(mixed: Path, tmp_path: Path, jobs: in
 
 
 @pytest.mark.long
-def test_what_cannot_be_read_is_a_row_with_its_reason(mixed: Path, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_row_with_its_reason(mixed: Path, tmp_path: Path) -> None:
     found = [row for row in table(mixed, tmp_path / "results.parquet") if row["finding"] is not None]
     codes = {Path(row["file"]).name: row["finding"] for row in found}
     assert codes == {
@@ -201,7 +201,7 @@ def test_two_tokens_with_one_jti_fail_both_in_rows_that_were_written_already(mix
     failed = {row["repo"]: row for row in rows if row["shared_jti"]}
     assert failed.keys() == {"a/first", "owner0/model1"}
     assert {(row["verdict"], row["tier"], row["check_5"]) for row in failed.values()} == {("failed", "refuted", "fail")}
-    assert len(rows) == len({(row["file"], row["pointer"]) for row in rows}), "each stands there once"
+    assert len(rows) == len({(row["file"], row["pointer"]) for row in rows}), "each is there once"
 
 
 @pytest.mark.long
@@ -230,7 +230,7 @@ def test_a_large_table_is_written_and_corrected_in_row_groups(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_it_says_by_which_trust_and_when(mixed: Path, tmp_path: Path) -> None:
+def test_the_table_has_its_trust_and_time(mixed: Path, tmp_path: Path) -> None:
     table(mixed, tmp_path / "results.parquet")
     import duckdb
 
@@ -247,7 +247,7 @@ def test_it_says_by_which_trust_and_when(mixed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_an_interrupted_run_leaves_the_table_of_before(mixed: Path, tmp_path: Path) -> None:
+def test_an_interrupted_or_failed_run_leaves_the_previous_table(mixed: Path, tmp_path: Path) -> None:
     from issuer.relying.table import judge_into
 
     to = tmp_path / "results.parquet"
@@ -255,24 +255,14 @@ def test_an_interrupted_run_leaves_the_table_of_before(mixed: Path, tmp_path: Pa
     ticks: list[float] = []
     listener = Listener(lambda _: None, lambda fraction, _: ticks.append(fraction), lambda: bool(ticks))
     assert judge_into(to, mixed, judge(), JSON_LINES, listener, engine=processes(1)).interrupted
-    assert to.read_bytes() == b"of yesterday"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.parquet", "tree"], "and no draft"
-
-
-@pytest.mark.long
-def test_a_failed_run_leaves_the_table_of_before(mixed: Path, tmp_path: Path) -> None:
-    to = tmp_path / "results.parquet"
-    to.write_bytes(b"of yesterday")
 
     def fail(_: str) -> None:
         raise BrokenPipeError
 
-    from issuer.relying.table import judge_into
-
     with pytest.raises(BrokenPipeError):
         judge_into(to, mixed, judge(), JSON_LINES, Listener(fail))
     assert to.read_bytes() == b"of yesterday"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.parquet", "tree"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.parquet", "tree"], "and no draft"
 
 
 # -- a cluster ----------------------------------------------------------------------------------------------------------
@@ -290,7 +280,7 @@ def far_apart(root: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("default")  # of Dask's library
-def test_of_three_workers_one_is_killed_and_nothing_is_lost_or_there_twice(tmp_path: Path) -> None:
+def test_if_one_of_three_workers_is_killed_no_row_is_lost_or_repeated(tmp_path: Path) -> None:
     from issuer.relying.dask_engine import dask_engine
     from issuer.relying.table import judge_into
 
@@ -316,7 +306,7 @@ def test_of_three_workers_one_is_killed_and_nothing_is_lost_or_there_twice(tmp_p
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("default")
-def test_a_cluster_by_tls_takes_only_who_has_its_certificates(tmp_path: Path) -> None:
+def test_a_cluster_with_tls_accepts_only_its_own_certificates(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
         certificate("cluster.example", tmp_path / name)
@@ -336,25 +326,16 @@ def test_a_cluster_by_tls_takes_only_who_has_its_certificates(tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("url", "certificates"),
-    [
-        ("dask://192.0.2.1:8786", False),
-        ("dask://localhost:8786", False),
-        ("tls://127.0.0.1:8786", False),
-        ("dask://127.0.0.1:8786", True),
-        ("tcp://127.0.0.1:8786", False),
-        ("dask://127.0.0.1", False),
-        ("dask://u:p@127.0.0.1:8786", False),
-        ("dask://127.0.0.1:8786/x", False),
-    ],
-)
-def test_off_loopback_a_cluster_is_asked_by_tls_alone(tmp_path: Path, url: str, certificates: bool) -> None:
+def test_a_cluster_off_loopback_needs_tls(tmp_path: Path) -> None:
     write_trust(tmp_path)
     (tmp_path / "tree").mkdir()
-    more = ("--engine-tls", tmp_path) if certificates else ()
-    done = issuer("verify", tmp_path / "tree", "--trust", tmp_path / "trust.yaml", "--engine", url, *more)
-    assert (done.returncode, "url.invalid" in done.stderr) == (6, True), done
+    for url, more in (
+        ("dask://192.0.2.1:8786", ()), ("dask://localhost:8786", ()), ("tls://127.0.0.1:8786", ()),
+        ("dask://127.0.0.1:8786", ("--engine-tls", tmp_path)), ("tcp://127.0.0.1:8786", ()), ("dask://127.0.0.1", ()),
+        ("dask://u:p@127.0.0.1:8786", ()), ("dask://127.0.0.1:8786/x", ()),
+    ):  # fmt: skip
+        done = issuer("verify", tmp_path / "tree", "--trust", tmp_path / "trust.yaml", "--engine", url, *more)
+        assert (done.returncode, "url.invalid" in done.stderr) == (6, True), done
 
 
 @pytest.mark.long

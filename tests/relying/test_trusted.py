@@ -1,4 +1,4 @@
-"""Keys that are newer than the copy at hand, and revocation lists that nobody can roll back: over real HTTP."""
+"""Keys that are newer than the cached copy, and revocation lists that cannot be rolled back: over real HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AUDIENCE, NOW, PATH, REPO = make.AUDIENCE, make.NOW, make.PATH, make.REPO
 # The cached set was fetched half an hour ago, and serves for an hour; the token is a minute old.
 FETCHED, ISSUED, AGE = NOW - 1800, NOW - 60, "max-age=3600"
 OLD, NEW = make.jwks(make.STRANGER), make.jwks(make.STRANGER, make.KEY)
-SAID = make.submission()
+SUBMISSION = make.submission()
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def running() -> Iterator[LocalProvider]:
 
 
 class Site:
-    """An issuer's well-known documents; what is not given is not published."""
+    """An issuer's well-known documents; others are not published."""
 
     def __init__(self, provider: LocalProvider) -> None:
         self.url = provider.issuer
@@ -73,7 +73,7 @@ def site(running: LocalProvider) -> Site:
 
 
 def token(site: Site, **members: Any) -> str:
-    return make.file_for(SAID, **{"iss": site.url, "iat": ISSUED, "nbf": ISSUED, "exp": ISSUED + 3600, **members})
+    return make.file_for(SUBMISSION, **{"iss": site.url, "iat": ISSUED, "nbf": ISSUED, "exp": ISSUED + 3600, **members})
 
 
 def trusted(site: Site, folder: Path, now: int = NOW, *, state: bool = True, **options: Any) -> Trusted:
@@ -96,7 +96,7 @@ def cached(site: Site, folder: Path, body: bytes = OLD, at: int = FETCHED) -> No
     site.asked.clear()
 
 
-# -- a kid that the copy at hand lacks ------------------------------------------------------------------------------------
+# -- a kid that the cached copy lacks -------------------------------------------------------------------------------------
 
 
 def test_a_kid_that_a_cached_set_lacks_makes_one_more_fetch(tmp_path: Path, site: Site) -> None:
@@ -156,12 +156,14 @@ def test_a_cluster_judges_by_keys_that_are_newer_than_its_workers_have_in_one_fe
         judge_folder(tmp_path / "hub", verifier, JSON_LINES, Listener(lines.append), engine=engine)
     reports = [msgspec.json.decode(line) for line in "".join(lines).splitlines()]
     second = [report["checks"][1]["status"] for report in reports]
-    assert second == ["fail", "pass"] * CHUNK_FILES, "nothing is left unknown"
+    assert second == ["fail", "pass"] * CHUNK_FILES, "none is left unknown"
     assert site.count() == 1
 
 
-def test_no_answer_leaves_it_unknown_and_is_asked_for_once(tmp_path: Path, site: Site) -> None:
+def test_without_an_answer_or_offline_the_key_is_unknown(tmp_path: Path, site: Site) -> None:
     cached(site, tmp_path)
+    (report,) = verify(site, tmp_path, offline=True)
+    assert (report.verdict, report.checks[1].status.value, site.asked) == ("undecided", "unknown", [])
     known = trusted(site, tmp_path)
     verifier = FileVerifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
     site.says(JWKS_PATH, status=500)
@@ -170,18 +172,12 @@ def test_no_answer_leaves_it_unknown_and_is_asked_for_once(tmp_path: Path, site:
         reports = verifier.verify((token(site) * 5).encode(), PATH, REPO)
         assert {(report.verdict, report.wants_keys_of) for report in reports} == {("undecided", site.url)}
         counts.append(site.count())
-    assert counts[0] == counts[1] == counts[2] >= 1
+    assert counts[0] == counts[1] == counts[2] >= 1, "it is requested once"
     site.says(JWKS_PATH, b"{}")
     assert verify(site, tmp_path)[0].verdict == "undecided"
 
 
-def test_offline_nothing_is_fetched_and_it_is_unknown(tmp_path: Path, site: Site) -> None:
-    cached(site, tmp_path)
-    (report,) = verify(site, tmp_path, offline=True)
-    assert (report.verdict, report.checks[1].status.value, site.asked) == ("undecided", "unknown", [])
-
-
-def test_there_is_a_pause_between_fetches_that_strangers_cause(tmp_path: Path, site: Site) -> None:
+def test_fetches_that_strangers_cause_have_a_pause_between_them(tmp_path: Path, site: Site) -> None:
     cached(site, tmp_path, OLD, NOW)
     fresh = {"iat": NOW + 2, "nbf": NOW + 2}
     (report,) = verify(site, tmp_path, token(site, **fresh), NOW + PAUSE_S - 1)
@@ -190,9 +186,7 @@ def test_there_is_a_pause_between_fetches_that_strangers_cause(tmp_path: Path, s
     assert (report.verdict, site.count()) == ("verified", 1)
 
 
-def test_a_copy_counts_as_confirmed_when_its_origin_said_so_and_not_a_cache_on_the_way(
-    tmp_path: Path, site: Site
-) -> None:
+def test_a_copy_is_confirmed_by_its_origin_and_not_by_a_cache_on_the_way(tmp_path: Path, site: Site) -> None:
     site.says(JWKS_PATH, OLD, Age="300")
     known = trusted(site, tmp_path)
     assert known.trust.issuers[site.url].keys_fetched_at == NOW - 300
@@ -210,15 +204,14 @@ def test_a_key_that_moved_to_the_archive_since_is_found_there(tmp_path: Path, si
     assert (site.count(), site.count(ARCHIVE_PATH)) == (1, 1)
 
 
-def test_keys_from_a_file_are_confirmed_by_nobody(tmp_path: Path) -> None:
+def test_keys_from_a_file_are_not_confirmed(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_bytes(OLD)
     (tmp_path / "trust.yaml").write_text(
         f"version: 1\naudience: {AUDIENCE}\nissuers:\n- issuer: {make.ISSUER}\n  keys: {{file: keys.json}}\n"
     )
     known = Trusted.by_file(tmp_path / "trust.yaml", Documents(None, NOW))
-    (report,) = FileVerifier(known.trust, NOW, Context(NOW), renew=known.renew).verify(
-        make.file_for(SAID).encode(), PATH, REPO
-    )
+    verifier = FileVerifier(known.trust, NOW, Context(NOW), renew=known.renew)
+    (report,) = verifier.verify(make.file_for(SUBMISSION).encode(), PATH, REPO)
     assert (report.verdict, report.checks[1].status.value) == ("undecided", "unknown")
 
 
@@ -232,15 +225,12 @@ def outcome(site: Site, folder: Path, now: int = NOW, **options: Any) -> tuple[s
     return report.verdict, report.checks[4].evidence
 
 
-def test_an_issuer_without_a_list_is_said_to_publish_none(tmp_path: Path, site: Site) -> None:
+def test_an_issuer_is_asked_for_its_revocations(tmp_path: Path, site: Site) -> None:
     verdict, evidence = outcome(site, tmp_path)
     assert (verdict, evidence.endswith("revocations not published by the issuer")) == ("verified", True)
     assert not (tmp_path / "state").exists()
     assert site.count(REVOCATION_KEYS_PATH) == 1
     assert outcome(site, tmp_path, offline=True)[1].endswith("revocations not asked for")
-
-
-def test_one_issuer_is_asked_for_its_revocations(tmp_path: Path, site: Site) -> None:
     site.lists()
     assert outcome(site, tmp_path)[1].endswith("revocations by list 1 of 2026-11-18T11:06:40Z")
     site.lists(**REVOKED)
@@ -248,7 +238,7 @@ def test_one_issuer_is_asked_for_its_revocations(tmp_path: Path, site: Site) -> 
 
 
 @pytest.mark.parametrize("path", [REVOCATIONS_PATH, REVOCATION_KEYS_PATH, ARCHIVE_PATH])
-def test_one_issuer_whose_answer_fails_is_undecided_and_not_cleared(tmp_path: Path, site: Site, path: str) -> None:
+def test_a_result_is_undecided_if_the_issuer_s_answer_fails(tmp_path: Path, site: Site, path: str) -> None:
     site.lists()
     site.says(path, status=500)
     assert outcome(site, tmp_path)[0] == "undecided"
@@ -270,7 +260,7 @@ def test_a_list_that_was_seen_cannot_be_rolled_back(tmp_path: Path, site: Site) 
         assert "refused, and the list that was seen before counts" in absence.reason
 
 
-def test_a_list_from_the_future_keeps_out_no_list_of_today(tmp_path: Path, site: Site) -> None:
+def test_a_list_from_the_future_does_not_displace_a_list_of_today(tmp_path: Path, site: Site) -> None:
     site.lists(**REVOKED)
     assert outcome(site, tmp_path)[0] == "failed"
     site.lists(number=10**6, iat=NOW + 61, jti=[make.JTI, "more"], next_update=NOW + 600)
@@ -280,23 +270,23 @@ def test_a_list_from_the_future_keeps_out_no_list_of_today(tmp_path: Path, site:
     assert verify(site, tmp_path, token(site, jti=jose.base64url_encode(b"n" * 16)))[0].failed == (5,)
 
 
-def test_the_list_seen_before_clears_what_it_does_not_name_only_while_it_is_good(tmp_path: Path, site: Site) -> None:
+def test_an_older_list_clears_tokens_only_while_it_is_good(tmp_path: Path, site: Site) -> None:
     site.lists(number=2, jti=["other"])
     assert outcome(site, tmp_path)[0] == "verified"
     site.lists(number=1)
     verdict, evidence = outcome(site, tmp_path)
     assert (verdict, "by list 2" in evidence) == ("verified", True)
-    stale = make.file_for(SAID, iss=site.url, iat=NOW + 86_000, nbf=NOW + 86_000, exp=NOW + 89_000)
+    stale = make.file_for(SUBMISSION, iss=site.url, iat=NOW + 86_000, nbf=NOW + 86_000, exp=NOW + 89_000)
     (report,) = verify(site, tmp_path, stale, NOW + 86_401)
     assert (report.verdict, "past its next update" in report.checks[4].evidence) == ("undecided", True)
 
 
-def test_an_issuer_that_once_published_a_list_does_not_stop(tmp_path: Path, site: Site) -> None:
+def test_an_issuer_that_has_published_a_list_cannot_stop_to(tmp_path: Path, site: Site) -> None:
     site.lists(**REVOKED)
     assert outcome(site, tmp_path)[0] == "failed"
     for status in (404, 410, 500):
         site.lists(status=status)
-        assert outcome(site, tmp_path)[0] == "failed", "what was seen still revokes"
+        assert outcome(site, tmp_path)[0] == "failed", "the stored list still revokes"
         other = token(site, jti=jose.base64url_encode(b"o" * 16))
         assert verify(site, tmp_path, other)[0].verdict == "undecided", "and clears nothing"
     site.says(REVOCATION_KEYS_PATH, status=404)
@@ -304,7 +294,7 @@ def test_an_issuer_that_once_published_a_list_does_not_stop(tmp_path: Path, site
     assert outcome(site, tmp_path)[0] == "undecided"
 
 
-def test_a_list_may_grow_and_what_is_remembered_grows_with_it(tmp_path: Path, site: Site) -> None:
+def test_a_list_may_grow_and_the_stored_one_grows_with_it(tmp_path: Path, site: Site) -> None:
     for number in range(1, 4):
         site.lists(number=number, jti=[f"t{count}" for count in range(number)])
         assert outcome(site, tmp_path)[0] == "verified"
@@ -315,9 +305,7 @@ def test_a_list_may_grow_and_what_is_remembered_grows_with_it(tmp_path: Path, si
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_list_under_a_key_of_somebody_else_s_choice_keeps_out_no_list_of_the_issuer(
-    tmp_path: Path, site: Site
-) -> None:
+def test_a_list_under_a_stranger_s_key_does_not_displace_the_issuer_s(tmp_path: Path, site: Site) -> None:
     site.says(REVOCATION_KEYS_PATH, make.jwks(make.RECEIPT_KEY), Cache_Control="no-cache")
     site.lists(key=make.RECEIPT_KEY, number=2**40)
     assert "by list 1099511627776" in outcome(site, tmp_path)[1]
@@ -326,7 +314,7 @@ def test_a_list_under_a_key_of_somebody_else_s_choice_keeps_out_no_list_of_the_i
     assert "by list 1 " in outcome(site, tmp_path)[1]
 
 
-def test_a_list_under_the_next_key_must_not_be_older_than_that_under_the_last(tmp_path: Path, site: Site) -> None:
+def test_a_list_under_the_next_key_must_not_be_older_than_the_last_one(tmp_path: Path, site: Site) -> None:
     site.lists(**REVOKED)
     assert outcome(site, tmp_path)[0] == "failed"
     site.says(REVOCATION_KEYS_PATH, make.jwks(make.REVOCATION_KEY, make.RECEIPT_KEY), Cache_Control="no-cache")
@@ -356,7 +344,7 @@ def test_of_two_processes_the_newer_list_stays(tmp_path: Path, site: Site) -> No
     assert listed.number == 9
 
 
-def test_where_nothing_can_be_remembered_no_list_counts(tmp_path: Path, site: Site) -> None:
+def test_without_a_usable_state_folder_no_list_counts(tmp_path: Path, site: Site) -> None:
     site.lists()
     (tmp_path / "state").write_text("a file")
     with pytest.raises(SetupError, match="give --state DIR"):
@@ -373,7 +361,7 @@ def test_where_nothing_can_be_remembered_no_list_counts(tmp_path: Path, site: Si
     assert caught.value.code is Code.CACHE_UNSAFE
 
 
-def test_a_list_in_a_file_is_remembered_as_one_from_a_url(tmp_path: Path) -> None:
+def test_a_list_from_a_file_is_stored_like_one_from_a_url(tmp_path: Path) -> None:
     files = {
         "keys.json": make.jwks(),
         "rk.json": make.jwks(make.REVOCATION_KEY),
@@ -397,7 +385,9 @@ def test_a_list_in_a_file_is_remembered_as_one_from_a_url(tmp_path: Path) -> Non
     assert issuer.revocations.number == 2
 
 
-def test_the_newest_lists_are_remembered_in_the_user_s_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_newest_lists_are_stored_in_the_user_s_state_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_state() == tmp_path / "eval-token-issuer"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")

@@ -1,4 +1,4 @@
-"""A whole hub, by the commands: each result is what it was made as, forged ones among them, and every time the same."""
+"""A whole hub, judged by the commands: each result gets the tier that it was made for, and every time the same one."""
 
 from __future__ import annotations
 
@@ -45,28 +45,17 @@ def place_of(entry: dict[str, Any]) -> tuple[str, str]:
     return entry["repo"], Path(entry["file"]).name
 
 
-def test_one_repository_of_each_kind_is_what_it_was_made_as(tmp_path: Path) -> None:
+def test_one_repository_of_each_kind_gets_its_tiers(tmp_path: Path) -> None:
     hub = WholeHub(tmp_path, len(KINDS), int(time.time()))
     demand_board(hub, board_of(hub, "site", 1))
 
 
 @pytest.mark.long
-def test_a_leaderboard_of_two_thousand_repositories_is_what_they_were_made_as_every_time(tmp_path: Path) -> None:
+def test_two_thousand_repositories_get_their_tiers_with_any_number_of_processes(tmp_path: Path) -> None:
     hub = WholeHub(tmp_path, 2000, int(time.time()))
     demand_board(hub, board_of(hub, "one", 1))
     board_of(hub, "two", 3)
     assert without_the_hour(tmp_path / "one") == without_the_hour(tmp_path / "two")
-
-
-def without_the_hour(site: Path) -> str:
-    """Return a leaderboard without what says how late it was."""
-    text = (site / "leaderboard.json").read_text()
-    return re.sub(r'"judged_at": \d+|received [^;"]* before expiry', "", text)
-
-
-@pytest.mark.long
-def test_a_table_of_two_thousand_repositories_is_what_they_were_made_as_every_time(tmp_path: Path) -> None:
-    hub = WholeHub(tmp_path, 2000, int(time.time()))
     rows = table_of(hub, 1)
     assert rows == table_of(hub, 3), "in the same order"
     assert sum(finding is not None for *_, finding in rows) == hub.unread
@@ -78,6 +67,12 @@ def test_a_table_of_two_thousand_repositories_is_what_they_were_made_as_every_ti
         assert (tier == "refuted") == (number is not None)
         assert number is None or checks[number - 1] == "fail", (repo, number)
         assert shared == ((repo, name, pointer) in hub.doubled)
+
+
+def without_the_hour(site: Path) -> str:
+    """Return a leaderboard without its times."""
+    text = (site / "leaderboard.json").read_text()
+    return re.sub(r'"judged_at": \d+|received [^;"]* before expiry', "", text)
 
 
 def table_of(hub: WholeHub, jobs: int) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The life of years: what a relying party says of files, by receipts and cached keys, while an issuer's keys come and go."""
+"""Years of a relying party: its verdicts by receipts and cached keys, while an issuer's keys come and go."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Copies:
         self.relying.trusted()
 
     def judge(self, text: str) -> set[str]:
-        """Judge a file that is received now, by each copy that may be held and what can be fetched anew."""
+        """Judge a file that is received now, by each copy that may be held and each failure of the issuer."""
         return {
             self._judged(text, path, down)
             for made, path in self._made.items()
@@ -84,7 +84,7 @@ def take_over(copies: Copies) -> tuple[str, int]:
     ("rotations", "downs"),
     [(1, (KEYS,)), pytest.param(3, (KEYS, (JWKS_PATH,), (ARCHIVE_PATH,), ()), marks=pytest.mark.long)],
 )
-def test_whoever_holds_keys_as_old_as_allowed_verifies_every_good_token(
+def test_keys_as_old_as_allowed_verify_every_good_token(
     tmp_path: Path, site: LocalProvider, rotations: int, downs: tuple[tuple[str, ...], ...]
 ) -> None:
     years = Years(tmp_path, "https://issuer.example", site, int(time.time()))
@@ -253,4 +253,4 @@ def test_receipts_outlive_three_rotations_one_theft_and_a_bad_month(tmp_path: Pa
         expected = (
             it.expected | without | {"before": "failed 5", "recent": "good_when_issued 5", "open-model": "verified"}
         )
-        assert outcomes(alone.stdout) == expected, "who has no receipts"
+        assert outcomes(alone.stdout) == expected, "without receipts"

@@ -79,7 +79,7 @@ def test_no_request_takes_much_of_the_loop_or_of_a_core() -> None:
     assert b.QUESTION_MS.burst < b.ALL_QUESTIONS_MS.burst
     assert b.ALL_QUESTIONS_MS.count <= b.ALL_QUESTIONS_MS.per_s * 1000 / 4
 
-    # The same of who reads the log, at 3 ms; both together leave half a core.
+    # The same for readers of the log, at 3 ms; both together leave half a core.
     assert b.MAX_LOG_QUESTIONS * 3 <= 100
     assert b.LOG_READ_MS.burst < b.ALL_LOG_READS_MS.burst
     log_share, share = (rate.count / rate.per_s / 1000 for rate in (b.ALL_LOG_READS_MS, b.ALL_QUESTIONS_MS))
@@ -116,7 +116,7 @@ def test_a_key_is_known_to_everybody_before_it_signs_and_to_all_workers_soon_aft
 
 def test_the_audit_is_bounded_and_soon_on_the_disk() -> None:
     # The refusals of one caller add less than 10 kB a second over any ten minutes, with sixteen workers; the largest one
-    # can be told; and what was written is on the disk within a second.
+    # fits; and an event is on the disk within a second.
     ten_minutes = REFUSED.burst + 600 * 1_000_000 // REFUSED.interval_us
     assert 16 * ten_minutes / 600 < 10_000
     assert REFUSED.burst > MAX_EVENT_BYTES
@@ -124,13 +124,13 @@ def test_the_audit_is_bounded_and_soon_on_the_disk() -> None:
 
 
 def test_a_sequencer_that_stops_holds_up_those_of_other_hosts_for_seconds() -> None:
-    # Who waits for the head's row gives up, and tries again, before the server undoes what a silent one has begun; and
+    # A sequencer that waits for the head's row gives up, and tries again, before the server undoes what a silent one has begun; and
     # only a server that is silent itself is given up by our own clock.
     assert b.LOG_ROW_LOCK_S < b.LOG_IDLE_S < b.LOG_DATABASE_S
 
 
 def test_processes_end_and_begin_in_time() -> None:
-    # What is in flight at SIGTERM is finished, the slowest included, and so is an answer that is held back.
+    # Requests in flight at SIGTERM are finished, the slowest included, and so is an answer that is held back.
     slowest_s = max(b.FETCH_S, b.ASK_S) + b.BODY_DEADLINE_S + b.CALL_S + b.SIGNED_S
     assert max(slowest_s, 2 * b.HELD_S) < b.GRACE_S < b.KILL_S
 
@@ -144,10 +144,10 @@ def test_a_key_that_lies_elsewhere_holds_nobody_up() -> None:
     assert 100 / b.SIGNER_CALLS * 0.1 < b.SIGNED_S
     assert b.SIGNER_S < b.SIGNED_S
 
-    # What is begun late has time for a call of a tenth of a second, and for one that is three times slower than that.
+    # A call that begins late has time for a call of a tenth of a second, and for one that is three times slower than that.
     assert b.SIGNER_TURN_S + 0.3 <= b.SIGNER_S
 
-    # A start that waits for keys is no silent one, and one that was given up is not begun again at once.
+    # A start that waits for keys is not silent, and after a failed start the next one waits.
     assert 4 * b.SIGNER_START_S < b.LOADING_S
     assert b.SIGNER_START_S < b.SIGNER_AGAIN_S
 
@@ -156,7 +156,7 @@ def test_what_is_looked_at_is_seen_in_time() -> None:
     # A stop is in force in time, also where a look is late by as much again; and a lifted one is lifted then.
     assert 4 * b.STOPS_LOOK_S <= b.IN_FORCE_S
 
-    # So is a revocation. A list is renewed long before its end is told, its end long before it comes, and each within
+    # So is a revocation. A list is renewed long before a warning of its end, the warning comes long before the end, and each within
     # what a relying party takes; caches keep it for a small part of that.
     assert 4 * b.REVOKED_LOOK_S <= b.IN_FORCE_S
     assert LONGEST_S >= b.LIST_GOOD_S >= 2 * b.LIST_ENDS_S >= 24 * b.LIST_TOLD_S > 24 * b.LIST_RETRY_S
@@ -185,7 +185,7 @@ def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None
     assert MAX_RESULTS * (MAX_HASHES * 45 + 1024) < b.LOG_FRAME_BYTES
     assert MAX_RESULTS < b.LOG_BATCH_LEAVES < b.LOG_QUEUE_LEAVES
 
-    # An issuer's name and an integration's, which is that of a file, have room in a leaf.
+    # The names of an issuer and of an integration (a file's name) have room in a leaf.
     leaf = TokenLeaf("u" * b.MAX_LOGGED_URL_CHARS, "i" * 255, "A" * 43, 10**9, 10**9, f"sha256:{'0' * 64}", bytes(32))
     assert len(leaf.to_bytes()) < MAX_LEAF_BYTES
 
@@ -197,8 +197,8 @@ def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None
 
 
 def test_witnesses_are_asked_in_time_and_not_too_often() -> None:
-    # Who waits for a cosigned checkpoint sees several rounds; a witness that hangs has failed long before it is named
-    # again, and while there is no quorum tries do not stop for long.
+    # A request that waits for a cosigned checkpoint sees several rounds; a witness that hangs has failed long before it is named
+    # again, and without a quorum tries do not stop for long.
     assert b.WITNESS_SYNC_PACE_S * 4 < b.WITNESS_SYNC_S <= b.WITNESS_S
     assert b.WITNESS_SYNC_PACE_S * 2**b.WITNESS_MISSES < b.WITNESS_SYNC_S
     # Where they cosign each token, the log's answer still comes within two seconds, and the end waits for it.

@@ -96,7 +96,7 @@ def pair(tmp_path: Path, provider: LocalProvider) -> Iterator[Pair]:
             assert alone.post(identity).status_code == 201
         files = {name: (folder / "data" / name).read_bytes() for name in (HISTORY, LIST)}
         with begun.served(provider, command=serve(2), **shared) as one:
-            assert one.http.get(REVOCATIONS_PATH).content == files[LIST], "what was there goes on"
+            assert one.http.get(REVOCATIONS_PATH).content == files[LIST], "the earlier list"
             shutil.copytree(folder / "keys" / "active", other / "keys" / "active")
             (other / "keys").chmod(0o700)
             shutil.copytree(folder / "keys" / "log", other / "keys" / "log")
@@ -143,15 +143,15 @@ def rotate(pair: Pair, old: str) -> str:
     return new
 
 
-def tell_a_theft(pair: Pair, old: str) -> None:
+def revoke_key(pair: Pair, old: str) -> None:
     """Revoke a key on the host that does not have the list's key."""
     pair.run(pair.other, "keys", "revoke", f"key-{old}", "--from", "1000", "--reason", "a test")
     eventually(lambda: (pair.archived(old) or (0, 0))[1] == 1000)
     eventually(lambda: old not in pair.one.http.get(JWKS_PATH).text)
-    assert (pair.one.settings.keys_folder / "retiring" / f"{old}.pem").exists(), "its file still lies there"
+    assert (pair.one.settings.keys_folder / "retiring" / f"{old}.pem").exists(), "its file remains"
 
 
-def take_back(pair: Pair, jti: str) -> None:
+def revoke_token(pair: Pair, jti: str) -> None:
     """Revoke a token on the host that does not have the list's key."""
     before = pair.listed
     assert before is not None
@@ -189,8 +189,8 @@ def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair
     assert (signed.status_code, pair.other.post(identity, numbered(1)).status_code) == (201, 200)
     jti = signed.json()["jti"]
     new = rotate(pair, old)
-    tell_a_theft(pair, old)
-    take_back(pair, jti)
+    revoke_key(pair, old)
+    revoke_token(pair, jti)
     archive = pair.served(ARCHIVE_PATH)
     go_on_without_the_database(pair, later)
     for host in (pair.one, pair.other):

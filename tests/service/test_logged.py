@@ -1,4 +1,4 @@
-"""Tokens of a real service with a transparency log: each is a public entry before it is signed."""
+"""Tokens of a real service with a transparency log: each has a public leaf before it is signed."""
 
 from __future__ import annotations
 
@@ -28,18 +28,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield service
 
 
-def test_a_token_names_its_log_and_comes_with_a_proof_that_anybody_can_check(service: Running) -> None:
-    answer = service.post(service.token())
-    assert answer.status_code == 201
-    demand_logged(service, answer.json())
-
-
-def test_a_retry_gets_the_same_token_and_a_proof_of_the_same_leaf(service: Running) -> None:
+def test_a_token_and_its_repeat_come_with_a_proof_of_the_same_leaf(service: Running) -> None:
     identity = service.token()
-    first, again = service.post(identity).json(), service.post(identity).json()
-    assert again["verify_token"] == first["verify_token"]
-    assert again["log"]["index"] == first["log"]["index"]
-    demand_logged(service, again)
+    first, again = service.post(identity), service.post(identity).json()
+    assert first.status_code == 201
+    assert again["verify_token"] == first.json()["verify_token"]
+    assert again["log"]["index"] == first.json()["log"]["index"]
+    for answer in (first.json(), again):
+        demand_logged(service, answer)
 
 
 def test_a_batch_is_one_append(service: Running) -> None:
@@ -60,14 +56,7 @@ def test_keys_and_policies_are_in_the_log_before_the_first_token(service: Runnin
     assert leaf_of(token) in [leaf.to_bytes() for leaf in leaves if isinstance(leaf, TokenLeaf)]
 
 
-def test_no_word_of_a_run_and_of_its_caller_is_in_the_log(service: Running) -> None:
-    service.post(service.token())
-    text = b"".join(leaf.to_bytes() for leaf in leaves_in(service) if isinstance(leaf, TokenLeaf))
-    for canary in ("acme", "open-model", "gsm8k", "accuracy", "0.62", "inspect eval", "huggingface", "123456789"):
-        assert canary.encode() not in text
-
-
-def test_what_is_in_the_log_is_public_and_the_service_says_where(service: Running) -> None:
+def test_the_log_is_public_and_the_metadata_names_it(service: Running) -> None:
     token = service.post(service.token()).json()
     size, origin = token["log"]["index"] + 1, service.settings.log.origin
     about = service.http.get("/.well-known/eval-token-issuer").json()
@@ -81,14 +70,13 @@ def test_what_is_in_the_log_is_public_and_the_service_says_where(service: Runnin
     assert "/log/proof" in service.http.get("/openapi.json").json()["paths"]
 
 
-def test_without_the_sequencer_nothing_is_issued_and_the_retry_gets_its_token_when_it_is_back(service: Running) -> None:
+def test_without_the_sequencer_nothing_is_issued_until_it_is_back(service: Running) -> None:
     identity = service.token()
     (pid,) = sequencers(service)
     os.kill(pid, signal.SIGSTOP)
     try:
         refused = service.post(identity)
         assert (refused.status_code, refused.json()["code"]) == (503, "dependency.log")
-        assert refused.elapsed.total_seconds() < 5  # one second, and a machine that stalls
         assert "verify_token" not in refused.text
         assert service.http.get("/health/ready").json()["code"] == "dependency.log"
     finally:
@@ -99,8 +87,8 @@ def test_without_the_sequencer_nothing_is_issued_and_the_retry_gets_its_token_wh
     demand_logged(service, answer.json())
 
 
-def test_no_process_but_the_sequencer_has_the_log_s_key(service: Running) -> None:
-    """Who takes over a worker signs no checkpoint."""
+def test_only_the_sequencer_has_the_log_s_key(service: Running) -> None:
+    """An intruder in a worker signs no checkpoint."""
     assert service.post(service.token()).status_code == 201
     key = keyfile.read(Path(log_settings(service.settings, "").key_file), None)
     seed = key.private_bytes_raw()
@@ -124,7 +112,7 @@ def holds(pid: int, secret: bytes) -> bool:
     return False
 
 
-def test_the_service_does_not_start_where_its_log_was_never_begun(tmp_path: Path) -> None:
+def test_a_service_whose_log_was_never_begun_does_not_start(tmp_path: Path) -> None:
     begun, elsewhere = Begun(tmp_path), str(tmp_path / "elsewhere" / "log.sqlite")
     with LocalProvider() as provider, pytest.raises(AssertionError, match=r"log\.absent"):  # noqa: SIM117
         with begun.served(provider, log_database=elsewhere):

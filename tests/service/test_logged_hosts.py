@@ -66,36 +66,6 @@ def test_readiness_warns_of_a_failover_until_each_commit_waits_for_a_replica(
         assert service.log_text().count(NO_STANDBY) == 2, "once for each time that it began"
 
 
-@pytest.mark.parametrize("name", ["fsync", "full_page_writes"])
-def test_a_server_that_may_lose_what_it_has_committed_is_refused(
-    server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path, name: str
-) -> None:
-    log = Begun(tmp_path / "service", server.url(), store)
-    server.set(**{name: "off"})
-    server.reload()
-    eventually(lambda: server.execute(f"SHOW {name}") == [("off",)])
-    refusal = rf"settings\.invalid: PostgreSQL at .* has {name} off, and may lose commits\. Set {name} to on"
-    with pytest.raises(AssertionError, match=refusal), log.served(provider):
-        pass
-    server.set(**{name: "on"})
-    server.reload()
-    eventually(lambda: server.execute(f"SHOW {name}") == [("on",)])
-    with log.served(provider) as service:
-        assert service.post(service.token()).status_code == 201
-
-
-def test_a_database_of_several_hosts_needs_a_store_that_they_share(
-    server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
-) -> None:
-    """A host's own file does not know what another one has published, and after a failover would let it go on."""
-    log = Begun(tmp_path / "service", server.url(), store)
-    with (
-        pytest.raises(AssertionError, match=r"settings\.invalid.*Name the store that all hosts share"),
-        log.served(provider, store_url="embedded"),
-    ):
-        pass
-
-
 def test_a_host_whose_own_record_knows_less_is_refused_by_what_the_hosts_share(
     server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
@@ -162,10 +132,10 @@ def test_two_hosts_announce_each_thing_once_and_before_its_tokens(hosts: tuple[R
         demand_no_alarm(Reader(reading))
 
 
-def test_tokens_of_two_hosts_that_wait_for_witnesses_come_with_a_proof_that_the_quorum_has_cosigned(
+def test_tokens_of_two_hosts_come_with_proofs_that_the_quorum_has_cosigned(
     server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    """Each host shows its heads to one witness, which knows those of the other by then."""
+    """One witness cosigns the heads of both hosts."""
     log = Begun(tmp_path / "service", server.url(), store)
     with ExitStack() as stack:
         one = stack.enter_context(witnessing(tmp_path / "w", [log.vkey]))

@@ -1,5 +1,5 @@
-"""A whole service whose log's database was put back: each record alone refuses the start, and what the refusal names is
-the way on."""
+"""A service whose log's database was set back: each record alone refuses the start, and the refusal names the command that
+restores the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECORDS = {"file": r"records/[0-9a-f]{32}\.checkpoint", "store": "the store at",
 
 
 class PutBack:
-    """A log whose database is an old copy; `newest` is the one that it had. `tokens` are those of then, and of the end."""
+    """A log whose database is an old copy; `newest` is its last one. `tokens` are one from before that copy, and the last one."""
 
     def __init__(self, folder: Path, provider: LocalProvider, store: str) -> None:
         self.provider = provider
@@ -66,7 +66,7 @@ class PutBack:
             database.execute("VACUUM INTO ?", [str(folder / self.database.name)])
 
     def forget(self, *records: str) -> None:
-        """Have these records know nothing any more; the witness is nobody whom one could ask."""
+        """Delete the records of these kinds. A witness cannot be made to forget."""
         if "file" in records:
             shutil.rmtree(self.log.log.records)
             Path(self.log.log.records).mkdir()
@@ -130,8 +130,8 @@ def test_each_record_alone_refuses_the_start_and_the_named_command_brings_all_ba
     assert places == sorted(places)
 
 
-def test_a_witness_that_takes_checkpoints_and_shows_them_at_two_places_is_asked_at_both(put_back: PutBack) -> None:
-    """Where it takes them it is away; what it shows elsewhere is enough."""
+def test_a_witness_with_a_monitor_url_is_asked_at_both_urls(put_back: PutBack) -> None:
+    """The URL for submissions does not answer; the checkpoint at the other URL is enough."""
     put_back.forget("file", "store")
     with ScriptedWitness(lambda *_: reply(503)) as away:
         put_back.log.trust(replace(put_back.witness, port=int(away.url.rpartition(":")[2])), quorum=1)
@@ -140,15 +140,13 @@ def test_a_witness_that_takes_checkpoints_and_shows_them_at_two_places_is_asked_
         put_back.refused(r"log\.rollback.*fewer than witness w1 shows", witnessed=True)
 
 
-def test_without_any_record_the_operator_has_to_say_that_nobody_has_seen_more(put_back: PutBack) -> None:
+def test_without_any_record_the_operator_must_accept_the_old_log(put_back: PutBack) -> None:
     put_back.forget("file", "store")
     refusal = put_back.refused(r"log\.unrecorded", witnessed=False)
     put_back.run(named_in(refusal), witnessed=False)
     with put_back.served(witnessed=False) as service:
         leaves = leaves_in(service)
-    assert [read_leaf(leaf_of(token)) in leaves for token in put_back.tokens] == [True, False], (
-        "he was wrong, and is on record"
-    )
+    assert [read_leaf(leaf_of(token)) in leaves for token in put_back.tokens] == [True, False]
     (event,) = [each for each in audit_of(put_back) if '"log_accepted"' in each]
     assert "nobody has" in event
     put_back.refused(r"log\.rollback.*witness w1", witnessed=True)
@@ -158,8 +156,8 @@ def audit_of(put_back: PutBack) -> list[str]:
     return put_back.settings.audit_file.read_text().splitlines()
 
 
-def test_where_a_log_has_ended_its_spare_announces_everything_before_its_first_token(tmp_path: Path) -> None:
-    """Its database is lost, and nobody has the leaves: the log that was begun on the same day takes its place."""
+def test_a_spare_log_announces_keys_and_policies_before_its_first_token(tmp_path: Path) -> None:
+    """The database and all leaves of the first log are lost."""
     with LocalProvider() as provider:
         log = Begun(tmp_path / "service")
         spare = {

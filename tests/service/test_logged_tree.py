@@ -21,7 +21,7 @@ from tests.support.sequencing import IAT, key_leaf, policy_leaf, tokens
 
 @contextlib.contextmanager
 def two_workers(folder: Path, leaves: int = 0) -> Iterator[Running]:
-    """Run a service with two workers, whose log has so many leaves at its start."""
+    """Run a service with two workers and a log that has so many leaves at its start."""
 
     begun = Begun(folder)
     with contextlib.closing(sequencer_of(begun.log)) as sequencer:
@@ -33,7 +33,7 @@ def two_workers(folder: Path, leaves: int = 0) -> Iterator[Running]:
         yield service
 
 
-def test_what_two_workers_wrote_is_verified_by_another_reader(tmp_path: Path) -> None:
+def test_another_reader_verifies_the_tree_of_two_workers(tmp_path: Path) -> None:
     with two_workers(tmp_path / "service") as service:
         promised = Promised(service)
         for numbers in [(1,), (2, 3, 4), (5,), (6,)]:
@@ -47,7 +47,7 @@ def test_what_two_workers_wrote_is_verified_by_another_reader(tmp_path: Path) ->
 @pytest.mark.needs_tool("go")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("edge", [256, 65_536])
-def test_around_the_edge_of_a_full_tile_two_other_readers_verify_every_tree(edge: int, tmp_path: Path) -> None:
+def test_two_other_readers_verify_every_tree_around_a_full_tile(edge: int, tmp_path: Path) -> None:
     """256 leaves fill a tile of level 0, 65,536 one of level 1."""
     filled = 0 if edge == 256 else edge - 40
     with two_workers(tmp_path / "service", filled) as service:

@@ -1,4 +1,4 @@
-"""What workers share: what is loaded is one copy for all of them, and lies close together."""
+"""The memory that workers share: one copy of the loaded policies, close together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.policies import ISSUER_URL, POLICY, changed, write
 
-# In a process of its own: the heap of one that has run other tests is full of holes.
+# In its own process: other tests would leave holes in the heap.
 MEASURED = """
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ print(after - before, anonymous_kb() - before)
 
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library")
-def test_what_reading_policies_took_is_given_back_before_workers_are_forked(tmp_path: Path) -> None:
+def test_the_memory_of_reading_policies_is_freed_before_workers_are_forked(tmp_path: Path) -> None:
     count = 500
     texts = (changed(POLICY, "integration: inspect-ai", f"integration: name-{number}") for number in range(count))
     many = {f"name_{number}": changed(text, '"7"', f'"{number}"') for number, text in enumerate(texts)}

@@ -1,9 +1,9 @@
-"""A service whose keys, policies, settings or store are not fit does not start, and says why."""
+"""A service with unfit keys, policies, settings or store does not start, and says why."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,12 @@ from tests.support.running import write_folder
 
 
 def refused_start(settings: Settings, **more: str) -> str:
-    """Start the service, which must give up; return what it said."""
+    """Start the service, which must give up. Return its output."""
     done = issuer("serve", env={**environment(settings), **more})
     assert done.returncode in {3, 6}
     assert "Traceback" not in done.stdout + done.stderr
     sentences = [line for line in done.stderr.splitlines() if not line.startswith(("{", "  "))]
-    assert len(sentences) == 1, "why, in one sentence"
+    assert len(sentences) == 1
     return done.stdout + done.stderr
 
 
@@ -62,80 +62,77 @@ def no_key(folder: Path) -> None:
     next(folder.glob("keys/active/*.pem")).unlink()
 
 
-def said(settings: Settings) -> str:
-    """Put a service together, in this process, which must be refused; return how."""
+def refusal(settings: Settings) -> str:
+    """Build a service in this process, which must be refused. Return the error."""
     with pytest.raises(IssuerError) as refused:
         server(changed(settings, store_url="redis://127.0.0.1:1"))
     return str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (open_key, "key.unsafe"),
-        (second_active_key, "key.unusable"),
-        (no_key, "issuer keys generate"),
-        (edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"), "inspect-ai.yaml:5:13: file.unknown_member"),
-        (edit("inspect-ai.yaml", '"700000001"', "700000001"), "put it in double quotes"),
-        (edit("lm-eval.yaml", "mode: active", "mode: activ"), "lm-eval.yaml:5:"),
-    ],
-)  # fmt: skip
-def test_an_unfit_folder_is_refused_with_the_place(
-    tmp_path: Path, settings: Settings, change: Callable[[Path], None], expected: str
-) -> None:
-    change(tmp_path)
-    assert expected in said(settings)
+def refusals(folder: Path, provider: LocalProvider, changes: Iterable[Callable[[Path], None]]) -> Iterator[str]:
+    """Yield how the start is refused after each change of a fresh folder."""
+    for number, change in enumerate(changes):
+        fresh = folder / str(number)
+        write_folder(fresh, provider)
+        change(fresh)
+        yield refusal(settings_for(fresh, free_port()))
 
 
-def test_a_refusal_is_the_last_word_of_the_process(tmp_path: Path, settings: Settings) -> None:
-    edit("inspect-ai.yaml", "mode: active", "mode: activ")(tmp_path)
-    assert "inspect-ai.yaml:5:" in refused_start(settings)
+def test_an_unfit_folder_is_refused_with_the_place(tmp_path: Path, provider: LocalProvider) -> None:
+    faults = {
+        open_key: "key.unsafe",
+        second_active_key: "key.unusable",
+        no_key: "issuer keys generate",
+        edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"): "inspect-ai.yaml:5:13: file.unknown_member",
+        edit("inspect-ai.yaml", '"700000001"', "700000001"): "put it in double quotes",
+        edit("lm-eval.yaml", "mode: active", "mode: activ"): "lm-eval.yaml:5:",
+    }  # fmt: skip
+    for expected, found in zip(faults.values(), refusals(tmp_path, provider, faults), strict=True):
+        assert expected in found
 
 
 def test_its_own_url_cannot_be_a_provider(tmp_path: Path, settings: Settings, provider: LocalProvider) -> None:
     edit("providers.yaml", provider.issuer, settings.url)(tmp_path)
-    refused = said(settings)
+    refused = refusal(settings)
     assert "providers.yaml:3:" in refused
     assert "its own identity provider" in refused
 
 
 def test_a_provider_on_plain_http_is_for_development_only(settings: Settings) -> None:
-    assert "must be https" in said(changed(settings, development=False, url="https://issuer.example"))
+    assert "must be https" in refusal(changed(settings, development=False, url="https://issuer.example"))
 
 
-def test_a_store_that_evicts_is_refused(settings: Settings) -> None:
-    with EmbeddedValkey() as store:
-        with redis.Redis.from_url(store) as client:
-            client.config_set("maxmemory-policy", "allkeys-lru")
-        refused = refused_start(settings, ISSUER_STORE_URL=store)
-    assert "state.unsafe" in refused
-    assert "noeviction" in refused
-
-
-def test_a_store_whose_password_is_wrong_is_named_without_it(settings: Settings) -> None:
-    with EmbeddedValkey() as store:
-        with redis.Redis.from_url(store) as client:
-            client.config_set("requirepass", "right")
+def test_an_unfit_store_is_refused_without_its_password(settings: Settings) -> None:
+    with EmbeddedValkey() as store, redis.Redis.from_url(store) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        evicting = refused_start(settings, ISSUER_STORE_URL=store)
+        assert "state.unsafe" in evicting
+        assert "noeviction" in evicting
+        client.config_set("requirepass", "right")
         refused = refused_start(settings, ISSUER_STORE_URL=store.replace("unix://", "unix://:wrong@"))
-    assert "it refuses the user name or password in its URL, or demands one" in refused
-    assert "wrong" not in refused
+        assert "it refuses the user name or password in its URL, or demands one" in refused
+        assert "wrong" not in refused
 
 
-def test_a_secret_that_is_named_is_not_made(tmp_path: Path, settings: Settings) -> None:
+def test_a_refusal_is_the_last_message_after_the_warnings(tmp_path: Path, settings: Settings) -> None:
+    edit("inspect-ai.yaml", "mode: active", "mode: activ")(tmp_path)
+    output = refused_start(settings, ISSUER_LISTEN_TRUSTED_PROXIES="10.0.0.0/8")
+    assert "inspect-ai.yaml:5:" in output
+    assert "setting doubted" in output
+    assert "listen.trusted_proxies: 10.0.0.0/8 is a network of 16777216 addresses" in output
+
+
+def test_a_configured_secret_file_is_not_created(tmp_path: Path, settings: Settings) -> None:
     named = tmp_path / "shared-secret"
-    assert f"the store secret {named}: No such file" in said(changed(settings, store_secret_file=str(named)))
+    assert f"the store secret {named}: No such file" in refusal(changed(settings, store_secret_file=str(named)))
     assert not named.exists()
 
 
-def test_a_missing_setting_is_named(settings: Settings) -> None:
-    assert "settings.invalid" in refused_start(settings, ISSUER_PORT="many")
-
-
-def test_readable_audit_is_refused(tmp_path: Path, settings: Settings) -> None:
+def test_an_audit_file_that_others_may_read_is_refused(settings: Settings) -> None:
     settings.audit_file.parent.mkdir()
     settings.audit_file.write_text("")
     settings.audit_file.chmod(0o644)
-    assert "chmod 600" in said(settings)
+    assert "chmod 600" in refusal(settings)
 
 
 def unguarded(name: str, mode: int) -> Callable[[Path], None]:
@@ -143,7 +140,7 @@ def unguarded(name: str, mode: int) -> Callable[[Path], None]:
 
 
 def linked_from_an_open_folder(folder: Path) -> None:
-    """Replace a policy by a link to where anybody may put another one in its place."""
+    """Replace a policy by a link into a folder where others may replace the file."""
     (folder / "open").mkdir()
     (folder / "open").chmod(0o777)
     policy = folder / "policies" / "inspect-ai.yaml"
@@ -158,41 +155,31 @@ def open_benchmark(folder: Path) -> None:
     path.chmod(0o646)
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (unguarded("policies", 0o777), "chmod o-w"),
-        (unguarded("policies", 0o1777), "chmod o-w"),
-        (unguarded("policies/inspect-ai.yaml", 0o666), "inspect-ai.yaml: file.unsafe: it has mode 0666"),
-        (unguarded("policies/providers.yaml", 0o646), "providers.yaml: file.unsafe: it has mode 0646"),
-        (linked_from_an_open_folder, "open: file.unsafe: it has mode 0777"),
-        (open_benchmark, "eval.yaml: file.unsafe"),
-        (unguarded("keys", 0o777), "key.unsafe"),
-        (unguarded("keys/active", 0o707), "it has mode 0707: others may write to it. Run `chmod"),
-    ],
-)
-def test_what_others_may_write_to_decides_nothing(
-    tmp_path: Path, settings: Settings, change: Callable[[Path], None], expected: str
-) -> None:
-    change(tmp_path)
-    assert expected in said(settings)
+def test_a_file_that_others_may_write_to_is_refused(tmp_path: Path, provider: LocalProvider) -> None:
+    faults = {
+        unguarded("policies", 0o777): "chmod o-w",
+        unguarded("policies", 0o1777): "chmod o-w",
+        unguarded("policies/inspect-ai.yaml", 0o666): "inspect-ai.yaml: file.unsafe: it has mode 0666",
+        unguarded("policies/providers.yaml", 0o646): "providers.yaml: file.unsafe: it has mode 0646",
+        linked_from_an_open_folder: "open: file.unsafe: it has mode 0777",
+        open_benchmark: "eval.yaml: file.unsafe",
+        unguarded("keys", 0o777): "key.unsafe",
+        unguarded("keys/active", 0o707): "it has mode 0707: others may write to it. Run `chmod",
+    }
+    for expected, found in zip(faults.values(), refusals(tmp_path, provider, faults), strict=True):
+        assert expected in found
 
 
-@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
-def test_folders_as_a_checkout_leaves_them_are_taken(tmp_path: Path, provider: LocalProvider, umask: int) -> None:
-    before = os.umask(umask)
-    try:
-        (tmp_path / "keys").mkdir()
-        write_folder(tmp_path, provider)
-    finally:
-        os.umask(before)
-    follower = Follower(PolicySource(tmp_path / "policies", ISSUER_URL, True), tmp_path / "kept")
-    assert follower.state.policies.policies
-    if (tmp_path / "keys").stat().st_gid == os.geteuid():
-        assert load_keyring(tmp_path / "keys").active_kid
-
-
-def test_wide_proxies_are_a_warning_in_the_log_stream(settings: Settings) -> None:
-    log = refused_start(settings, ISSUER_STORE_URL="redis://127.0.0.1:1", ISSUER_LISTEN_TRUSTED_PROXIES="10.0.0.0/8")
-    assert "setting doubted" in log
-    assert "listen.trusted_proxies: 10.0.0.0/8 is a network of 16777216 addresses" in log
+def test_folders_as_a_checkout_leaves_them_are_accepted(tmp_path: Path, provider: LocalProvider) -> None:
+    for umask in (0o002, 0o022, 0o077):
+        folder = tmp_path / oct(umask)
+        before = os.umask(umask)
+        try:
+            (folder / "keys").mkdir(parents=True)
+            write_folder(folder, provider)
+        finally:
+            os.umask(before)
+        follower = Follower(PolicySource(folder / "policies", ISSUER_URL, True), folder / "kept")
+        assert follower.state.policies.policies
+        if (folder / "keys").stat().st_gid == os.geteuid():
+            assert load_keyring(folder / "keys").active_kid

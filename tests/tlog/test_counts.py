@@ -1,4 +1,4 @@
-"""What `issuer log verify` says of leaves."""
+"""The counts of leaves that `issuer log verify` prints."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_leaves_are_counted_by_kind() -> None:
     assert (counts.malformed, counts.first_defect) == (0, "")
 
 
-def test_the_first_that_is_no_leaf_is_told_with_its_index() -> None:
+def test_the_first_malformed_leaf_has_its_index() -> None:
     counts = counted(key_leaf(), b"", token_leaf() + b"x", b"\xff")
     assert counts.malformed == 3
     assert counts.first_defect.startswith("leaf 1: ")
 
 
-def test_names_that_somebody_made_up_take_bounded_memory() -> None:
+def test_unknown_names_take_bounded_memory() -> None:
     counts = counted(*(b"kind/%d\n" % number for number in range(MAX_NAMES + 50)), b"kind/7\n")
     assert len(counts.unknown) == MAX_NAMES + 1
     assert (counts.unknown[OTHERS], counts.unknown["kind/7"]) == (50, 2)

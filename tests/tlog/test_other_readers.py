@@ -1,4 +1,4 @@
-"""What our pure modules write is read and verified by programs that share no code with them: promise P5 of the log."""
+"""Programs that share no code with our pure modules read and verify their files: promise P5 of the log."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def tree_of(size: int) -> Tree:
 
 
 def samples(size: int) -> set[int]:
-    """Return the indexes where a tree of this size has its seams."""
-    seams = {0, 1, 2, 255, 256, 257, size // 2, 65_535, 65_536, 65_537, size - 257, size - 256, size - 2, size - 1}
-    return seams & set(range(size))
+    """Return the indexes at the borders of the tiles of a tree of this size."""
+    borders = {0, 1, 2, 255, 256, 257, size // 2, 65_535, 65_536, 65_537, size - 257, size - 256, size - 2, size - 1}
+    return borders & set(range(size))
 
 
 @READERS
@@ -71,8 +71,7 @@ def log(tmp_path: Path) -> Path:
         pytest.param("checkpoint", len(ORIGIN) + 80 + len(ORIGIN), id="the signature"),
     ],
 )
-def test_one_bit_that_is_changed_is_seen(log: Path, read: Reader, file: str, at: int) -> None:
-    """So what the readers say about a tree that is right means something."""
+def test_the_readers_notice_one_changed_bit(log: Path, read: Reader, file: str, at: int) -> None:
     raw = bytearray((log / file).read_bytes())
     raw[at] ^= 1
     (log / file).write_bytes(raw)
@@ -81,7 +80,7 @@ def test_one_bit_that_is_changed_is_seen(log: Path, read: Reader, file: str, at:
 
 
 @READERS
-def test_another_history_another_log_and_another_key_are_seen(log: Path, read: Reader) -> None:
+def test_the_readers_notice_another_history_log_or_key(log: Path, read: Reader) -> None:
     other = Tree([b"another leaf", *tree_of(100).leaves[1:]])
     with pytest.raises(NotVerifiedError):
         read(log, VKEY, older=[other.note().to_bytes()])

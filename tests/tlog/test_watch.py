@@ -1,4 +1,4 @@
-"""What a monitor makes of leaves: each rule, and that what keeps the rules raises no alarm."""
+"""A monitor's rules for leaves: each breach raises its alarm, and good leaves raise none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 
 from issuer.tlog import watch as watching
 from issuer.tlog.leaf import AuditLeaf, RevocationsLeaf
@@ -32,81 +31,63 @@ def test_a_token_whose_key_and_policy_were_announced_before_is_no_alarm() -> Non
 
 
 def test_a_token_before_its_announcements_is_an_alarm_though_they_follow() -> None:
-    told = alarms([token_leaf(), *ANNOUNCED])
-    assert told == [("token.kid_unannounced", 0), ("token.policy_unannounced", 0)]
+    found = alarms([token_leaf(), *ANNOUNCED])
+    assert found == [("token.kid_unannounced", 0), ("token.policy_unannounced", 0)]
 
 
-@pytest.mark.parametrize("state", ["archived", "revoked"])
-def test_a_token_under_a_key_that_was_put_away_is_an_alarm(state: str) -> None:
-    assert alarms([*ANNOUNCED, key_leaf(state=state), token_leaf()]) == [(f"token.kid_{state}", 3)]
+def test_a_token_under_an_archived_or_revoked_key_is_an_alarm() -> None:
+    for state in ("archived", "revoked"):
+        assert alarms([*ANNOUNCED, key_leaf(state=state), token_leaf()]) == [(f"token.kid_{state}", 3)]
+    assert alarms([*ANNOUNCED, token_leaf(), key_leaf(state="revoked")]) == [], "revoked later"
 
 
-def test_what_narrows_after_the_token_is_no_alarm() -> None:
-    assert alarms([*ANNOUNCED, token_leaf(), key_leaf(state="revoked")]) == []
-
-
-def test_an_archived_key_may_be_announced_anew() -> None:
+def test_an_archived_key_may_be_announced_anew_and_a_revoked_one_may_not() -> None:
     assert alarms([*ANNOUNCED, key_leaf(state="archived"), key_leaf(state="next", since=make.NOW), token_leaf()]) == []
+    found = alarms([*ANNOUNCED, key_leaf(state="revoked"), key_leaf(state="active", since=make.NOW), token_leaf()])
+    assert found == [("token.kid_revoked", 4)]
 
 
-def test_a_revoked_key_stays_revoked_whatever_is_announced() -> None:
-    told = alarms([*ANNOUNCED, key_leaf(state="revoked"), key_leaf(state="active", since=make.NOW), token_leaf()])
-    assert told == [("token.kid_revoked", 4)]
-
-
-@pytest.mark.parametrize("other", [{"iss": "https://other.example"}, {"sub": "helm"}, {"policy": "sha256:" + "1" * 64}])
-def test_a_policy_counts_for_the_issuer_and_the_integration_that_it_was_announced_for(other: dict[str, str]) -> None:
-    assert ("token.policy_unannounced", 2) in alarms([key_leaf(), policy_leaf(**other), token_leaf()])
-
-
-def test_a_key_counts_for_the_issuer_that_announced_it() -> None:
+def test_an_announcement_counts_for_its_issuer_and_its_integration() -> None:
+    for other in ({"iss": "https://other.example"}, {"sub": "helm"}, {"policy": "sha256:" + "1" * 64}):
+        assert ("token.policy_unannounced", 2) in alarms([key_leaf(), policy_leaf(**other), token_leaf()])
     assert ("token.kid_unannounced", 2) in alarms([key_leaf(iss="https://other.example"), policy_leaf(), token_leaf()])
 
 
-@pytest.mark.parametrize(("iat", "found"), [(5 + AHEAD_S, []), (6 + AHEAD_S, [("token.iat_ahead", 2)])])
-def test_an_iat_over_a_minute_after_the_leaf_was_witnessed_is_an_alarm(iat: int, found: list[object]) -> None:
-    assert alarms([*ANNOUNCED, token_leaf(iat=make.NOW + iat, exp=make.NOW + 3600)]) == found
+def test_an_iat_over_a_minute_after_the_leaf_was_witnessed_is_an_alarm() -> None:
+    for iat, found in ((5 + AHEAD_S, []), (6 + AHEAD_S, [("token.iat_ahead", 2)])):
+        assert alarms([*ANNOUNCED, token_leaf(iat=make.NOW + iat, exp=make.NOW + 3600)]) == found
 
 
-@pytest.mark.parametrize(("iat", "found"), [(-BEHIND_S, []), (-BEHIND_S - 1, [("token.iat_behind", 2)])])
-def test_an_iat_over_a_day_before_the_leaf_can_have_been_there_is_an_alarm(iat: int, found: list[object]) -> None:
-    assert alarms([*ANNOUNCED, token_leaf(iat=make.NOW + iat)], Times(make.NOW, make.NOW + 5)) == found
-    assert alarms([*ANNOUNCED, token_leaf(iat=make.NOW + iat)], Times(None, make.NOW + 5)) == [], (
-        "nobody knows since when"
-    )
+def test_an_iat_over_a_day_before_the_earliest_time_of_the_leaf_is_an_alarm() -> None:
+    for iat, found in ((-BEHIND_S, []), (-BEHIND_S - 1, [("token.iat_behind", 2)])):
+        leaves = [*ANNOUNCED, token_leaf(iat=make.NOW + iat)]
+        assert alarms(leaves, Times(make.NOW, make.NOW + 5)) == found
+        assert alarms(leaves, Times(None, make.NOW + 5)) == [], "the earliest time is unknown"
 
 
-def test_what_is_no_leaf_is_an_alarm_with_its_index_and_nothing_is_learnt_of_it() -> None:
+def test_a_malformed_leaf_is_an_alarm_with_its_index_and_announces_nothing() -> None:
     leaves = [key_leaf().replace(b"active", b"ACTIVE"), policy_leaf(), b"\xff", token_leaf()]
     assert alarms(leaves) == [("leaf.malformed", 0), ("leaf.malformed", 2), ("token.kid_unannounced", 3)]
 
 
-def test_kinds_that_are_not_known_are_told_by_name_and_are_no_alarm() -> None:
+def test_an_unknown_kind_is_a_notice_with_its_name() -> None:
     (line,) = lines([b"eval-token-issuer/token/v2\niss x\n"])
     assert line == LeafNotice("unknown", 0, {"first_line": "eval-token-issuer/token/v2"})
 
 
-def test_an_integration_is_told_its_tokens_its_policies_and_every_key() -> None:
+def test_an_integration_gets_notices_of_its_tokens_its_policies_and_every_key() -> None:
     others = [policy_leaf(sub="helm"), token_leaf(1, sub="helm"), RevocationsLeaf(make.ISSUER, "sha256:" + "2" * 64).to_bytes(),
               AuditLeaf(make.ISSUER, "w", "0" * 64).to_bytes()]  # fmt: skip
-    seen = lines([*ANNOUNCED, *others, token_leaf(2)], watch=Watch(Announced(), "inspect-ai"))
-    assert [(line.seen, line.index) for line in seen if isinstance(line, LeafNotice)] == [
-        ("key", 0),
-        ("policy", 1),
-        ("token", 6),
-    ]
-    last = seen[-1]
-    assert isinstance(last, LeafNotice)
-    assert last.leaf["token"] == (2).to_bytes(32).hex()
-    assert "from" in seen[0].leaf  # type: ignore[operator]  # the line's own name
+    leaves = [*ANNOUNCED, *others, token_leaf(2)]
+    seen = [line for line in lines(leaves, watch=Watch(Announced(), "inspect-ai")) if isinstance(line, LeafNotice)]
+    assert [(line.seen, line.index) for line in seen] == [("key", 0), ("policy", 1), ("token", 6)]
+    assert seen[-1].leaf["token"] == (2).to_bytes(32).hex()
+    assert "from" in seen[0].leaf, "the line's own name"
+    unnamed = lines([*ANNOUNCED, token_leaf()])
+    assert [line.seen for line in unnamed if isinstance(line, LeafNotice)] == ["key", "policy"]
 
 
-def test_without_an_integration_no_token_is_told() -> None:
-    told = [line.seen for line in lines([*ANNOUNCED, token_leaf()]) if isinstance(line, LeafNotice)]
-    assert told == ["key", "policy"]
-
-
-def test_what_was_announced_before_counts_in_the_next_look() -> None:
+def test_an_earlier_announcement_counts_in_the_next_look() -> None:
     announced = Announced()
     lines(ANNOUNCED, watch=Watch(announced))
     assert alarms([token_leaf()], watch=Watch(announced)) == []
@@ -114,18 +95,17 @@ def test_what_was_announced_before_counts_in_the_next_look() -> None:
 
 def test_a_log_that_announces_without_end_is_an_alarm_and_takes_no_more_memory() -> None:
     many = Announced(policies={number.to_bytes(32) for number in range(watching.MAX_ANNOUNCED - 1)})
-    assert alarms([key_leaf(), policy_leaf(), key_leaf(state="retiring")], watch=Watch(many)) == [
-        ("announcements.too_many", 1)
-    ]
+    leaves = [key_leaf(), policy_leaf(), key_leaf(state="retiring")]
+    assert alarms(leaves, watch=Watch(many)) == [("announcements.too_many", 1)]
     assert len(many.keys) + len(many.policies) == watching.MAX_ANNOUNCED
 
 
-def test_the_numbers_are_those_that_are_promised() -> None:
+def test_the_numbers_are_the_documented_ones() -> None:
     numbers = (AHEAD_S, BEHIND_S, watching.MAX_ANNOUNCED, watching.MAX_UNMATCHED)
     assert numbers == (60, 86_400, 262_144, 10_000)
 
 
-def test_a_leaf_is_told_by_its_lines_and_an_alarm_by_what_it_has() -> None:
+def test_a_notice_and_an_alarm_have_the_members_of_their_leaf() -> None:
     key, *_, late = lines([key_leaf(), token_leaf(3)])
     assert isinstance(key, LeafNotice)
     assert key.leaf == {"iss": make.ISSUER, "kid": make.KID, "x": X, "state": "active", "from": make.NOW - 86_400}
@@ -140,7 +120,7 @@ def test_a_leaf_is_told_by_its_lines_and_an_alarm_by_what_it_has() -> None:
     }  # fmt: skip
 
 
-# -- tokens that nobody has -----------------------------------------------------------------------------------------------
+# -- leaves without a known token -----------------------------------------------------------------------------------------------
 
 
 def test_leaves_without_a_token_are_counted_until_the_token_turns_up() -> None:
@@ -156,7 +136,7 @@ def test_leaves_without_a_token_are_counted_until_the_token_turns_up() -> None:
     assert announced.unmatched == {(3).to_bytes(32)}
 
 
-def test_what_an_integration_has_is_asked_for_once_and_only_where_there_is_something_to_compare() -> None:
+def test_an_integration_s_tokens_are_read_once_and_only_if_needed() -> None:
     asked = []
 
     def owned() -> set[bytes]:
@@ -172,7 +152,7 @@ def test_what_an_integration_has_is_asked_for_once_and_only_where_there_is_somet
     assert len(asked) == 1
 
 
-def test_tokens_that_nobody_has_take_bounded_memory() -> None:
+def test_unmatched_tokens_take_bounded_memory() -> None:
     announced = Announced(unmatched={number.to_bytes(32) for number in range(watching.MAX_UNMATCHED)})
     watch = Watch(announced, "inspect-ai", set)
     (alarm,) = watch.count_unmatched(watching.MAX_UNMATCHED - 1)

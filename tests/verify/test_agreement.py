@@ -1,7 +1,7 @@
 """Issuer and verifier agree: on generated results, and on every change of one character.
 
-What the issuer signs, its relying parties verify, through JSON, YAML and both digests; what it would refuse, they
-refuse too, even where it has been signed.
+Relying parties verify everything that the issuer signs, through JSON, YAML and both digests. They refuse everything
+that it would refuse, even if it has been signed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from issuer.errors import InputError, Refused
 from issuer.formats import jcs
 from issuer.issuance.judge import read_request
 from issuer.results.entry import Entry, read_entries, result_file_name, write_entry
-from issuer.verify import Context, verify_entries
 from issuer.verify.report import Report, Status
 from tests.support import make
+from tests.support.reports import judge_all
 from tests.support.shared import examples
 
 TRUST = make.trust()
@@ -35,26 +35,8 @@ TRUST = make.trust()
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 TEXT = PRINTABLE + " \n\t" + "éß漢字😀\u00a0\u2028\ufeff\u0301\x7f" + "\"'\\:#-?{}[]&*!|>%@`~"
 WORDS = [
-    "no",
-    "on",
-    "null",
-    "~",
-    "true",
-    "1e3",
-    "017",
-    "12:30",
-    "1_000",
-    "0x1f",
-    ".inf",
-    "2026-11-21",
-    "",
-    " x ",
-    "=",
-    "<<",
-    "- a",
-    "a: b",
-    "#",
-]
+    "no", "on", "null", "~", "true", "1e3", "017", "12:30", "1_000", "0x1f", ".inf", "2026-11-21", "", " x ", "=", "<<", "- a", "a: b", "#",
+]  # fmt: skip
 
 SPECIAL_NUMBERS: list[float] = [
     0, 0.0, -0.0, 1, 100, 0.625, 20.9, 1e-7, 1e-6, 1e-5, 9.999e-6, 5e-324, 4503599627370495.5, 0.1 + 0.2, 2**53 - 1,
@@ -185,7 +167,7 @@ def check_agreement(seed: int, count: int) -> tuple[int, int]:
 
 
 def judge(text: str, repo: str = make.REPO, path: str = make.PATH) -> tuple[Report, ...]:
-    return verify_entries(read_entries(text.encode(), path), repo, path, TRUST, make.NOW, Context(make.NOW))
+    return judge_all(text, TRUST, repo=repo, path=path)
 
 
 def accepts_forced(claims: dict[str, Any]) -> bool:
@@ -195,12 +177,7 @@ def accepts_forced(claims: dict[str, Any]) -> bool:
         payload = jcs.canonical({**make.payload_of(said), **claims, "claims_digest": jcs.digest(claims)})
     except ValueError:  # no canonical form: not even a forger could sign it as it is
         return False
-    form = {
-        **said.form,
-        "model_revision": claims["model_revision"],
-        "metrics": claims["metrics"],
-        "framework": claims["framework"],
-    }
+    form = {**said.form, **{name: claims[name] for name in ("model_revision", "metrics", "framework")}}
     try:
         reports = judge(write_entry(form, make.signed(make.HEADER, payload)), claims["model_repo"])
     except (InputError, ValueError):
@@ -208,7 +185,7 @@ def accepts_forced(claims: dict[str, Any]) -> bool:
     return any(report.verdict == "verified" or report.checks[0].status is Status.PASS for report in reports)
 
 
-def test_what_the_issuer_signs_is_verified_and_what_it_refuses_is_not_even_when_signed() -> None:
+def test_verifiers_accept_what_the_issuer_signs_and_refuse_what_it_refuses() -> None:
     accepted, refused = check_agreement(1, 400)
     assert accepted > 300
     assert refused > 30
@@ -237,11 +214,7 @@ def owed(entry: Entry) -> set[int]:
     numbers = {9} if entry.form != BEFORE.form else set()
     if result_file_name(entry.dataset.id) != make.PATH:
         numbers.add(6)
-    if (entry.dataset, entry.model_revision, entry.framework) != (
-        BEFORE.dataset,
-        BEFORE.model_revision,
-        BEFORE.framework,
-    ):
+    if any(getattr(entry, name) != getattr(BEFORE, name) for name in ("dataset", "model_revision", "framework")):
         numbers.add(7)
     if scores(entry) != scores(BEFORE):
         numbers.add(8)
@@ -283,7 +256,7 @@ def assert_owed(text: str) -> None:
 @example(FILE.index('"openai/gsm8k"') + 8, "h", "replace")
 @example(FILE.index("no tools"), "", "delete")
 @example(FILE.index("accuracy"), "x", "insert")
-def test_a_change_of_one_character_of_a_file_is_immaterial_or_fails_under_the_right_number(
+def test_a_changed_character_of_a_file_is_immaterial_or_fails_under_the_right_number(
     place: int, char: str, how: str
 ) -> None:
     assert_owed(edited(FILE, place, char, how))
@@ -291,7 +264,7 @@ def test_a_change_of_one_character_of_a_file_is_immaterial_or_fails_under_the_ri
 
 @examples(300)
 @given(st.integers(0, len(TOKEN) - 1), st.sampled_from("ABab09-_.=+/ é"), EDITS)
-def test_a_change_of_one_character_of_a_token_fails_under_1_2_or_3_and_skips_the_rest(
+def test_a_changed_character_of_a_token_fails_under_1_2_or_3_and_skips_the_rest(
     place: int, char: str, how: str
 ) -> None:
     token = edited(TOKEN, place, char, how)
@@ -307,12 +280,5 @@ def test_a_change_of_one_character_of_a_token_fails_under_1_2_or_3_and_skips_the
 @pytest.mark.long
 def test_every_character_of_the_file_replaced_inserted_and_deleted() -> None:
     for place in range(len(FILE)):
-        for how, char in (
-            ("replace", "0"),
-            ("replace", "x"),
-            ("insert", " "),
-            ("insert", "0"),
-            ("insert", "\n"),
-            ("delete", ""),
-        ):
+        for how, char in (("replace", "0"), ("replace", "x"), ("insert", " "), ("insert", "0"), ("insert", "\n"), ("delete", "")):  # fmt: skip
             assert_owed(edited(FILE, place, char, how))

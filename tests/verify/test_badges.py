@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import pytest
-
-from issuer.results.entry import Entry, read_entries, write_entry
-from issuer.verify import Context, Report, verify_entries
+from issuer.results.entry import read_entries, write_entry
 from issuer.verify.report import Badge, Badges
 from issuer.verify.tiers import HubFacts, badges_of
-from tests.support import make
+from tests.support import make, reports
 
 URL = "https://huggingface.co/spaces/acme/runs"
 SAID = make.submission({"source": {"url": URL}})
@@ -16,44 +13,20 @@ FILE = make.file_for(SAID)
 ALL = HubFacts(open_pull_request=True, registered=True, benchmark=make.benchmark())
 
 
-def judged(text: str = FILE, **trust: Any) -> tuple[Report, Entry]:
-    (entry,) = read_entries(text.encode(), make.PATH)
-    (report,) = verify_entries([entry], make.REPO, make.PATH, make.trust(**trust), make.NOW, Context(make.NOW))
-    return report, entry
-
-
 def earned(text: str = FILE, hub: HubFacts = ALL, **trust: Any) -> Badges:
-    return badges_of(*judged(text, **trust), hub)
+    (entry,) = read_entries(text.encode(), make.PATH)
+    return badges_of(reports.judge(text, make.trust(**trust)), entry, hub)
 
 
-def test_everything_said_and_verified_earns_all_four() -> None:
+def test_badges_follow_from_the_verdict_and_the_hub_s_facts() -> None:
     assert earned() == Badges("yes", "yes", "yes", "yes")
-
-
-def test_what_the_hub_does_not_say_is_unknown_and_never_no() -> None:
     assert earned(hub=HubFacts()) == Badges("yes", "unknown", "unknown", "yes")
-
-
-# -- verified -------------------------------------------------------------------------------------------------------------
-
-
-def test_verified_comes_from_the_verdict_alone() -> None:
-    said = "  verified: true\n  badges: [verified]\n"
-    assert earned(write_entry(SAID.form) + said).verified == "no"
-    assert earned(FILE + said).verified == "no", "what was added was not signed"
+    claimed = "  verified: true\n  badges: [verified]\n"
+    assert earned(write_entry(SAID.form) + claimed).verified == "no"
+    assert earned(FILE + claimed).verified == "no", "the addition was not signed"
     assert earned(keys=None).verified == "unknown"
     assert earned(FILE.replace("20.9", "21")).verified == "no"
-
-
-# -- community ------------------------------------------------------------------------------------------------------------
-
-
-def test_community_is_an_open_pull_request_as_the_hub_says() -> None:
-    assert [earned(hub=HubFacts(open_pull_request=said)).community for said in (True, False, None)] == [
-        "yes",
-        "no",
-        "unknown",
-    ]
+    assert earned(hub=HubFacts(open_pull_request=False)).community == "no"
 
 
 # -- leaderboard ----------------------------------------------------------------------------------------------------------
@@ -77,15 +50,10 @@ BOARDS: list[tuple[bool | None, str | None, Badge]] = [
 ]
 
 
-@pytest.mark.parametrize(("registered", "text", "badge"), BOARDS)
-def test_leaderboard_needs_a_registered_benchmark_a_defined_task_and_one_defined_metric(
-    registered: bool | None, text: str | None, badge: Badge
-) -> None:
-    hub = HubFacts(registered=registered, benchmark=None if text is None else make.benchmark(text))
-    assert earned(hub=hub).leaderboard == badge
-
-
-def test_one_defined_metric_is_enough_and_none_is_not() -> None:
+def test_leaderboard_needs_a_registered_benchmark_and_a_defined_task_and_metric() -> None:
+    for registered, text, badge in BOARDS:
+        hub = HubFacts(registered=registered, benchmark=None if text is None else make.benchmark(text))
+        assert earned(hub=hub).leaderboard == badge, (registered, text)
     two = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": "x", "value": 1}])
     assert earned(make.file_for(two)).leaderboard == "yes"
     no_metrics = {name: value for name, value in SAID.form.items() if name != "metrics"}
@@ -95,17 +63,12 @@ def test_one_defined_metric_is_enough_and_none_is_not() -> None:
 # -- source ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("url", "badge"),
-    [
-        (URL, "yes"), ("http://a.example", "yes"), ("https://user:secret@a.example", "no"), ("https://@a.example", "no"), ("ftp://a.example", "no"),
-        ("javascript:alert(1)", "no"), ("/runs", "no"), ("//a.example", "no"), ("https://", "no"), ("", "no"), ("https://a.example/a b", "no"),
-    ],
-)  # fmt: skip
-def test_source_is_an_absolute_web_address_without_credentials(url: str, badge: Badge) -> None:
-    assert earned(write_entry({**SAID.form, "source": {"url": url}})).source == badge
-
-
-@pytest.mark.parametrize("source", [{}, {"name": "x"}, {"name": "https://a.example"}], ids=str)
-def test_a_source_without_an_address_earns_nothing(source: dict[str, Any]) -> None:
-    assert earned(write_entry({**SAID.form, "source": source})).source == "no"
+def test_source_is_an_absolute_web_address_without_credentials() -> None:
+    good = (URL, "http://a.example")
+    bad = (
+        "https://user:secret@a.example", "https://@a.example", "ftp://a.example", "javascript:alert(1)", "/runs", "//a.example", "https://",
+        "", "https://a.example/a b",
+    )  # fmt: skip
+    sources: list[dict[str, Any]] = [*({"url": url} for url in (*good, *bad)), {}, {"name": "https://a.example"}]
+    found = [earned(write_entry({**SAID.form, "source": source})).source for source in sources]
+    assert found == ["yes"] * 2 + ["no"] * 11

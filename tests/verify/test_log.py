@@ -10,17 +10,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
 from issuer.formats.times import show_time
-from issuer.results.entry import read_entries
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.note import Note, NoteSigner, SignatureLine, parse_note
 from issuer.tlog.proof import parse_proof
-from issuer.verify import Context, verify_entries
 from issuer.verify.check_log import MAX_REMEMBERED, AtHand, CheckedNotes, Proofs
 from issuer.verify.check_token import GOOD_WHEN_ISSUED, NOT_KNOWN_HERE
 from issuer.verify.receipts import token_digest, write_receipt
 from issuer.verify.report import Report, Status
 from issuer.verify.trust import Trust
-from tests.support import make, witnessed
+from tests.support import make, reports, witnessed
+from tests.support.reports import outcome as of
 from tests.support.witnessed import ORIGIN, SPARE, WITNESSES, TestLog, at_hand, leaf_of, trusted_log
 
 SAID = make.submission()
@@ -42,25 +41,10 @@ def proofs(*times: int, log: TestLog = LOG) -> Proofs:
     return at_hand(TOKEN, log.proof(TOKEN, *times))
 
 
-def judge(
-    by: Trust | None = None,
-    found: Proofs | None = None,
-    *,
-    at: int | None = None,
-    now: int = make.NOW + 10,
-    witnessed: bool = False,
-    text: str = FILE,
-    **known: Any,
-) -> Report:
-    context = Context(
-        now, witnessed=witnessed, proofs=proofs(make.NOW + 1, make.NOW + 2) if found is None else found, **known
-    )
-    (report,) = verify_entries(read_entries(text.encode(), make.PATH), make.REPO, make.PATH, by or trust(), at, context)
-    return report
-
-
-def of(report: Report, number: int) -> tuple[Status, str]:
-    return report.checks[number - 1].status, report.checks[number - 1].evidence
+def judge(by: Trust | None = None, found: Proofs | None = None, *, text: str = FILE, **known: Any) -> Report:
+    """Judge the file as a reader does ten seconds after its issue, with the witnesses' proof; or as `known` says."""
+    at_hand = proofs(make.NOW + 1, make.NOW + 2) if found is None else found
+    return reports.judge(text, by or trust(), **{"at": None, "now": make.NOW + 10, "proofs": at_hand, **known})
 
 
 def of_11(found: Proofs | None = None, by: Trust | None = None, **known: Any) -> tuple[Status, str]:
@@ -92,25 +76,17 @@ def test_11_is_unknown_without_a_proof() -> None:
     assert of_11(by=make.trust(require=REQUIRED)) == (Status.UNKNOWN, "the trust file names no log of this issuer")
 
 
-@pytest.mark.parametrize(
-    ("text", "found", "evidence"),
-    [
-        (make.file_for(SAID), {}, "names no log"),
-        (make.file_for(SAID, log="elsewhere.example/log"), {}, "names another log"),
-        (FILE, {leaf_of(TOKEN): AtHand(denied=True)}, "answered that it has no such leaf"),
-        (make.file_for(SAID, log=ORIGIN, sub="two words"), {}, "does not fit into a leaf"),
-    ],
-    ids=["no log", "another origin", "denied", "claims that no leaf has"],
-)
-def test_11_is_a_no_where_the_token_or_the_log_itself_says_so(text: str, found: Proofs, evidence: str) -> None:
-    report = judge(found=found, text=text)
-    assert report.failed == (11,)
-    assert evidence in of(report, 11)[1]
-
-
-def test_11_shows_the_origin_that_is_not_trusted() -> None:
-    report = judge(text=make.file_for(SAID, log="elsewhere.example/log"))
-    assert report.checks[10].token == "elsewhere.example/log"
+def test_11_fails_where_the_token_or_the_log_itself_is_the_reason() -> None:
+    denied = {leaf_of(TOKEN): AtHand(denied=True)}
+    for text, found, evidence, origin in (
+        (make.file_for(SAID), {}, "names no log", ""),
+        (make.file_for(SAID, log="elsewhere.example/log"), {}, "names another log", "elsewhere.example/log"),
+        (FILE, denied, "answered that it has no such leaf", ""),
+        (make.file_for(SAID, log=ORIGIN, sub="two words"), {}, "does not fit into a leaf", ""),
+    ):
+        report = judge(found=found, text=text)
+        assert (report.failed, report.checks[10].token) == ((11,), origin)
+        assert evidence in of(report, 11)[1]
 
 
 def stripped(*keep: int) -> bytes:
@@ -153,22 +129,17 @@ UNSERVED = {
 
 
 @pytest.mark.parametrize("case", UNSERVED)
-@pytest.mark.parametrize("require", [REQUIRED, frozenset()], ids=["required", "not required"])
-def test_11_a_proof_that_does_not_serve_is_as_good_as_none_and_says_what_fails(
-    case: str, require: frozenset[str]
-) -> None:
+def test_11_an_unusable_proof_counts_like_a_missing_one_and_shows_no_time(case: str) -> None:
     raw, evidence = UNSERVED[case]
-    report = judge(trust(require=require), at_hand(TOKEN, raw))
-    assert report.verdict == ("undecided" if require else "verified")
-    assert of(report, 11)[0] is (Status.UNKNOWN if require else Status.SKIP)
-    assert "the proof at hand is not usable: " in of(report, 11)[1]
-    assert evidence in of(report, 11)[1]
-
-
-@pytest.mark.parametrize("case", sorted(UNSERVED.keys() - {"the times of the future"}))
-def test_5_a_proof_that_does_not_serve_shows_no_time(case: str) -> None:
-    late = judge(trust(require=frozenset()), at_hand(TOKEN, UNSERVED[case][0]), now=LATER)
-    assert (late.verdict, of(late, 5)[0]) == ("undecided", Status.UNKNOWN)
+    free = trust(require=frozenset())
+    for by, status, verdict in ((trust(), Status.UNKNOWN, "undecided"), (free, Status.SKIP, "verified")):
+        report = judge(by, at_hand(TOKEN, raw))
+        assert (report.verdict, of(report, 11)[0]) == (verdict, status)
+        assert "the proof at hand is not usable: " in of(report, 11)[1]
+        assert evidence in of(report, 11)[1]
+    if case != "the times of the future":
+        late = judge(free, at_hand(TOKEN, raw), now=LATER)
+        assert (late.verdict, of(late, 5)[0]) == ("undecided", Status.UNKNOWN)
 
 
 def test_11_a_proof_that_cannot_be_read_is_as_good_as_none() -> None:
@@ -225,28 +196,25 @@ def test_11_a_log_that_is_another_issuer_s_says_nothing_of_this_one() -> None:
 # -- the witnessed time ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("times", "shown"),
-    [
-        ((5, 9), 9), ((9, 5), 9), ((1, 9, 5), 5), ((9, 9, 9), 9), ((7,), None), ((0, 3600), 3600),
-        ((-60, -60), -60), ((-61, 3), 3), ((-61, -61), "alarm: witnessed 1 min 1 s before"),
-        ((0, 3601), "logged late: witnessed 1 s after"), ((9000, 9000, 3600), "logged late: witnessed 1 h 30 min after"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_the_witnessed_time_is_when_the_quorum_was_reached_and_serves_from_issue_to_end(
-    times: tuple[int, ...], shown: int | str | None
-) -> None:
-    report = judge(found=proofs(*(make.NOW + time for time in times)), now=LATER)
-    if isinstance(shown, int):
-        assert report.verdict == "verified"
-        assert (report.at, report.at_from) == (make.NOW + shown, "log")
+def test_the_witnessed_time_is_when_the_quorum_was_reached() -> None:
+    for times, shown in (((5, 9), 9), ((9, 5), 9), ((1, 9, 5), 5), ((9, 9, 9), 9), ((0, 3600), 3600), ((-60, -60), -60), ((-61, 3), 3)):  # fmt: skip
+        report = judge(found=proofs(*(make.NOW + time for time in times)), now=LATER)
+        assert (report.verdict, report.at, report.at_from) == ("verified", make.NOW + shown, "log"), times
         assert of(report, 5)[1].startswith(f"existed at {show_time(make.NOW + shown)}; {NOT_KNOWN_HERE}; ")
-    else:
-        # Without a proof that serves, one that does could still say; what was logged at another time stays so.
-        verdict = "undecided" if shown is None else "good_when_issued"
-        assert (report.verdict, of(report, 5)[0]) == (verdict, Status.UNKNOWN)
-        assert (of(report, 11)[0] is Status.PASS, (shown or "") in of(report, 11)[1]) == (shown is not None, True)
+
+
+def test_a_witnessed_time_outside_of_the_token_s_life_decides_nothing() -> None:
+    for times, evidence in (
+        ((-61, -61), "alarm: witnessed 1 min 1 s before"),
+        ((0, 3601), "logged late: witnessed 1 s after"),
+        ((9000, 9000, 3600), "logged late: witnessed 1 h 30 min after"),
+    ):
+        report = judge(found=proofs(*(make.NOW + time for time in times)), now=LATER)
+        assert (report.verdict, of(report, 5)[0]) == ("good_when_issued", Status.UNKNOWN)
+        assert (of(report, 11)[0], evidence in of(report, 11)[1]) == (Status.PASS, True)
+    # A second witness could still show a time.
+    one = judge(found=proofs(make.NOW + 7), now=LATER)
+    assert (one.verdict, of(one, 5)[0], of(one, 11)[0]) == ("undecided", Status.UNKNOWN, Status.UNKNOWN)
 
 
 def test_a_time_ahead_of_the_verifier_s_clock_by_over_a_minute_does_not_count() -> None:
@@ -255,7 +223,7 @@ def test_a_time_ahead_of_the_verifier_s_clock_by_over_a_minute_does_not_count() 
         assert (report.verdict == "verified") is good
 
 
-# Who judges: a reader, who receives it now, who says when, and who wrote a receipt then.
+# Judges: a reader, a receiver with a clock, a stated time, and a party that wrote a receipt in time.
 JUDGES = ("reader", "receiver", "stated late", "stated in time", "receipt")
 TIMES = {"in time": (5, 9), "late": (3601, 3601), "early": (-61, -61), "none": None}
 KEYS = ("published", "archived", "archived, window over", "revoked before", "revoked after", "revoked after, gone")
@@ -273,7 +241,7 @@ def archive_of(key: str) -> dict[str, Any]:
 
 
 def expected(judge: str, time: str, key: str, listed: str) -> str:
-    """Say what comes of it, from the contract's words and not from the code's."""
+    """Return the verdict by the contract's words, not by the code's."""
     existed_then = time == "in time"
     in_time = judge in {"stated in time", "receipt"}
     if key.startswith("revoked"):
@@ -292,22 +260,20 @@ def expected(judge: str, time: str, key: str, listed: str) -> str:
     return "failed"
 
 
-@pytest.mark.parametrize("time", TIMES)
-@pytest.mark.parametrize("who", JUDGES)
-def test_what_an_old_token_is_worth(who: str, time: str) -> None:
-    """A year later: who judges, by when witnesses had seen it, what became of its key, and what was revoked."""
-    times = TIMES[time]
-    found = {} if times is None else proofs(*(make.NOW + each for each in times))
-    at = {"receiver": LATER, "stated late": LATER, "stated in time": make.NOW + 5}.get(who)
-    receipts = {token_digest(TOKEN): RECEIPT} if who == "receipt" else {}
-    for key, listed in itertools.product(KEYS, ("", "jti", "sub")):
+@pytest.mark.parametrize("judged_by", JUDGES)
+def test_a_year_later_the_verdict_follows_the_evidence_for_the_time(judged_by: str) -> None:
+    """Every time that the witnesses may have seen, every state of the key, and each way to revoke the token."""
+    at = {"receiver": LATER, "stated late": LATER, "stated in time": make.NOW + 5}.get(judged_by)
+    receipts = {token_digest(TOKEN): RECEIPT} if judged_by == "receipt" else {}
+    for (time, times), key, listed in itertools.product(TIMES.items(), KEYS, ("", "jti", "sub")):
+        found = {} if times is None else proofs(*(make.NOW + each for each in times))
         revoked: dict[str, Any] = {}
         if listed:
             revoked = {"jti": [make.JTI]} if listed == "jti" else {"sub": [{"sub": "inspect-ai", "from": 0}]}
         lists = make.revocations(iat=LATER, next_update=LATER + 9, **revoked)
         by = trust(require=frozenset(), receipt_keys=RECEIPT_KEYS, revocations=lists, **archive_of(key))
-        report = judge(by, found, at=at, now=LATER, witnessed=who == "receiver", receipts=receipts)
-        assert report.verdict == expected(who, time, key, listed), (key, listed)
+        report = judge(by, found, at=at, now=LATER, witnessed=judged_by == "receiver", receipts=receipts)
+        assert report.verdict == expected(judged_by, time, key, listed), (time, key, listed)
 
 
 def receipt() -> str:
@@ -319,14 +285,14 @@ def receipt() -> str:
 RECEIPT = receipt()
 
 
-def test_who_receives_a_file_late_is_told_that_its_token_existed_in_time() -> None:
+def test_a_late_receiver_learns_that_the_token_existed_in_time() -> None:
     report = judge(at=LATER, now=LATER, witnessed=True)
     assert (report.failed, report.at_from) == ((5,), "clock")
     assert f"; the token existed at {show_time(make.NOW + 2)}, but this file may have come later" in of(report, 5)[1]
 
 
 def test_the_witnessed_time_opens_the_key_s_window_for_everyone() -> None:
-    """Who receives the file late is told that it is late, and not that the key is none."""
+    """A late receiver learns that the file is late, not that the key is unknown."""
     gone: dict[str, Any] = {"keys": make.key_set(make.STRANGER), "archive": make.archive(last_token_exp=END)}
     for at, now_here, failed in ((None, False, ()), (LATER, True, (5,)), (LATER, False, (5,))):
         report = judge(trust(**gone), at=at, now=LATER, witnessed=now_here)
@@ -334,26 +300,19 @@ def test_the_witnessed_time_opens_the_key_s_window_for_everyone() -> None:
     assert judge(trust(**gone), {}, at=LATER, now=LATER, witnessed=True).failed == (2,)
 
 
-@pytest.mark.parametrize("revoked", [{}, {"revoked_from": END}], ids=["retired", "revoked"])
-def test_a_witnessed_time_outside_of_the_key_s_window_does_not_open_it(revoked: dict[str, int]) -> None:
-    gone: dict[str, Any] = {
-        "keys": make.key_set(make.STRANGER),
-        "archive": make.archive(last_token_exp=make.NOW + 1, **revoked),
-    }
-    report = judge(trust(**gone), now=LATER)
-    assert (report.verdict, of(report, 2)[0]) == ("undecided", Status.UNKNOWN)
-
-
-def test_a_reader_of_a_token_that_has_not_ended_is_judged_by_now() -> None:
-    report = judge(now=END)
-    assert (report.verdict, report.at, report.at_from) == ("verified", END, "unknown")
+def test_a_witnessed_time_outside_of_the_key_s_window_does_not_open_it() -> None:
+    for revoked in ({}, {"revoked_from": END}):
+        archive = make.archive(last_token_exp=make.NOW + 1, **revoked)
+        report = judge(trust(keys=make.key_set(make.STRANGER), archive=archive), now=LATER)
+        assert (report.verdict, of(report, 2)[0]) == ("undecided", Status.UNKNOWN)
 
 
 def test_what_passes_by_the_log_alone_becomes_no_receipt() -> None:
-    """It would say that the file came after its token had ended, and be a no from then on."""
+    """Such a receipt would say that the file came after its token had ended, and so refute the file."""
     by = trust(receipt_keys=RECEIPT_KEYS)
     late, fresh = judge(by, now=LATER), judge(by, now=END)
     assert late.verdict == fresh.verdict == "verified"
+    assert (fresh.at, fresh.at_from) == (END, "unknown"), "a reader in time is judged by now"
     assert write_receipt(late, by, make.RECEIPT_KEY, LATER) is None
     assert write_receipt(fresh, by, make.RECEIPT_KEY, END) is not None
 
@@ -374,12 +333,12 @@ def test_what_the_witnesses_saw_does_not_replace_what_else_is_missing() -> None:
     assert judge(now=LATER, text=FILE.replace("20.9", "21.9")).failed == (8, 9)
 
 
-def test_a_reader_without_a_proof_is_told_what_it_was_told_before() -> None:
+def test_a_reader_without_a_proof_gets_the_reason_good_when_issued() -> None:
     report = judge(trust(require=frozenset()), {}, now=LATER)
     assert (report.verdict, report.reason) == ("undecided", GOOD_WHEN_ISSUED)
 
 
-# -- what is remembered ---------------------------------------------------------------------------------------------------
+# -- the cache of notes ---------------------------------------------------------------------------------------------------
 
 
 def test_a_good_note_is_checked_once_and_remembered_under_its_policy_alone() -> None:

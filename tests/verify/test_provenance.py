@@ -1,10 +1,8 @@
-"""A link to the run that a token's caller names: where what is bound spells it out, and nowhere else."""
+"""A link to the run of a token's caller, if the bound claims name it in full."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import pytest
 
 from issuer.identity.profiles import PROFILES
 from issuer.verify.provenance import describe_caller, doubt_of_two_owners, owner_of, run_url
@@ -22,16 +20,13 @@ def test_a_run_of_github_actions_has_its_page() -> None:
     assert run_url(without) == "https://github.com/example-org/evals/actions/runs/19512345678"
 
 
-@pytest.mark.parametrize(
-    ("issuer", "site"),
-    [
+def test_a_site_of_an_enterprise_is_linked_by_its_own_name() -> None:
+    for issuer, site in (
         ("https://token.actions.githubusercontent.com/acme", "https://github.com"),
         ("https://git.acme.example/_services/token", "https://git.acme.example"),
         ("https://token.actions.acme.ghe.com", "https://acme.ghe.com"),
-    ],
-)
-def test_a_site_of_an_enterprise_is_linked_by_its_own_name(issuer: str, site: str) -> None:
-    assert run_url({**GITHUB, "issuer": issuer}).startswith(f"{site}/example-org/evals/actions/runs/")
+    ):
+        assert run_url({**GITHUB, "issuer": issuer}).startswith(f"{site}/example-org/evals/actions/runs/")
 
 
 def test_a_job_of_gitlab_has_its_page() -> None:
@@ -43,72 +38,46 @@ def test_a_job_of_gitlab_has_its_page() -> None:
     assert run_url({**GITLAB, **below}) == "https://acme.example:8443/gitlab/a/b/c/-/jobs/10"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"issuer": "https://evil.example"},
-        {"issuer": "http://127.0.0.1:8080"},
-        {"job_workflow_sha": "a" * 40},  # a reusable workflow of another repository: whose run it is, is not said
-        {"job_workflow_sha": "", "workflow_sha": ""},
-        {"job_workflow_ref": "example-org/evals"},
-        {"job_workflow_ref": "../../evil/.github/workflows/x.yml@refs/heads/main"},
-        {"job_workflow_ref": "a/b\n/.github/workflows/x.yml@main"},
-        {"job_workflow_ref": "acme/../.github/workflows/x.yml@refs/heads/main"},
-        {"job_workflow_ref": "acme/./.github/workflows/x.yml@refs/heads/main"},
-        {"issuer": "https://github.com@evil.example/_services/token"},
-        {"run_id": "1/../../x"},
-        {"run_id": 5},
-        {"run_id": ""},
-    ],
-    ids=str,
-)
-def test_there_is_no_link_where_what_is_bound_does_not_spell_it_out(changes: dict[str, Any]) -> None:
-    assert run_url({**GITHUB, **changes}) == ""
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"issuer": "https://evil.example"},
-        {"issuer": "javascript://gitlab.com/%0aalert(1)//"},
+def test_bound_claims_that_do_not_name_the_run_in_full_give_no_link() -> None:
+    workflow = "/.github/workflows/x.yml@"
+    github: list[dict[str, Any]] = [
+        {"issuer": "https://evil.example"}, {"issuer": "http://127.0.0.1:8080"}, {"issuer": "https://github.com@evil.example/_services/token"},
+        {"job_workflow_sha": "a" * 40},  # a reusable workflow of another repository: the claims do not name the caller
+        {"job_workflow_sha": "", "workflow_sha": ""}, {"job_workflow_ref": "example-org/evals"},
+        *({"job_workflow_ref": f"{path}{workflow}main"} for path in ("../../evil", "a/b\n", "acme/..", "acme/.")),
+        {"run_id": "1/../../x"}, {"run_id": 5}, {"run_id": ""},
+    ]  # fmt: skip
+    pages = ("https://gitlab.com\n", "https://gitlab.com?x=", "https://gitlab.com/..")
+    gitlab: list[dict[str, Any]] = [
+        {"issuer": "https://evil.example"}, {"issuer": "javascript://gitlab.com/%0aalert(1)//"},
         {"issuer": "javascript:alert(1)", "ci_config_ref_uri": "javascript:alert(1)/a/b//.gitlab-ci.yml@main"},
-        {"issuer": "https://gitlab.com\n", "ci_config_ref_uri": "gitlab.com\n/a/b//.gitlab-ci.yml@main"},
-        {"issuer": "https://gitlab.com?x=", "ci_config_ref_uri": "gitlab.com?x=/a/b//.gitlab-ci.yml@main"},
-        {"issuer": "https://gitlab.com/..", "ci_config_ref_uri": "gitlab.com/../a/b//.gitlab-ci.yml@main"},
-        {"ci_config_sha": "a" * 40},
-        {"job_id": "x"},
-        {"ci_config_ref_uri": "gitlab.com//x@y"},
-        {"ci_config_ref_uri": "gitlab.com/../../evil//x@y"},
-        {"ci_config_ref_uri": "evil.example/gitlab.com/a/b//x@y"},
-    ],
-    ids=str,
-)
-def test_there_is_no_link_to_another_project(changes: dict[str, Any]) -> None:
-    assert run_url({**GITLAB, **changes}) == ""
+        *({"issuer": page, "ci_config_ref_uri": f"{page[8:]}/a/b//.gitlab-ci.yml@main"} for page in pages),
+        {"ci_config_sha": "a" * 40}, {"job_id": "x"},
+        *({"ci_config_ref_uri": uri} for uri in ("gitlab.com//x@y", "gitlab.com/../../evil//x@y", "evil.example/gitlab.com/a/b//x@y")),
+    ]  # fmt: skip
+    callers = [*({**GITHUB, **changes} for changes in github), *({**GITLAB, **changes} for changes in gitlab)]
+    assert [caller for caller in callers if run_url(caller)] == []
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - {"github-actions", "gitlab-ci"}))
-def test_other_providers_are_named_by_their_ids(name: str) -> None:
-    assert run_url(PUBLIC[name]) == ""
-    assert describe_caller(PUBLIC[name]).startswith(name)
-
-
-def test_a_caller_is_described_by_what_tells_one_run_from_another() -> None:
+def test_a_caller_is_described_by_its_provider_and_ids() -> None:
+    for name in PUBLIC.keys() - {"github-actions", "gitlab-ci"}:
+        assert run_url(PUBLIC[name]) == ""
+        assert describe_caller(PUBLIC[name]).startswith(name)
     assert describe_caller(GITHUB) == "github-actions, repository_id 700000001, run_id 19512345678"
     assert describe_caller({}) == "an unnamed provider"
 
 
-# -- whose workload it is -------------------------------------------------------------------------------------------------
+# -- the owner of a workload -------------------------------------------------------------------------------------------------
 
 
 OWNED = {"github-actions", "buildkite", "circleci", "bitbucket", "azure", "aws", "codefresh", "pat", "huggingface"}
 
 
-@pytest.mark.parametrize("name", sorted(PROFILES))
-def test_of_each_provider_whose_tokens_name_one_the_owner_is_known(name: str) -> None:
-    """Of the others a part of what one owner has is public: a group that may be a subgroup, a project, a workload."""
-    bound = dict.fromkeys(PROFILES[name].provenance, "1")
-    assert owner_of({"issuer": "https://a.example", **bound}) == ("1" if name in OWNED else None)
+def test_the_owner_is_known_at_the_providers_whose_tokens_name_it() -> None:
+    """At the others only a part of the owner's tree is public: a group that may be a subgroup, a project, a workload."""
+    for name, profile in PROFILES.items():
+        bound = dict.fromkeys(profile.provenance, "1")
+        assert owner_of({"issuer": "https://a.example", **bound}) == ("1" if name in OWNED else None), name
 
 
 def doubt(first: dict[str, Any], second: dict[str, Any]) -> str:
@@ -116,7 +85,7 @@ def doubt(first: dict[str, Any], second: dict[str, Any]) -> str:
     return doubt_of_two_owners(first, second)
 
 
-def test_two_workloads_are_two_owners_where_their_ids_say_so_or_their_providers_differ() -> None:
+def test_different_owner_ids_or_providers_are_two_owners() -> None:
     other = {**GITHUB, "repository_owner_id": "2"}
     assert (
         doubt(GITHUB, other) == doubt(GITHUB, GITLAB) == doubt(GITHUB, {**GITHUB, "issuer": "https://a.example"}) == ""
@@ -127,9 +96,9 @@ def test_two_workloads_are_two_owners_where_their_ids_say_so_or_their_providers_
     assert "workloads of one owner" in doubt({**GITHUB, "issuer": own["issuer"]}, GITHUB)
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - OWNED))
-def test_two_subgroups_or_workloads_at_one_provider_may_be_one_owner_s(name: str) -> None:
-    first = PUBLIC[name]
-    second = {member: value if member in {"provider", "issuer"} else f"{value}2" for member, value in first.items()}
-    assert doubt(first, second) == "both callers have one provider, and their owners are unknown"
-    assert doubt(first, {**second, "issuer": "https://b.example"}) == ""
+def test_two_subgroups_or_workloads_at_one_provider_may_have_one_owner() -> None:
+    for name in PUBLIC.keys() - OWNED:
+        first = PUBLIC[name]
+        second = {member: value if member in {"provider", "issuer"} else f"{value}2" for member, value in first.items()}
+        assert doubt(first, second) == "both callers have one provider, and their owners are unknown", name
+        assert doubt(first, {**second, "issuer": "https://b.example"}) == ""

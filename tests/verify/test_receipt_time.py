@@ -1,20 +1,19 @@
-"""When a file was received: now, at a stated time, by a receipt, or nobody here knows. Checks 2 and 5, and the verdict."""
+"""When a file was received: now, at a stated time, by a receipt, or at an unknown time. Checks 2 and 5, and the verdict."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
-import pytest
 from msgspec import UNSET
 
-from issuer.results.entry import read_entries
-from issuer.verify import Context, verify_entries
 from issuer.verify.check_token import GOOD_WHEN_ISSUED
 from issuer.verify.receipts import token_digest, write_receipt
 from issuer.verify.report import Report, Status
 from issuer.verify.summary import reason_of
 from issuer.verify.trust import Trust
-from tests.support import make
+from tests.support import make, reports
+from tests.support.reports import SOON, outcome
 
 SAID = make.submission()
 TOKEN = make.token_for(SAID)
@@ -24,46 +23,28 @@ LATER = make.NOW + make.YEAR
 RECEIPT_KEYS = make.key_set(make.RECEIPT_KEY)
 
 
-def judge(
-    trust: Trust | None = None,
-    *,
-    at: int | None = None,
-    now: int = LATER,
-    witnessed: bool = False,
-    text: str = FILE,
-    **known: Any,
-) -> Report:
-    context = Context(now, witnessed=witnessed, **known)
-    entries = read_entries(text.encode(), make.PATH)
-    (report,) = verify_entries(entries, make.REPO, make.PATH, trust or make.trust(), at, context)
-    return report
+def judge(trust: Trust | None = None, *, text: str = FILE, **known: Any) -> Report:
+    """Judge the file as a reader does a year later, or as `known` says."""
+    return reports.judge(text, trust, **{"at": None, "now": LATER, **known})
 
 
-def of_5(report: Report) -> tuple[Status, str]:
-    return report.checks[4].status, report.checks[4].evidence
-
-
-def test_a_reader_of_an_old_file_is_told_that_it_was_good_when_issued() -> None:
+def test_a_reader_of_an_old_file_learns_that_it_was_good_when_issued() -> None:
     report = judge()
-    assert (report.verdict, report.reason, report.at_from, report.at) == (
-        "good_when_issued",
-        GOOD_WHEN_ISSUED,
-        "unknown",
-        LATER,
-    )
-    assert of_5(report) == (Status.UNKNOWN, f"{GOOD_WHEN_ISSUED}: it expired 399 d 23 h ago")
+    assert (report.verdict, report.reason) == ("good_when_issued", GOOD_WHEN_ISSUED)
+    assert (report.at_from, report.at) == ("unknown", LATER)
+    assert outcome(report, 5) == (Status.UNKNOWN, f"{GOOD_WHEN_ISSUED}: it expired 399 d 23 h ago")
     assert [check.status for check in report.checks[:9] if check.number != 5] == [Status.PASS] * 8
     assert reason_of(report) == GOOD_WHEN_ISSUED
 
 
-def test_who_receives_the_file_now_or_says_when_gets_a_no_past_the_end() -> None:
+def test_a_file_that_is_received_past_the_token_s_end_fails() -> None:
     for at, witnessed in ((LATER, True), (LATER, False), (END + 1, True), (END + 1, False)):
         report = judge(at=at, witnessed=witnessed)
         assert (report.failed, report.reason) == ((5,), "")
     assert judge(at=END, witnessed=True).verdict == judge(at=END).verdict == "verified"
 
 
-def test_before_the_end_a_reader_needs_to_know_nothing() -> None:
+def test_before_the_end_a_reader_s_report_is_verified() -> None:
     report = judge(now=END)
     assert (report.verdict, report.at_from, report.reason) == ("verified", "unknown", "")
     assert "judged 1 h after issue" in report.checks[4].evidence
@@ -72,7 +53,7 @@ def test_before_the_end_a_reader_needs_to_know_nothing() -> None:
     assert judge(now=make.NOW - 61).failed == (5,)
 
 
-def test_a_reader_s_answer_is_a_no_for_every_other_reason() -> None:
+def test_a_reader_s_report_fails_for_every_other_reason() -> None:
     for trust in (
         make.trust(life_s=3599),
         make.trust(revocations=make.revocations(jti=[make.JTI], iat=LATER, next_update=LATER)),
@@ -84,7 +65,7 @@ def test_a_reader_s_answer_is_a_no_for_every_other_reason() -> None:
     assert (forged.verdict, forged.failed, forged.reason) == ("failed", (8, 9), "")
 
 
-def test_the_sentence_is_not_said_where_something_else_is_missing_too() -> None:
+def test_a_report_is_undecided_where_something_else_is_missing_too() -> None:
     for trust in (make.trust(revocations=None), make.trust(revocations=make.revocations()), make.trust(archive=None)):
         report = judge(trust)
         assert (report.verdict, report.reason) == ("undecided", "")
@@ -93,7 +74,7 @@ def test_the_sentence_is_not_said_where_something_else_is_missing_too() -> None:
     assert (both.verdict, both.reason) == ("undecided", "")
 
 
-def test_a_reader_of_a_file_under_a_retired_key_is_told_the_window() -> None:
+def test_for_a_reader_a_retired_key_s_window_is_checked_at_issue() -> None:
     gone = make.key_set(make.STRANGER)
     late = judge(make.trust(keys=gone, archive=make.archive()))
     assert (late.verdict, late.checks[1].status) == ("undecided", Status.UNKNOWN)
@@ -101,41 +82,37 @@ def test_a_reader_of_a_file_under_a_retired_key_is_told_the_window() -> None:
     assert judge(make.trust(keys=gone, archive=make.archive(last_token_exp=make.NOW - 1))).failed == (2,)
 
 
-@pytest.mark.parametrize("ended", [0, make.YEAR], ids=["in its window", "past it"])
-def test_a_revoked_key_that_is_gone_is_a_no_whenever_the_file_came(ended: int) -> None:
-    """Nobody can know when it came, and only a receipt would count."""
-    archive = make.archive(revoked_from=make.NOW + 9, last_token_exp=LATER - ended)
-    known: dict[str, Any] = {"keys": make.key_set(make.STRANGER), "archive": archive}
-    for at, witnessed in ((None, False), (make.NOW + 5, True), (LATER, False), (LATER, True)):
-        report = judge(make.trust(**known), at=at, witnessed=witnessed)
-        assert (report.failed, "is revoked from" in report.checks[4].evidence) == ((5,), True)
-    forged = judge(make.trust(**known), text=make.file_for(SAID)[:-8] + 'AAAAAA"\n')
-    assert forged.failed == (3,)
-    unsure = judge(make.trust(receipt_keys=None, **known), receipts={token_digest(TOKEN): "x.y.z"})
-    assert unsure.verdict == "undecided"
+def test_a_revoked_key_that_is_gone_fails_whenever_the_file_came() -> None:
+    """The time of receipt is unknown, and only a receipt would count."""
+    for last_token_exp in (LATER, LATER - make.YEAR):
+        archive = make.archive(revoked_from=make.NOW + 9, last_token_exp=last_token_exp)
+        known: dict[str, Any] = {"keys": make.key_set(make.STRANGER), "archive": archive}
+        for at, witnessed in ((None, False), (SOON, True), (LATER, False), (LATER, True)):
+            report = judge(make.trust(**known), at=at, witnessed=witnessed)
+            assert (report.failed, "is revoked from" in report.checks[4].evidence) == ((5,), True)
+        forged = judge(make.trust(**known), text=FILE[:-8] + 'AAAAAA"\n')
+        assert forged.failed == (3,)
+        unsure = judge(make.trust(receipt_keys=None, **known), receipts={token_digest(TOKEN): "x.y.z"})
+        assert unsure.verdict == "undecided"
 
 
-@pytest.mark.parametrize("archive", [None, UNSET], ids=["unavailable", "not asked for"])
-@pytest.mark.parametrize("receipt_keys", [RECEIPT_KEYS, None], ids=["", "nor are the receipt keys"])
-def test_a_receipt_without_an_archive_is_undecided_and_no_accusation(archive: Any, receipt_keys: Any) -> None:
+def test_a_receipt_without_an_archive_is_undecided() -> None:
     then = make.trust(receipt_keys=RECEIPT_KEYS)
-    receipt = write_receipt(
-        judge(then, at=make.NOW + 5, now=make.NOW + 5, witnessed=True), then, make.RECEIPT_KEY, make.NOW + 5
-    )
+    receipt = write_receipt(judge(then, at=SOON, now=SOON, witnessed=True), then, make.RECEIPT_KEY, SOON)
     assert receipt is not None
-    (entry,) = read_entries(FILE.encode(), make.PATH)
-    held = {token_digest(str(entry.token)): receipt.decode()}
+    held = {token_digest(TOKEN): receipt.decode()}
     gone = make.key_set(make.STRANGER)
-    rotated = make.trust(receipt_keys=receipt_keys, keys=gone, archive=archive)
-    for at, witnessed in ((None, False), (LATER, False), (LATER, True)):
-        report = judge(rotated, at=at, witnessed=witnessed, receipts=held)
-        assert (report.verdict, report.checks[1].status) == ("undecided", Status.UNKNOWN)
-        assert "archive" in report.checks[1].evidence
+    for archive, receipt_keys in product((None, UNSET), (RECEIPT_KEYS, None)):
+        rotated = make.trust(receipt_keys=receipt_keys, keys=gone, archive=archive)
+        for at, witnessed in ((None, False), (LATER, False), (LATER, True)):
+            report = judge(rotated, at=at, witnessed=witnessed, receipts=held)
+            assert (report.verdict, report.checks[1].status) == ("undecided", Status.UNKNOWN)
+            assert "archive" in report.checks[1].evidence
     archived = make.trust(receipt_keys=RECEIPT_KEYS, keys=gone, archive=make.archive())
     assert judge(archived, receipts=held).verdict == "verified"
 
 
-@pytest.mark.parametrize("now", [make.NOW + 5, LATER])
-def test_a_reader_s_verified_report_becomes_a_receipt_and_an_undecided_one_does_not(now: int) -> None:
+def test_a_reader_s_verified_report_becomes_a_receipt_and_an_undecided_one_does_not() -> None:
     trust = make.trust(receipt_keys=RECEIPT_KEYS)
-    assert (write_receipt(judge(trust, now=now), trust, make.RECEIPT_KEY, now) is not None) == (now < END)
+    for now in (SOON, LATER):
+        assert (write_receipt(judge(trust, now=now), trust, make.RECEIPT_KEY, now) is not None) == (now < END)

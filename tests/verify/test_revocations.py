@@ -1,4 +1,4 @@
-"""The revocation list as its issuer writes it: a relying party reads back what was meant, and nothing else."""
+"""The revocation list as its issuer writes it: a relying party reads back the same list."""
 
 from __future__ import annotations
 

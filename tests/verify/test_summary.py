@@ -1,10 +1,8 @@
-"""The counts of a run over many files: what counts as what, and that they stay bounded."""
+"""The counts of a run over many files: their keys, their sums and their bounds."""
 
 from __future__ import annotations
 
 from collections import Counter
-
-import pytest
 
 from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entry
@@ -21,28 +19,23 @@ def of(text: str, by: Trust | None = None, at: int = NOW) -> SummaryKey:
     return tally(verify_entry(entry, REPO, PATH, by or trust(), at, Context(NOW)))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (GOOD, SummaryKey(ISSUER, "inspect-ai", "verified", "", "verified")),
-        (GOOD.replace("20.9", "21.9"), SummaryKey(ISSUER, "inspect-ai", "failed", "check 8, metrics", "refuted")),
-        (GOOD + "  value: 20.9\n", SummaryKey(ISSUER, "inspect-ai", "undecided", "check 8, metrics", "undecided")),
-        (BARE, SummaryKey(NOT_SIGNED, NOT_SIGNED, "unverified", "no token", "self-reported")),
-        (GOOD.replace('verify_token: "e', 'verify_token: "f'), SummaryKey(NOT_SIGNED, NOT_SIGNED, "failed", "check 1, well-formed token", "undecided")),
-    ],
-)  # fmt: skip
-def test_a_report_counts_by_issuer_framework_verdict_and_first_reason(text: str, expected: SummaryKey) -> None:
-    assert of(text) == expected
+def test_a_report_counts_by_issuer_framework_verdict_and_first_reason() -> None:
+    unsigned, signed = (NOT_SIGNED, NOT_SIGNED), (ISSUER, "inspect-ai")
+    for text, expected in (
+        (GOOD, SummaryKey(*signed, "verified", "", "verified")),
+        (GOOD.replace("20.9", "21.9"), SummaryKey(*signed, "failed", "check 8, metrics", "refuted")),
+        (GOOD + "  value: 20.9\n", SummaryKey(*signed, "undecided", "check 8, metrics", "undecided")),
+        (BARE, SummaryKey(*unsigned, "unverified", "no token", "self-reported")),
+        (GOOD.replace('verify_token: "e', 'verify_token: "f'), SummaryKey(*unsigned, "failed", "check 1, well-formed token", "undecided")),
+    ):  # fmt: skip
+        assert of(text) == expected
+    assert of(GOOD.replace("20.9", "21.9")) == of(GOOD.replace("20.9", "3.5")), "reasons do not vary with the values"
+    assert of(GOOD, at=NOW + 10**6).reason == of(GOOD, at=NOW + 10**7).reason
 
 
-def test_what_is_not_signed_counts_for_no_issuer_and_no_framework() -> None:
+def test_an_unsigned_name_counts_for_no_issuer_and_no_framework() -> None:
     assert of(GOOD.replace('"inspect-ai"', '"other"')).framework == "inspect-ai", "the token's, not the file's"
     assert of(GOOD, trust(issuer="https://other.example")).issuer == NOT_SIGNED
-
-
-def test_reasons_do_not_vary_from_entry_to_entry() -> None:
-    assert of(GOOD.replace("20.9", "21.9")) == of(GOOD.replace("20.9", "3.5"))
-    assert of(GOOD, at=NOW + 10**6).reason == of(GOOD, at=NOW + 10**7).reason
 
 
 def test_counts_add_up_and_can_be_corrected() -> None:
@@ -59,7 +52,7 @@ def test_counts_add_up_and_can_be_corrected() -> None:
     assert summary.by_issuer == {ISSUER: Counter({"failed": 8})}
 
 
-def test_names_that_anybody_may_choose_do_not_make_it_grow() -> None:
+def test_the_number_of_names_is_bounded() -> None:
     summary = Summary()
     summary.add(
         1,

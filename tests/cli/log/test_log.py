@@ -33,7 +33,7 @@ DRAWN = "\x1b[2Jverified"
 
 
 def log_command(*arguments: object) -> Done:
-    return run(["log", *map(str, arguments)], Path.cwd())
+    return run(["log", *map(str, arguments)])
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:

@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def issuer(*arguments: object) -> Done:
-    return run(["audit", *map(str, arguments)], Path.cwd())
+    return run(["audit", *map(str, arguments)])
 
 
 def test_rotated_and_gzipped_files_are_verified_in_their_order(path: Path) -> None:

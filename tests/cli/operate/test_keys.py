@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 
 def keys(folder: Path, *arguments: object, env: dict[str, str] | None = None) -> Done:
     given = (*arguments, "--dir", folder / "keys", "--data", folder / "data")
-    return run(["keys", *map(str, given)], Path.cwd(), env=env)
+    return run(["keys", *map(str, given)], env=env)
 
 
 def output(folder: Path, *arguments: object) -> str:

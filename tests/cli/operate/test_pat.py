@@ -23,7 +23,7 @@ CREATE = ("pat", "create", "--account", "inspect-ai-nightly")
 
 
 def issuer(*arguments: object, env: dict[str, str] | None = None) -> Done:
-    return run(list(map(str, arguments)), Path.cwd(), env=env)
+    return run(list(map(str, arguments)), env=env)
 
 
 def make_token(folder: Path, number: int = 0, age_s: int = 0, life_s: int = 30 * DAY_S) -> str:

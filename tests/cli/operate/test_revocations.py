@@ -26,7 +26,7 @@ COMMANDS = (("revoke", "--jti", JTIS[0], "--reason", "x"), ("revocations", "rene
 
 
 def issuer(*arguments: object) -> Done:
-    return run(list(map(str, arguments)), Path.cwd())
+    return run(list(map(str, arguments)))
 
 
 class Desk:

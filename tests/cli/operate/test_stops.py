@@ -35,7 +35,7 @@ def stop(what: str, folder: Path, *more: str) -> Done:
 
 
 def command(*arguments: object) -> Done:
-    return run(list(map(str, arguments)), Path.cwd())
+    return run(list(map(str, arguments)))
 
 
 def test_stop_and_resume_wait_for_each_worker(live: Running) -> None:

@@ -32,7 +32,7 @@ def folder(tmp_path: Path, provider: LocalProvider) -> Path:
 
 
 def issuer(*arguments: object, stdin: str = "") -> Done:
-    return run(["policy", "explain", *map(str, arguments)], Path.cwd(), stdin=stdin)
+    return run(["policy", "explain", *map(str, arguments)], stdin=stdin)
 
 
 def explain(folder: Path, token: str, *more: object, body: Any = BODY) -> Done:

@@ -45,7 +45,7 @@ def line_of(path: Path, text: str) -> int:
 
 
 def issuer(*arguments: object, env: dict[str, str] | None = None) -> Done:
-    return run(list(map(str, arguments)), Path.cwd(), env=env)
+    return run(list(map(str, arguments)), env=env)
 
 
 # -- check ------------------------------------------------------------------------------------------------------------

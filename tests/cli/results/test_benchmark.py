@@ -25,7 +25,7 @@ TASKS = (
 
 
 def benchmark(*arguments: object, env: dict[str, str] | None = None) -> Done:
-    return run(["benchmark", *map(str, arguments)], Path.cwd(), env=env)
+    return run(["benchmark", *map(str, arguments)], env=env)
 
 
 def made(out: Path, *arguments: object) -> Benchmark:

@@ -29,7 +29,7 @@ MATCH = ("--metric", "accuracy=match/accuracy", "--allow-mock", "mockllm/model")
 
 
 def build(*arguments: object, env: dict[str, str] | None = None) -> Done:
-    return run(["results", "build", *map(str, arguments)], Path.cwd(), env={"COLUMNS": "200", **(env or {})})
+    return run(["results", "build", *map(str, arguments)], env={"COLUMNS": "200", **(env or {})})
 
 
 def built(*arguments: object, env: dict[str, str] | None = None) -> str:
@@ -267,7 +267,7 @@ def test_a_task_that_the_benchmark_does_not_define_is_not_built(tmp_path: Path) 
 
 def test_help_names_the_variable_of_each_value_once() -> None:
     for command in (("results", "build"), ("token", "request")):
-        text = " ".join(run([*command, "--help"], Path.cwd(), env={"COLUMNS": "200"}).out.split())
+        text = " ".join(run([*command, "--help"], env={"COLUMNS": "200"}).out.split())
         assert (text.count("Values that the run lacks"), "--allow-mock MODEL" in text) == (1, True)
         names = {name for name in Supplied.__struct_fields__ if name not in {"metrics", "scale"}}
         assert {name for name in names if f"ISSUER_RUN_{name.upper()}" not in text} == set()

@@ -17,7 +17,7 @@ SAID = make.submission({"notes": "no tools"})
 
 
 def issuer(*arguments: object) -> Done:
-    return run(list(map(str, arguments)), Path.cwd())
+    return run(list(map(str, arguments)))
 
 
 GOOD = make.file_for(SAID)

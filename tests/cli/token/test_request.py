@@ -100,7 +100,7 @@ def request(
     url: str, *arguments: object, hides: str = HUSH, env: dict[str, str] | None = None, stdin: str = ""
 ) -> Done:
     """Run the command, and search its output for the secret."""
-    done = run(["token", "request", "--issuer", url, *map(str, arguments)], Path.cwd(), env=env, stdin=stdin)
+    done = run(["token", "request", "--issuer", url, *map(str, arguments)], env=env, stdin=stdin)
     for form in (PREFIX, *forms(hides)):
         assert form not in done.out + done.err
     return done

@@ -32,7 +32,7 @@ def second(folder: Path, *changes: tuple[str, Any], framework: str = "other-harn
 
 
 def compare(*arguments: object) -> Done:
-    return run(["reproduce", "compare", *map(str, arguments)], Path.cwd())
+    return run(["reproduce", "compare", *map(str, arguments)])
 
 
 def test_runs_that_agree_get_the_command_for_a_reproduction(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_values_agree_within_the_stated_tolerance_of_their_metric(tmp_path: Path
 
 
 def build(*arguments: object) -> Done:
-    return run(["results", "build", *map(str, arguments)], Path.cwd())
+    return run(["results", "build", *map(str, arguments)])
 
 
 def test_a_reproduction_is_merged_beside_the_result_that_it_names(tmp_path: Path) -> None:

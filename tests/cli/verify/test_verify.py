@@ -46,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def issuer(*arguments: object, env: dict[str, str] | None = None) -> Done:
-    return run(list(map(str, arguments)), Path.cwd(), env=env)
+    return run(list(map(str, arguments)), env=env)
 
 
 def verify(file: Path, trust: Path, *more: object, at: int | None = NOW, **env: str) -> Done:

@@ -1,4 +1,4 @@
-"""What the owner of a model reads: what was run, how to check it, what that proves; and nothing that a run can forge."""
+"""The text for a model's owner: the run, how to check it and its limits. A run can forge none of it."""
 
 from __future__ import annotations
 
@@ -21,50 +21,43 @@ def described(*entries: str) -> str:
     return pull_request_text(REPO, {PATH: entries}).description
 
 
-def test_it_says_what_was_run_with_the_digests_and_who_asked() -> None:
+def test_it_has_the_run_its_digests_and_its_caller() -> None:
     item = submission()
-    said = pull_request_text(REPO, {PATH: [file_for(item)]})
-    assert said.title == f"Add a signed evaluation result: {BENCHMARK}"
+    text = pull_request_text(REPO, {PATH: [file_for(item)]})
+    assert text.title == f"Add a signed evaluation result: {BENCHMARK}"
     claims = item.claims
-    for text in (
+    for value in (
         PATH, ISSUER, claims.model_revision, claims.benchmark_revision, item.claims_digest, item.content_digest, JTI,
         "inspect-ai 0.3.285", "gsm8k", "accuracy", "20.9", "github, repository_id 1",
     ):  # fmt: skip
-        assert f"`{text}`" in said.description
-    assert "\ninspect eval gsm8k\n" in said.description
-    assert "It does not prove that the run was honest" in said.description
+        assert f"`{value}`" in text.description
+    assert "\ninspect eval gsm8k\n" in text.description
+    assert "It does not prove that the run was honest" in text.description
+    texts = [described(file_for(submission(), attempt={"number": number, "since": 1})) for number in (1, 3)]
+    assert ["attempt 3" in text for text in texts] == [False, True]
+    assert "attempt 1" not in texts[0]
 
 
-def test_it_has_the_command_that_checks_it() -> None:
-    (command,) = re.findall(r"```sh\n(.*?)\n```", described(file_for(submission())), re.DOTALL)
-    assert shlex.split(command) == [
-        "issuer", "verify", PATH, "--repo", REPO, "--issuer", ISSUER, "--audience", AUDIENCE,
-    ]  # fmt: skip
+def test_it_has_the_command_that_checks_it_with_the_issuer_s_url_quoted() -> None:
+    for issuer in (ISSUER, "https://issuer.example/$(id)'; rm -rf ~"):
+        entry = file_for(submission(), iss=issuer)
+        (command,) = re.findall(r"```sh\n(.*?)\n```", described(entry), re.DOTALL)
+        assert shlex.split(command) == [
+            "issuer", "verify", PATH, "--repo", REPO, "--issuer", issuer, "--audience", AUDIENCE,
+        ]  # fmt: skip
 
 
-def test_an_entry_whose_value_is_the_primary_metric_s_is_checked_with_its_benchmark() -> None:
-    """Without the definition that value can be explained by nobody, and the answer is that it could not be decided."""
+def test_an_entry_with_a_primary_value_is_checked_with_its_benchmark() -> None:
+    """Without the definition that value cannot be decided."""
     both = shaped(file_for(submission()), "both", "accuracy")
-    said = pull_request_text(REPO, {PATH: [both, both]}, "https://hub.example").description
-    (commands,) = re.findall(r"```sh\n(.*?)\n```", said, re.DOTALL)
+    text = pull_request_text(REPO, {PATH: [both, both]}, "https://hub.example").description
+    (commands,) = re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL)
     fetch, verify = commands.split(" && \\\n")
     commit = submission().claims.benchmark_revision
     assert shlex.split(fetch)[-2:] == [
         f"benchmarks/{BENCHMARK}/{commit}/eval.yaml", f"https://hub.example/datasets/{BENCHMARK}/resolve/{commit}/eval.yaml",
     ]  # fmt: skip
     assert shlex.split(verify)[-2:] == ["--benchmarks", "benchmarks"]
-
-
-def test_an_issuer_s_url_cannot_add_to_the_command() -> None:
-    entry = file_for(submission(), iss="https://issuer.example/$(id)'; rm -rf ~")
-    (command,) = re.findall(r"```sh\n(.*?)\n```", described(entry), re.DOTALL)
-    assert shlex.split(command)[6] == "https://issuer.example/$(id)'; rm -rf ~"
-
-
-def test_a_run_that_was_signed_with_other_values_before_is_said() -> None:
-    said = [described(file_for(submission(), attempt={"number": number, "since": 1})) for number in (1, 3)]
-    assert ["attempt 3" in text for text in said] == [False, True]
-    assert "attempt 1" not in said[0]
 
 
 def test_no_text_of_a_run_means_anything_in_it() -> None:
@@ -81,39 +74,29 @@ def test_no_text_of_a_run_means_anything_in_it() -> None:
     assert marker_in(marked(text, [item.content_digest])) == {short(item.content_digest)}
 
 
-@pytest.mark.long
-def test_two_hundred_results_fit_into_a_description() -> None:
-    entries = [file_for(submission(task_id=f"task-{number}")) for number in range(200)]
-    said = pull_request_text(REPO, {PATH: entries})
-    whole = marked(said.description, [f"sha256:{number:064x}" for number in range(1000)])
-    assert len(whole) < 60_000
-    assert said.title == f"Add 200 signed evaluation results: {BENCHMARK}"
-    assert f"And {200 - MAX_SHOWN} more" in said.description
-
-
 def test_a_title_names_few_benchmarks_and_counts_many() -> None:
     entries = [file_for(submission(benchmark_repo=f"acme/b{number}")) for number in range(3)]
     assert pull_request_text(REPO, {PATH: entries[:2]}).title.endswith(": acme/b0, acme/b1")
     assert pull_request_text(REPO, {PATH: entries}).title == "Add 3 signed evaluation results: 3 benchmarks"
-
-
-def test_what_has_no_token_is_not_described() -> None:
+    many = [file_for(submission(task_id=f"task-{number}")) for number in range(MAX_SHOWN + 3)]
+    text = pull_request_text(REPO, {PATH: many})
+    whole = marked(text.description, [f"sha256:{number:064x}" for number in range(1000)])
+    assert len(whole) < 60_000
+    assert text.title == f"Add {MAX_SHOWN + 3} signed evaluation results: {BENCHMARK}"
+    assert "And 3 more" in text.description
     with pytest.raises(FormatError):
-        described("- dataset: {id: acme/bench, task_id: t}\n  value: 1\n")
+        described("- dataset: {id: acme/bench, task_id: t}\n  value: 1\n")  # without a token
 
 
-@pytest.mark.parametrize(
-    ("text", "span"),
-    [("a", "`a`"), ("a`b", "``a`b``"), ("`", "`` ` ``"), ("a``b`c", "```a``b`c```"), ("a\n\nb", "`a b`")],
-)
-def test_code_spans_hold_every_text(text: str, span: str) -> None:
-    assert code_span(text) == span
+def test_code_spans_hold_every_text() -> None:
+    spans = {"a": "`a`", "a`b": "``a`b``", "`": "`` ` ``", "a``b`c": "```a``b`c```", "a\n\nb": "`a b`"}
+    assert {text: code_span(text) for text in spans} == spans
 
 
 def test_a_marker_is_a_line_of_its_own_and_the_last_one_counts() -> None:
     digests = [f"sha256:{letter * 64}" for letter in "ab"]
-    text = marked("What it is.\n\n\n", digests)
-    assert text == f"What it is.\n\n<!-- eval-results {'a' * 32} {'b' * 32} -->\n"
+    text = marked("Its description.\n\n\n", digests)
+    assert text == f"Its description.\n\n<!-- eval-results {'a' * 32} {'b' * 32} -->\n"
     assert marker_in(text.replace("\n", "\r\n")) == set(map(short, digests))
     assert marker_in(marked(text, digests[:1])) == {short(digests[0])}
     for broken in ("", "eval-results " + "a" * 32, f"x <!-- eval-results {'a' * 32} -->", "<!-- eval-results aa -->"):

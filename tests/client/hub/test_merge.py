@@ -1,4 +1,4 @@
-"""Entries into a result file of main: by their scores, with everything else as it was."""
+"""Entries merged into a result file of main: replaced by their scores, and all else unchanged."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ def merged(before: str, *entries: str) -> str:
     return merge_entries(on_main(before), PATH, entries).decode()
 
 
-def test_a_file_that_is_not_there_is_made() -> None:
+def test_an_entry_of_another_task_or_other_slices_is_appended() -> None:
     assert merge_entries(None, PATH, [NEW, OTHER]).decode() == NEW + OTHER
     assert merged("", NEW) == merged("[]\n", NEW) == NEW
+    for there in (OTHER, HARD):
+        assert merged(there, NEW) == there + NEW
+    windows = OTHER.replace("\n", "\r\n")
+    assert merged(windows, NEW) == windows + NEW.replace("\n", "\r\n")
 
 
-def test_an_entry_takes_the_place_of_the_one_of_the_same_scores_and_the_rest_stays() -> None:
+def test_an_entry_replaces_the_one_of_the_same_scores_and_nothing_else() -> None:
     old = f"""# The scores of acme/open-model.
 - dataset: {{id: cais/hle, task_id: default}}   # not ours
   value: 20.9
@@ -47,13 +51,8 @@ def test_an_entry_takes_the_place_of_the_one_of_the_same_scores_and_the_rest_sta
     assert after == old[:start] + indented + old[end:]
 
 
-def test_an_entry_of_another_task_or_other_slices_is_appended() -> None:
-    for there in (OTHER, HARD):
-        assert merged(there, NEW) == there + NEW
-
-
 @pytest.mark.parametrize("profile", ["target", "both"])
-def test_an_entry_that_is_there_changes_nothing_and_a_newer_token_takes_the_older_one_s_place(profile: Profile) -> None:
+def test_an_existing_entry_changes_nothing_and_a_newer_token_replaces_the_old(profile: Profile) -> None:
     item = submission()
     mine, newer = (
         write_entry(item.form, token, profile=profile, primary="accuracy")
@@ -62,20 +61,10 @@ def test_an_entry_that_is_there_changes_nothing_and_a_newer_token_takes_the_olde
     before = f"# One.\n{mine}# Two.\n{OTHER}"
     assert merged(before, mine) == before
     assert merged(before, newer) == before.replace(mine, newer)
+    assert merged(write_entry(item.form), mine) == mine, "an unsigned entry gets the token"
 
 
-def test_an_unsigned_entry_that_says_the_same_gets_the_form_with_the_token() -> None:
-    item = submission()
-    both = write_entry(item.form, token_for(item), profile="both", primary="accuracy")
-    assert merged(write_entry(item.form), both) == both
-
-
-def test_line_ends_of_the_file_stay() -> None:
-    before = OTHER.replace("\n", "\r\n")
-    assert merged(before, NEW) == before + NEW.replace("\n", "\r\n")
-
-
-def test_of_two_that_have_its_place_the_one_of_its_framework_is_replaced() -> None:
+def test_of_two_entries_with_the_same_scores_that_of_the_framework_is_replaced() -> None:
     theirs = write_entry(submission(framework={"name": "lm-eval", "version": "0.4.13"}).form)
     ours = write_entry(submission(metrics=[{"metric_id": "accuracy", "value": 0.1}]).form)
     assert merged(theirs + ours, NEW) == theirs + NEW
@@ -95,7 +84,7 @@ def reproduction(sub: str, value: float = 20.9, **terms: Any) -> str:
 
 
 def test_another_party_s_reproduction_stays_and_one_s_own_is_replaced() -> None:
-    """Of one framework, too, and where both say the very same: each signature is evidence."""
+    """Also if both are of one framework and have the same scores: each signature is evidence."""
     theirs, mine = reproduction("theirs"), reproduction("mine")
     assert merged(NEW + theirs, mine) == NEW + theirs + mine
     assert merged(NEW + theirs + mine, reproduction("mine", 21)) == NEW + theirs + reproduction("mine", 21)
@@ -108,22 +97,19 @@ def test_another_party_s_reproduction_stays_and_one_s_own_is_replaced() -> None:
     assert merged(NEW + theirs, file_for(submission(), sub="mine")) == file_for(submission(), sub="mine") + theirs
 
 
-@pytest.mark.parametrize("token", ["", '  verify_token: "a.b"\n', '  verify_token: "e30.W10.e30"\n'])
-def test_a_reproduction_that_nobody_is_known_to_have_signed_is_replaced(token: str) -> None:
+def test_a_reproduction_without_a_known_signer_is_replaced() -> None:
     mine = reproduction("mine")
     bare = "".join(line for line in mine.splitlines(keepends=True) if "verify_token" not in line)
-    for there in (bare + token, bare.replace("20.9", "21.0") + token):
-        assert merged(NEW + there, mine) == NEW + mine
+    for token in ("", '  verify_token: "a.b"\n', '  verify_token: "e30.W10.e30"\n'):
+        for there in (bare + token, bare.replace("20.9", "21.0") + token):
+            assert merged(NEW + there, mine) == NEW + mine
 
 
-def test_two_results_for_one_place_are_refused() -> None:
+def test_two_results_for_one_place_and_other_files_are_refused() -> None:
     with pytest.raises(InputError, match=f"two results are for {BENCHMARK}, task gsm8k") as refused:
         merge_entries(None, PATH, [NEW, OTHER, file_for(submission())])
     assert refused.value.code is Code.RESULT_REPEATED
-
-
-@pytest.mark.parametrize("text", ["name: no list\n", "- just: text\n", "- [\n", "<!doctype html>\n"])
-def test_a_file_of_main_that_is_no_result_file_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(InputError) as refused:
-        merged(text, NEW)
-    assert refused.value.place.file == f"acme/open-model/{PATH}@0123456"
+    for text in ("name: no list\n", "- just: text\n", "- [\n", "<!doctype html>\n"):
+        with pytest.raises(InputError) as refused:
+            merged(text, NEW)
+        assert refused.value.place.file == f"acme/open-model/{PATH}@0123456"

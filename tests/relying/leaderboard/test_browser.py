@@ -1,4 +1,4 @@
-"""The page as Chromium shows it: nothing of a stranger's runs, nothing is fetched, axe finds nothing serious."""
+"""The page in Chromium: no text of a stranger runs, the page fetches no file, and axe reports no violation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_leaderboard_is_sorted_chosen_and_read_in_both_themes_and_at_two_width
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_nothing_of_a_stranger_runs(folder: Path, payload: str) -> None:
+def test_no_text_of_a_stranger_runs(folder: Path, payload: str) -> None:
     found = seen(folder, as_html(hostile(payload), "https://hub.example"))
     assert found["said"] == []
     for one in found["looks"]:  # type: ignore[attr-defined]

@@ -1,5 +1,4 @@
-"""The files of a leaderboard: they say what it is judged by and mark what nobody vouches for, and no stranger's text in
-them is anything but text."""
+"""The files of a leaderboard: its basis, its marks for unsigned and refuted rows, and no markup of a stranger."""
 
 from __future__ import annotations
 
@@ -10,8 +9,6 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
-
-import pytest
 
 from issuer.relying.leaderboard.page import as_html
 from issuer.relying.leaderboard.ranking import Leaderboard
@@ -53,26 +50,22 @@ def example() -> Leaderboard:
     )  # fmt: skip
 
 
-def test_the_page_says_by_what_it_was_judged_and_when_and_how_the_time_is_known() -> None:
-    text = " ".join(Markup(as_html(example(), HUB)).texts)
-    assert all(said in text for said in ("sha256:" + "7" * 64, make.AUDIENCE, "2026-11-18T11:06:40Z"))
-    assert "1 received now, by this party's own clock (check 5)" in text
-
-
-def test_a_row_says_tier_framework_issuer_attempt_run_and_commit() -> None:
+def test_the_page_has_its_basis_and_each_row_its_evidence() -> None:
     page = as_html(example(), HUB)
-    for said in (
-        "inspect-ai 0.3.285",
-        f"{make.ISSUER} for inspect-ai",
+    text = " ".join(Markup(page).texts)
+    for part in ("sha256:" + "7" * 64, make.AUDIENCE, "2026-11-18T11:06:40Z",
+                 "1 received now, by this party's own clock (check 5)"):  # fmt: skip
+        assert part in text
+    for part in (
+        "inspect-ai 0.3.285", f"{make.ISSUER} for inspect-ai", "received in time",
         '3<br>since <time datetime="2026-11-17T11:06:40Z">2026-11-17</time>',
-        "received in time",
-    ):
-        assert said in page
+    ):  # fmt: skip
+        assert part in page
     links = [attributes["href"] for tag, attributes in Markup(page).tags if tag == "a" and "rel" in attributes]
     assert links == [f"{HUB}/b/b/commit/{MODEL_REVISION}", RUN, f"{HUB}/a/a/commit/{MODEL_REVISION}"]
 
 
-def test_what_nobody_vouches_for_is_marked_and_what_is_refuted_stands_apart_in_every_file() -> None:
+def test_unsigned_rows_are_marked_and_refuted_ones_separate_in_every_file() -> None:
     made = example()
     page = as_html(made, HUB)
     assert re.search(r'<tr class="open" data-tier="self-reported"[^>]*><td class="number" data-key="">–</td>', page)
@@ -90,39 +83,32 @@ def test_what_nobody_vouches_for_is_marked_and_what_is_refuted_stands_apart_in_e
     assert document["basis"]["trust"] == made.basis.trust
 
 
-def test_a_tier_has_a_shape_of_its_own_in_the_plot_and_in_the_table() -> None:
+def test_each_tier_has_a_separate_shape_in_the_plot() -> None:
     page = as_html(example(), HUB)
     plotted = re.search(r'<svg class="plot".*?</svg>', page)
     assert plotted
     assert re.findall(r'<use href="#s-([a-z-]+)"', plotted[0]) == ["self-reported", "verified"]
     shapes = re.findall(r'<symbol id="s-([a-z-]+)" [^>]*><path class="\w+" d="([^"]+)"', page)
     assert len(dict(shapes)) == len({path for _, path in shapes}) == 7
+    assert 'class="plot"' not in as_html(board(entry("a/a"), entry("b/b")), HUB), "all rows are of one time"
 
 
-def test_a_table_of_one_time_has_no_plot() -> None:
-    assert 'class="plot"' not in as_html(board(entry("a/a"), entry("b/b")), HUB)
-
-
-def test_rows_of_several_settings_and_what_was_chosen_are_said_in_the_page_and_in_markdown() -> None:
+def test_settings_choice_and_ranks_of_unsigned_rows_are_noted_in_page_and_markdown() -> None:
     made = board(entry("a/a", 2), entry("b/b", 1, framework="lm-eval"), best=True)
     for written in (as_html(made, HUB), as_markdown(made, HUB)):
         assert "Rows of 2 settings are in this table: compare them with care" in written
         assert "the best result was chosen" in written
-
-
-def test_whether_what_nobody_vouches_for_has_a_rank_is_said_as_it_is() -> None:
     rows = entry("a/a", 2), entry("b/b", 1, tier="self-reported")
-    for tier, said in (
-        ("verified", "and have no rank"),
-        ("signed", "and have no rank"),
-        ("self-reported", "but ranked as well"),
-    ):
+    for tier, note, rank in (
+        ("verified", "and have no rank", None), ("signed", "and have no rank", None),
+        ("self-reported", "but ranked as well", 2),
+    ):  # fmt: skip
         made = board(*rows, rank_from=tier)
-        assert [row.rank for row in only(made).rows] == [1, 2 if tier == "self-reported" else None]
-        assert all(f"such rows are marked, {said}." in text for text in (as_html(made, HUB), as_markdown(made, HUB)))
+        assert [row.rank for row in only(made).rows] == [1, rank]
+        assert all(f"such rows are marked, {note}." in text for text in (as_html(made, HUB), as_markdown(made, HUB)))
 
 
-def test_the_page_lets_its_own_style_and_script_run_and_nothing_else() -> None:
+def test_the_page_allows_only_its_own_style_and_script() -> None:
     markup = Markup(as_html(example(), HUB))
     policy = next(
         str(each["content"]) for _, each in markup.tags if each.get("http-equiv") == "Content-Security-Policy"
@@ -134,29 +120,23 @@ def test_the_page_lets_its_own_style_and_script_run_and_nothing_else() -> None:
     assert "unsafe" not in policy
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_no_text_of_a_stranger_is_markup(payload: str) -> None:
-    """The page has the tags and attributes that it has with harmless texts."""
-    page, plain = (Markup(as_html(hostile(text), HUB)) for text in (payload, "harmless"))
-    shape = [[(tag, sorted(attributes)) for tag, attributes in each.tags] for each in (page, plain)]
-    assert shape[0] == shape[1]
-    urls = {each[name] for _, each in page.tags for name in ("href", "src") if name in each}
-    assert all(str(url).startswith("#") for url in urls), urls
-    written = as_html(hostile(payload), HUB)
-    assert not {sign for sign in written if not sign.isprintable()} - {"\n"}
-
-
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_in_markdown_a_text_of_a_stranger_stands_in_code_and_a_spreadsheet_computes_none(payload: str) -> None:
-    written = as_markdown(hostile(payload), HUB)
-    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", written)
-    assert not re.search(r"[<\[]", outside), outside
-    assert written.count("\n# ") == 0
-    for row in csv.reader(io.StringIO(as_csv(hostile(payload), HUB))):
-        assert not any(cell.startswith(("=", "+", "@")) for cell in row)
-
-
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_the_json_gives_every_text_back(payload: str) -> None:
-    document = json.loads(as_json(hostile(payload)))
-    assert document["refuted"][0]["repo"] == document["unread"][0]["file"] == payload
+def test_a_stranger_s_text_is_text_in_every_file() -> None:
+    """The page has the tags and attributes that it has with harmless texts, and a spreadsheet computes nothing."""
+    plain = Markup(as_html(hostile("harmless"), HUB))
+    for payload in PAYLOADS:
+        made = hostile(payload)
+        written = as_html(made, HUB)
+        page = Markup(written)
+        shapes = [[(tag, sorted(attributes)) for tag, attributes in each.tags] for each in (page, plain)]
+        assert shapes[0] == shapes[1]
+        urls = {each[name] for _, each in page.tags for name in ("href", "src") if name in each}
+        assert all(str(url).startswith("#") for url in urls), urls
+        assert not {sign for sign in written if not sign.isprintable()} - {"\n"}
+        markdown = as_markdown(made, HUB)
+        outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", markdown)
+        assert not re.search(r"[<\[]", outside), outside
+        assert markdown.count("\n# ") == 0
+        for row in csv.reader(io.StringIO(as_csv(made, HUB))):
+            assert not any(cell.startswith(("=", "+", "@")) for cell in row)
+        document = json.loads(as_json(made))
+        assert document["refuted"][0]["repo"] == document["unread"][0]["file"] == payload

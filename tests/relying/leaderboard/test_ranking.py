@@ -1,4 +1,4 @@
-"""What stands where: ties, newest and best, settings, and that nobody's row takes the place of another's."""
+"""The order of a leaderboard: ties, newest and best, settings, and that no row replaces another party's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_equal_values_have_equal_ranks_and_the_next_counts_them_all() -> None:
     assert ranks(only(made).rows) == [(1, "a/a", 3), (2, "b/b", 2), (2, "c/c", 2), (4, "d/d", 1)]
 
 
-def test_which_way_is_better_and_which_metric_is_primary_is_the_definition_s_at_the_row_s_own_commit() -> None:
+def test_direction_and_primary_metric_are_the_definition_s_at_the_row_s_commit() -> None:
     lower = stated_definition(make.BENCHMARK_TEXT.replace("higher_is_better: true", "higher_is_better: false"))
     table = only(board(entry("a/a", 3), entry("b/b", 2), definitions=lower))
     assert (table.primary, ranks(table.rows)) == (True, [(1, "b/b", 2), (2, "a/a", 3)])
@@ -32,35 +32,32 @@ def test_which_way_is_better_and_which_metric_is_primary_is_the_definition_s_at_
     both = {**DEFINITIONS, (make.BENCHMARK, other): lower[make.BENCHMARK, REVISION]}
     made = board(entry("a/a", 3), entry("b/b", 2, benchmark_revision=other), definitions=both)
     assert [table.subject.direction for table in made.tables] == ["higher", "lower"]
+    older = entry(value=1, when=OLD, model_revision="a" * 40)
+    (row,) = only(board(older, entry(value=2), definitions=lower, best=True)).rows
+    assert row.value == 1, "the best is the least"
 
 
-def test_other_metrics_than_the_primary_one_are_listed_when_asked_for() -> None:
+def test_other_metrics_than_the_primary_one_are_listed_on_demand() -> None:
     result = entry(scores=(BoardScore("accuracy", "", 1, ""), BoardScore("pass_at_5", "", 2, "")))
     assert only(board(result)).subject.metric == "accuracy"
     named = [(table.subject.metric, table.primary) for table in board(result, every_metric=True).tables]
     assert named == [("accuracy", True), ("pass_at_5", False)]
 
 
-@pytest.mark.parametrize("how", ["no definition", "no such task", "no such metric", "metric not named"])
-def test_what_no_definition_knows_is_listed_without_ranks(how: str) -> None:
-    members: dict[str, Any] = {
-        "no definition": {"benchmark_revision": "b" * 40}, "no such task": {"task": "easy"},
-        "no such metric": scored(1, "accuracy_of_mine"), "metric not named": scored(1, ""),
-    }[how]  # fmt: skip
-    table = only(board(entry("a/a", 1, **members), entry("b/b", 1, **members)))
-    assert (table.subject.direction, [row.rank for row in table.rows]) == ("unknown", [None, None])
-    stated = {table.subject.metric or "not named": "lower"}
-    ranked = only(board(entry("a/a", 1, **members), stated=stated))
-    assert ranked.subject.direction == "lower"
-    assert not ranked.primary
-    assert [row.rank for row in ranked.rows] == [1]
+def test_a_metric_without_a_definition_has_ranks_only_by_a_stated_direction() -> None:
+    unknown: list[dict[str, Any]] = [
+        {"benchmark_revision": "b" * 40}, {"task": "easy"}, scored(1, "accuracy_of_mine"), scored(1, ""),
+    ]  # fmt: skip
+    for members in unknown:
+        table = only(board(entry("a/a", 1, **members), entry("b/b", 1, **members)))
+        assert (table.subject.direction, [row.rank for row in table.rows]) == ("unknown", [None, None])
+        stated = {table.subject.metric or "not named": "lower"}
+        ranked = only(board(entry("a/a", 1, **members), stated=stated))
+        assert (ranked.subject.direction, ranked.primary, [row.rank for row in ranked.rows]) == ("lower", False, [1])
+    assert only(board(entry(), stated={"accuracy": "lower"})).subject.direction == "higher", "the definition decides"
 
 
-def test_what_is_stated_does_not_overrule_a_definition() -> None:
-    assert only(board(entry(), stated={"accuracy": "lower"})).subject.direction == "higher"
-
-
-def test_the_newest_result_of_a_model_counts_and_says_from_how_many() -> None:
+def test_the_newest_result_of_a_model_counts_with_the_number_of_all() -> None:
     made = board(entry(value=3, when=OLD, model_revision="a" * 40), entry(value=2))
     (row,) = only(made).rows
     assert (row.value, row.chosen_from, row.contradicted) == (2, 2, False)
@@ -78,21 +75,14 @@ def test_a_reproduction_does_not_hide_what_it_reproduces(best: bool) -> None:
     assert [row.entry.tier for row in only(later).rows] == ["verified"], "of another commit"
 
 
-def test_best_is_the_least_where_lower_is_better() -> None:
-    lower = stated_definition(make.BENCHMARK_TEXT.replace("higher_is_better: true", "higher_is_better: false"))
-    older = entry(value=1, when=OLD, model_revision="a" * 40)
-    (row,) = only(board(older, entry(value=2), definitions=lower, best=True)).rows
-    assert row.value == 1
-
-
-def test_a_copy_of_a_signed_result_is_no_further_run() -> None:
+def test_a_copy_of_a_signed_result_is_not_another_run() -> None:
     copy = entry(pointer="/1")
     assert [row.chosen_from for row in only(board(entry(), copy)).rows] == [1]
     bare: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
     assert [row.chosen_from for row in only(board(entry(**bare), entry(**bare, pointer="/1"))).rows] == [2]
 
 
-def test_verified_results_that_contradict_are_all_there() -> None:
+def test_verified_results_that_contradict_are_all_listed() -> None:
     made = board(entry(value=1, when=OLD), entry(value=2), entry(value=2, when=OLD - 1, token_digest="x"))
     rows = only(made).rows
     assert [(row.value, row.contradicted, row.chosen_from) for row in rows] == [(2, True, 3), (1, True, 3)]
@@ -126,12 +116,12 @@ def test_many_rows_of_one_model_push_nobody_further_down_than_one() -> None:
     assert [row.rank for row in only(made).rows] == [1, 1, 1, 1, 1, 2]
 
 
-def test_slices_subsets_and_normalizations_are_tables_of_their_own() -> None:
+def test_slices_subsets_and_normalizations_have_separate_tables() -> None:
     each = [entry(), entry(**scored(1, of_slice="hard")), entry(subset="first 100"), entry(normalization='{"x":1}')]
     assert len(board(*each).tables) == 4
 
 
-def test_other_settings_share_a_table_with_marks_and_ranks_of_their_own() -> None:
+def test_other_settings_share_a_table_with_separate_marks_and_ranks() -> None:
     made = board(
         entry("a/a", 4), entry("b/b", 3, framework="lm-eval"), entry("c/c", 2, framework_version="1.0"),
         entry("d/d", **scored(1, selection="match/accuracy")), entry("e/e", 0.5, completeness="partial"),
@@ -144,36 +134,29 @@ def test_other_settings_share_a_table_with_marks_and_ranks_of_their_own() -> Non
     assert [table.settings[row.setting].framework for row in table.rows][1] == "lm-eval"
 
 
-def test_rows_of_several_commits_of_the_benchmark_share_a_table_that_says_so() -> None:
+def test_rows_of_several_commits_of_the_benchmark_share_a_table_with_a_note() -> None:
     other = "a" * 40
     both = {**DEFINITIONS, (make.BENCHMARK, other): DEFINITIONS[make.BENCHMARK, REVISION]}
     made = board(entry("a/a", 2), entry("b/b", 1, benchmark_revision=other), definitions=both)
     assert only(made).benchmark_revisions == (REVISION, other)
-    said = [note.text for note in notes_of(only(made), made)]
-    assert "Rows are of 2 commits of the benchmark." in said
+    assert "Rows are of 2 commits of the benchmark." in [note.text for note in notes_of(only(made), made)]
     one = board(entry("a/a", 2), entry("b/b", 1))
     assert not any("commits" in note.text for note in notes_of(only(one), one))
 
 
-def test_a_run_of_another_setting_replaces_none() -> None:
+def test_a_run_of_another_setting_replaces_no_row() -> None:
     made = board(entry("a/a", 4, when=OLD), entry("a/a", 3, framework="lm-eval"))
     assert ranks(only(made).rows) == [(1, "a/a", 4), (1, "a/a", 3)]
 
 
-def test_a_date_that_has_not_come_makes_nothing_new() -> None:
+def test_a_date_in_the_future_makes_a_row_no_newer() -> None:
     bare: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
     made = board(entry(value=1, **bare), entry(value=2, when=make.NOW + 86_400, **bare))
     assert [row.value for row in only(made).rows] == [1]
 
 
-@pytest.mark.parametrize(
-    ("date", "moment"),
-    [("1970-01-02", 86_400), ("1970-01-01T01:00:00+01:00", 0), ("1970-01-01T00:00:01Z", 1), ("soon", None), ("", None)],
-)  # fmt: skip
-def test_a_file_s_date_is_read_as_a_time(date: str, moment: int | None) -> None:
-    assert moment_of(date) == moment
-
-
-@pytest.mark.parametrize(("version", "major"), [("0.3.285", "0"), ("v2", "2"), ("2024-1", "2024-1"), ("", "")])
-def test_the_major_version_stands_before_the_first_dot(version: str, major: str) -> None:
-    assert major_of(version) == major
+def test_dates_and_major_versions_are_read_from_text() -> None:
+    moments = {"1970-01-02": 86_400, "1970-01-01T01:00:00+01:00": 0, "1970-01-01T00:00:01Z": 1, "soon": None, "": None}
+    majors = {"0.3.285": "0", "v2": "2", "2024-1": "2024-1", "": ""}
+    assert {text: moment_of(text) for text in moments} == moments
+    assert {text: major_of(text) for text in majors} == majors

@@ -1,10 +1,9 @@
-"""A leaderboard of a table: the same files as of the folder that the table was made of; no other file is a table."""
+"""A leaderboard of a table: the same files as of the folder of that table; no other file is accepted."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,10 @@ from issuer.verify import Context
 from issuer.verify.reproduction import Tolerance
 from issuer.verify.trust import Trust
 from tests.support import make
-from tests.support.boards import BASIS, PAYLOADS, unsigned, write_hub
+from tests.support.boards import BASIS, PAYLOADS, unsigned
 from tests.support.in_process import Done, run
 from tests.support.tree import entry_text, write_result, write_trust
+from tests.support.whole_hub import WholeHub
 
 HUB = "https://hub.example"
 HEAD = TableHead(replace(BASIS, absent=("/x: is not there",), release="1"), Tolerance({"accuracy": 0.5}), 3)
@@ -37,28 +37,22 @@ def test_a_table_s_head_comes_back_as_it_was_written() -> None:
     assert read_head(of_trust.as_text()) == of_trust
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"table_version": None}, "is not a table of results"),
-        ({"table_version": "1"}, "that this release cannot read"),
-        ({"table_version": "3"}, "that this release cannot read"),
-        ({"judged_at": "yesterday"}, "has invalid metadata"),
-        ({"judged_at": "2026-11-18"}, "has invalid metadata"),
-        ({"trust_digest": None}, "has invalid metadata"),
-        ({"issuers": "["}, "has invalid metadata"),
-        ({"issuers": '[{"issuer": 5}]'}, "has invalid metadata"),
-        ({"tolerance": '{"accuracy": "much"}'}, "has invalid metadata"),
-    ],
-)
-def test_the_head_of_another_version_or_of_no_table_is_refused(change: dict[str, Any], rule: str) -> None:
-    text = {name: value for name, value in {**HEAD.as_text(), **change}.items() if value is not None}
-    with pytest.raises(FormatError, match=rule) as refused:
-        read_head(text)
-    assert "issuer verify DIR --to" in str(refused.value), "the next command"
+def test_the_head_of_another_version_or_file_is_refused() -> None:
+    invalid = "has invalid metadata"
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"table_version": None}, "is not a table of results"), ({"table_version": "1"}, "that this release cannot read"),
+        ({"table_version": "3"}, "that this release cannot read"), ({"judged_at": "yesterday"}, invalid),
+        ({"judged_at": "2026-11-18"}, invalid), ({"trust_digest": None}, invalid), ({"issuers": "["}, invalid),
+        ({"issuers": '[{"issuer": 5}]'}, invalid), ({"tolerance": '{"accuracy": "much"}'}, invalid),
+    ]  # fmt: skip
+    for change, rule in cases:
+        text = {name: value for name, value in {**HEAD.as_text(), **change}.items() if value is not None}
+        with pytest.raises(FormatError, match=rule) as refused:
+            read_head(text)
+        assert "issuer verify DIR --to" in str(refused.value), "the next command"
 
 
-def test_what_is_for_a_folder_is_a_usage_error_for_a_table(tmp_path: Path) -> None:
+def test_an_option_for_folders_is_a_usage_error_for_a_table(tmp_path: Path) -> None:
     (tmp_path / "r.parquet").write_bytes(b"PAR1")
     (tmp_path / "r.csv").write_bytes(b"")
     for more in (("--received-now",), ("--at", make.NOW), ("--jobs", 2), ("--issuer", make.ISSUER), ("--offline",)):
@@ -76,7 +70,7 @@ def test_what_is_for_a_folder_is_a_usage_error_for_a_table(tmp_path: Path) -> No
 @pytest.fixture
 def hub(tmp_path: Path) -> Path:
     """Entries of every kind and form, files that cannot be read, tokens that share a jti, and a broken definition."""
-    write_hub(tmp_path, 200)
+    WholeHub(tmp_path, 200, make.NOW)
     root = tmp_path / "hub"
     details: dict[str, Any] = {
         "benchmark_subset": PAYLOADS[0], "normalization": {"b": [1, 0.5, True], "a": {"x": "\u2028"}},
@@ -177,44 +171,28 @@ def test_a_table_says_its_trust_file_and_one_by_another_is_refused(small: Path) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("text", "more", "code"),
-    [
-        (unsigned(model_repo="acme/two"), (), 0),
-        (unsigned(model_repo="acme/two"), ("--require-token",), 1),
-        (entry_text("acme/two", 1).replace("0.5", "0.6"), (), 1),
-        (entry_text("acme/two", 1) + "  value: 0.5\n", (), 4),
-        ("- [", (), 3),
-    ],
-)
-def test_the_exit_code_is_that_of_the_folder(small: Path, text: str, more: tuple[str, ...], code: int) -> None:
-    write_result(small / "hub", "acme/two", "task_1.yaml", text)
+def test_the_exit_code_is_that_of_the_folder(small: Path) -> None:
     judging = ("--trust", "trust.yaml", "--at", str(make.NOW), "--jobs", "1")
-    run(["verify", "hub", *judging, "--to", "r.parquet", "--quiet"], small)
-    assert build(small, *more).code == code
-    assert build(small, *judging, *more, table="hub").code == code
-
-
-def _cut(raw: bytes) -> bytes:
-    return raw[: len(raw) // 2]
-
-
-def _damaged(raw: bytes) -> bytes:
-    return raw[:50] + bytes(200) + raw[250:]
+    for text, more, code in (
+        (unsigned(model_repo="acme/two"), (), 0), (unsigned(model_repo="acme/two"), ("--require-token",), 1),
+        (entry_text("acme/two", 1).replace("0.5", "0.6"), (), 1), (entry_text("acme/two", 1) + "  value: 0.5\n", (), 4),
+        ("- [", (), 3),
+    ):  # fmt: skip
+        write_result(small / "hub", "acme/two", "task_1.yaml", text)
+        run(["verify", "hub", *judging, "--to", "r.parquet", "--quiet"], small)
+        assert build(small, *more).code == code
+        assert build(small, *judging, *more, table="hub").code == code
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("change", [lambda _: b"", lambda _: b"- [", _cut, _damaged, lambda raw: raw[:-200] + raw[-8:]])
-def test_what_is_no_whole_table_is_refused_in_our_words(small: Path, change: Callable[[bytes], bytes]) -> None:
+def test_an_incomplete_table_and_another_kind_of_file_are_refused(small: Path) -> None:
     path = small / "r.parquet"
-    path.write_bytes(change(path.read_bytes()))
-    done = build(small)
-    assert (done.code, "file.rule: is not a complete Parquet file" in done.err) == (3, True), done
-    assert not (small / "site").exists()
-
-
-@pytest.mark.long
-def test_a_pipe_a_folder_and_a_file_that_may_not_be_read_are_told(small: Path) -> None:
+    raw = path.read_bytes()
+    for spoilt in (b"", b"- [", raw[: len(raw) // 2], raw[:50] + bytes(200) + raw[250:], raw[:-200] + raw[-8:]):
+        path.write_bytes(spoilt)
+        done = build(small)
+        assert (done.code, "file.rule: is not a complete Parquet file" in done.err) == (3, True), done
+        assert not (small / "site").exists()
     os.mkfifo(small / "pipe.parquet")
     (small / "folder.parquet").mkdir()
     assert build(small, table="pipe.parquet").code == 3
@@ -222,25 +200,20 @@ def test_a_pipe_a_folder_and_a_file_that_may_not_be_read_are_told(small: Path) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "value", "rule"),
-    [
-        ("tier", None, "has no column tier"),
-        ("tier", [5], "has no column tier"),
-        ("tier", ["best"], "row 0: Invalid enum value 'best'"),
-        ("metrics", None, "has no column metrics"),
-        ("selection", ["["], "row 0: Expected `object`, got `array`"),
-        ("selection", ['{"accuracy": 5}'], "row 0: Expected `str`, got `int`"),
-    ],
-)
-def test_a_table_that_somebody_changed_is_read_strictly(small: Path, name: str, value: Any, rule: str) -> None:
+def test_a_table_that_somebody_changed_is_read_strictly(small: Path) -> None:
     import pyarrow.parquet as pq
 
     path = small / "r.parquet"
     table, head = pq.read_table(path), pq.read_metadata(path).metadata
-    column = table.schema.get_field_index(name)
-    changed = table.remove_column(column) if value is None else table.set_column(column, name, [value])
-    for metadata, expected in ((head, rule), ({}, "is not a table of results")):
-        pq.write_table(changed.replace_schema_metadata(metadata), path)
-        done = build(small)
-        assert (done.code, expected in done.err) == (3, True), done
+    for name, value, rule in (
+        ("tier", None, "has no column tier"), ("tier", [5], "has no column tier"),
+        ("tier", ["best"], "row 0: Invalid enum value 'best'"), ("metrics", None, "has no column metrics"),
+        ("selection", ["["], "row 0: Expected `object`, got `array`"),
+        ("selection", ['{"accuracy": 5}'], "row 0: Expected `str`, got `int`"),
+    ):  # fmt: skip
+        column = table.schema.get_field_index(name)
+        changed = table.remove_column(column) if value is None else table.set_column(column, name, [value])
+        for metadata, expected in ((head, rule), ({}, "is not a table of results")):
+            pq.write_table(changed.replace_schema_metadata(metadata), path)
+            done = build(small)
+            assert (done.code, expected in done.err) == (3, True), done

@@ -1,4 +1,4 @@
-"""A monitor sees what was done to a log between two looks, and forgets nothing that it has seen."""
+"""A monitor finds what was done to a log between two looks, and keeps all that it has seen."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_announcements_of_an_earlier_look_count(tmp_path: Path) -> None:
     watching = Watching(tmp_path, grown(key_leaf(state="revoked")))
     assert watching.alarms() == []
     assert watching.alarms(grown(key_leaf(state="revoked"), token_leaf(1000))) == ["token.kid_revoked"]
-    assert watching.alarms() == [], "it was told, and the next look goes on behind it"
+    assert watching.alarms() == [], "the next look begins behind it"
 
 
-def test_the_state_is_on_the_disk_only_when_every_line_was_taken(tmp_path: Path) -> None:
+def test_the_state_is_stored_only_after_every_line_was_read(tmp_path: Path) -> None:
     watching = Watching(tmp_path, grown())
     lines = Monitor(watching.log, POLICY, watching.state, watching.wanted).look(NOW)
     for _ in range(2):
@@ -82,29 +82,25 @@ def test_the_state_is_on_the_disk_only_when_every_line_was_taken(tmp_path: Path)
     assert len(followed.announced.keys) == len(followed.announced.policies) == 1
 
 
-@pytest.mark.parametrize(
-    ("after", "alarm"),
-    [
-        (Tree([*ANNOUNCED, token_leaf(77), *map(token_leaf, range(1, 400))]), "checkpoint.inconsistent"),
-        (Tree([*ANNOUNCED, token_leaf(77), *map(token_leaf, range(1, 300))]), "checkpoint.inconsistent"),
-        (Tree(grown().leaves[:301]), "checkpoint.shrinks"),
-        (Tree([]), "checkpoint.shrinks"),
-    ],
-    ids=["fork", "fork of the same size", "shrinks", "empty"],
-)
-def test_a_log_that_was_rewritten_is_an_alarm_with_both_signed_checkpoints(
-    tmp_path: Path, after: Tree, alarm: str
-) -> None:
+def test_a_rewritten_log_is_an_alarm_with_both_signed_checkpoints(tmp_path: Path) -> None:
+    inconsistent, shrinks = "checkpoint.inconsistent", "checkpoint.shrinks"
+    cases = [
+        (Tree([*ANNOUNCED, token_leaf(77), *map(token_leaf, range(1, 400))]), inconsistent),
+        (Tree([*ANNOUNCED, token_leaf(77), *map(token_leaf, range(1, 300))]), inconsistent),
+        (Tree(grown().leaves[:301]), shrinks),
+        (Tree([]), shrinks),
+    ]
     watching = Watching(tmp_path, grown())
     watching.look()
     kept = watching.state.read_bytes()
-    (line,) = watching.look(after)
-    assert isinstance(line, Alarm)
-    assert line.alarm == alarm
-    for note, tree in zip(line.notes, (grown(), after), strict=True):
-        assert POLICY.check(parse_note(note.encode()), NOW).checkpoint.root == tree.root()
-    assert watching.state.read_bytes() == kept, "what was verified stays"
-    assert watching.alarms() == [alarm], "and the alarm is raised again"
+    for after, alarm in cases:
+        (line,) = watching.look(after)
+        assert isinstance(line, Alarm)
+        assert line.alarm == alarm
+        for note, tree in zip(line.notes, (grown(), after), strict=True):
+            assert POLICY.check(parse_note(note.encode()), NOW).checkpoint.root == tree.root()
+        assert watching.state.read_bytes() == kept, "the verified state stays"
+        assert watching.alarms() == [alarm], "and the alarm is raised again"
 
 
 def test_two_roots_of_one_size_are_an_alarm_whatever_else_is_served(tmp_path: Path) -> None:
@@ -126,32 +122,26 @@ def test_another_log_in_its_place_is_an_alarm(tmp_path: Path) -> None:
     watching = Watching(tmp_path, grown())
     watching.look()
     other = Tree(origin="log.example/other", key=make.STRANGER)
-    assert watching.alarms(other) == ["log.unverified"], "nobody trusts it"
+    assert watching.alarms(other) == ["log.unverified"], "it is not trusted"
     watching.policy = parse_policy(policy_text(logs=[Tree().signer, other.signer]).encode(), "policy")
     (alarm,) = watching.look(other)
     assert isinstance(alarm, Alarm)
     assert "this is the log log.example/other" in alarm.detail, "trusted, and still not the one that is followed"
 
 
-@pytest.mark.parametrize("path", ["tile/entries/000", "tile/0/000", "tile/0/001.p/46", "tile/1/000.p/1"])
-def test_a_log_whose_files_are_not_those_of_its_checkpoint_is_an_alarm(tmp_path: Path, path: str) -> None:
-    watching = Watching(tmp_path, grown())
-    raw = watching.log.files[path]
-    watching.log.files[path] = raw[:-1] + bytes([raw[-1] ^ 1])
+def test_files_that_do_not_match_the_checkpoint_are_an_alarm(tmp_path: Path) -> None:
+    watching, good = Watching(tmp_path, grown()), grown().files()
+    for path in ("tile/entries/000", "tile/0/000", "tile/0/001.p/46", "tile/1/000.p/1"):
+        raw = good[path]
+        watching.log.files = {**good, path: raw[:-1] + bytes([raw[-1] ^ 1])}
+        assert watching.alarms() == ["log.unverified"]
+    other = Tree([*ANNOUNCED, *map(token_leaf, range(1000, 1300))]).files()
+    watching.log.files = {**other, "checkpoint": good["checkpoint"]}
     assert watching.alarms() == ["log.unverified"]
     assert not watching.state.exists()
 
 
-def test_two_views_in_one_look_do_not_fit_together(tmp_path: Path) -> None:
-    watching = Watching(tmp_path, grown())
-    other = Tree([*ANNOUNCED, *map(token_leaf, range(1000, 1300))]).files()
-    watching.log.files |= {path: raw for path, raw in other.items() if path != "checkpoint"}
-    assert watching.alarms() == ["log.unverified"]
-
-
-def test_a_checkpoint_that_a_stranger_signed_is_an_alarm_and_one_without_its_quorum_is_undecided(
-    tmp_path: Path,
-) -> None:
+def test_a_stranger_s_checkpoint_is_an_alarm_and_one_without_its_quorum_undecided(tmp_path: Path) -> None:
     watching = Watching(tmp_path, grown())
     note = grown().note()
     watching.log.files["checkpoint"] = note.to_bytes().replace(note.text.encode(), grown(b"").note().text.encode())
@@ -161,7 +151,7 @@ def test_a_checkpoint_that_a_stranger_signed_is_an_alarm_and_one_without_its_quo
         watching.look()
 
 
-def test_an_iat_is_compared_with_when_the_leaf_was_witnessed(tmp_path: Path) -> None:
+def test_an_iat_is_compared_with_the_witnessed_time_of_the_leaf(tmp_path: Path) -> None:
     watching = Watching(tmp_path, Tree(time=make.NOW))
     early = token_leaf(1, iat=make.NOW + 200, exp=make.NOW + 900)
     assert watching.alarms() == []
@@ -178,18 +168,17 @@ def test_without_witnesses_the_monitor_s_own_clock_is_the_latest_time(tmp_path: 
     assert watching.alarms(now=NOW) == ["token.iat_ahead"]
 
 
-@pytest.mark.parametrize("raw", [b"", b"{}", b"\xff", b'{"version":2}', b"null"])
-def test_a_damaged_state_is_not_passed_over(tmp_path: Path, raw: bytes) -> None:
-    watching = Watching(tmp_path, grown())
+def test_a_state_that_is_damaged_open_to_others_or_a_link_is_refused(tmp_path: Path) -> None:
+    watching = Watching(tmp_path, grown(), integration="inspect-ai")
     watching.look()
-    watching.state.write_bytes(raw)
-    with pytest.raises(InputError, match="damaged"):
-        watching.look()
-
-
-def test_a_state_that_others_can_read_or_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    watching = Watching(tmp_path, grown())
-    watching.look()
+    good = watching.state.read_bytes()
+    assert json.loads(good)["compared"] == "", "it has no token and no name"
+    assert len(good) < 4096
+    for raw in (b"", b"{}", b"\xff", b'{"version":2}', b"null"):
+        watching.state.write_bytes(raw)
+        with pytest.raises(InputError, match="damaged"):
+            watching.look()
+    watching.state.write_bytes(good)
     watching.state.chmod(0o644)
     with pytest.raises(InputError, match="0644"):
         watching.look()
@@ -202,7 +191,7 @@ def test_a_state_that_others_can_read_or_that_is_a_link_is_refused(tmp_path: Pat
 # -- the tokens of an integration -----------------------------------------------------------------------------------------
 
 
-def test_leaves_whose_tokens_the_integration_does_not_have_are_counted(tmp_path: Path) -> None:
+def test_leaves_whose_tokens_the_integration_does_not_have_are_an_alarm(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens" / ".eval_results"
     tokens.mkdir(parents=True)
     mine, other = (make.token_for(make.submission({"notes": notes})) for notes in ("a", "b"))
@@ -219,16 +208,8 @@ def test_leaves_whose_tokens_the_integration_does_not_have_are_counted(tmp_path:
         watching.look()
 
 
-def test_a_folder_of_tokens_with_a_file_that_cannot_be_read_is_not_taken_for_whole(tmp_path: Path) -> None:
+def test_a_folder_of_tokens_with_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / "x.yaml").write_text("- [")
     with pytest.raises(InputError):
         OwnTokens(tmp_path / "tokens")()
-
-
-def test_the_state_holds_no_token_and_no_name(tmp_path: Path) -> None:
-    watching = Watching(tmp_path, grown(), integration="inspect-ai")
-    watching.look()
-    kept = json.loads(watching.state.read_bytes())
-    assert kept["compared"] == ""
-    assert watching.state.stat().st_size < 4096

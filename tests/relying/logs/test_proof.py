@@ -1,4 +1,4 @@
-"""A proof is written when it verifies, and for the token that it was wanted for."""
+"""A proof is returned if it verifies and is for the given token."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ INDEX = 280
 TREE = Tree([*ANNOUNCED, *map(token_leaf, range(INDEX - 2)), LEAF, *map(token_leaf, range(1000, 1300))])
 SOUGHT = sought_of(TOKEN)
 BARE = ProofQuery(SOUGHT.iat, SOUGHT.token)
+by_either = pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
 PATH = f"proof?iat={SOUGHT.iat}&token={SOUGHT.token.hex()}"
 
 
@@ -32,20 +33,20 @@ def ask(proof: Answer, sought: ProofQuery = SOUGHT, tree: Tree = TREE) -> Verifi
         return find_proof(HttpFiles(site.url, patience_s=1), POLICY, sought, NOW)
 
 
-def test_the_leaf_of_a_token_is_rebuilt_from_the_token() -> None:
+@by_either
+def test_the_log_s_proof_is_returned_unchanged_or_built_from_a_folder(tmp_path: Path, sought: ProofQuery) -> None:
     assert SOUGHT.leaf is not None
-    assert SOUGHT.leaf.to_bytes() == LEAF
-    assert SOUGHT.origin == ORIGIN
-
-
-@pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
-@pytest.mark.parametrize("size", [INDEX + 1, 300, len(TREE.leaves)])
-def test_the_log_s_proof_is_returned_as_it_is(sought: ProofQuery, size: int) -> None:
-    found = ask(TREE.proof(INDEX, size), sought)
+    assert (SOUGHT.leaf.to_bytes(), SOUGHT.origin) == (LEAF, ORIGIN)
+    for size in (INDEX + 1, 300, len(TREE.leaves)):
+        found = ask(TREE.proof(INDEX, size), sought)
+        assert found is not None
+        assert (found.text, found.index, found.head.checkpoint.size) == (TREE.proof(INDEX, size), INDEX, size)
+        assert found.leaf.to_bytes() == LEAF
+        assert found.head.time == TREE.time
+    found = find_proof(FolderFiles(TREE.write(tmp_path)), POLICY, sought, NOW)
     assert found is not None
-    assert (found.text, found.index, found.head.checkpoint.size) == (TREE.proof(INDEX, size), INDEX, size)
-    assert found.leaf.to_bytes() == LEAF
-    assert found.head.time == TREE.time
+    assert found.text == TREE.proof(INDEX)
+    assert find_proof(FolderFiles(tmp_path), POLICY, ProofQuery(SOUGHT.iat, b"x" * 32), NOW) is None
 
 
 def test_the_leaf_of_a_proof_is_found_at_the_edge_of_the_tree() -> None:
@@ -56,16 +57,7 @@ def test_the_leaf_of_a_proof_is_found_at_the_edge_of_the_tree() -> None:
         assert found.leaf.to_bytes() == LEAF
 
 
-@pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
-def test_out_of_a_folder_it_is_built(tmp_path: Path, sought: ProofQuery) -> None:
-    found = find_proof(FolderFiles(TREE.write(tmp_path)), POLICY, sought, NOW)
-    assert found is not None
-    assert found.text == TREE.proof(INDEX)
-    other = ProofQuery(SOUGHT.iat, b"x" * 32)
-    assert find_proof(FolderFiles(tmp_path), POLICY, other, NOW) is None
-
-
-def test_a_token_that_the_log_does_not_have_is_told_from_one_that_it_cannot_show_yet() -> None:
+def test_an_absent_token_differs_from_one_without_a_quorum_yet() -> None:
     assert ask(no_leaf) is None
     proof = parse_proof(TREE.proof(INDEX))
     early = Proof(INDEX, proof.hashes, TREE.note(witnesses=WITNESSES[:1]).to_bytes())
@@ -73,18 +65,19 @@ def test_a_token_that_the_log_does_not_have_is_told_from_one_that_it_cannot_show
         ask(early.to_bytes())
 
 
-@pytest.mark.parametrize("body", [None, b"[]", b"\xff", b'{"code": 1}'])
-def test_a_mirror_that_has_no_such_page_says_nothing_of_the_leaf_and_is_searched(body: bytes | None) -> None:
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(404)
-        handler.send_header("Content-Length", str(len(body or b"")))
-        handler.end_headers()
-        handler.wfile.write(body or b"")
+def test_a_mirror_without_proofs_is_searched_for_the_leaf() -> None:
+    for body in (b"", b"[]", b"\xff", b'{"code": 1}'):
 
-    found = ask(answer)
-    assert found is not None
-    assert found.text == TREE.proof(INDEX)
-    assert ask(answer, tree=Tree(TREE.leaves[:INDEX])) is None
+        def answer(handler: BaseHTTPRequestHandler, body: bytes = body) -> None:
+            handler.send_response(404)
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            handler.wfile.write(body)
+
+        found = ask(answer)
+        assert found is not None
+        assert found.text == TREE.proof(INDEX)
+        assert ask(answer, tree=Tree(TREE.leaves[:INDEX])) is None
 
 
 def forged(index: int = INDEX, **changed: object) -> bytes:
@@ -93,30 +86,18 @@ def forged(index: int = INDEX, **changed: object) -> bytes:
     return Proof(**parts).to_bytes()  # type: ignore[arg-type]
 
 
-FORK = Tree([*TREE.leaves[:-1], token_leaf(9)])
-
-
-@pytest.mark.parametrize("sought", [SOUGHT, BARE], ids=["by the token", "by iat and digest"])
-@pytest.mark.parametrize(
-    "proof",
-    [
-        TREE.proof(INDEX + 1),
-        forged(INDEX + 1),
-        forged(10**6),
-        forged(len(TREE.leaves)),
-        forged(hashes=()),
-        forged(hashes=parse_proof(TREE.proof(INDEX)).hashes[::-1]),
-        forged(checkpoint=TREE.note(300).to_bytes()),
-        forged(checkpoint=FORK.note().to_bytes()),
-        Tree(TREE.leaves, origin="log.example/other").proof(INDEX),
-        b"",
+@by_either
+def test_a_proof_that_does_not_verify_is_refused(sought: ProofQuery) -> None:
+    fork = Tree([*TREE.leaves[:-1], token_leaf(9)])
+    for proof in (
+        TREE.proof(INDEX + 1), forged(INDEX + 1), forged(10**6), forged(len(TREE.leaves)), forged(hashes=()),
+        forged(hashes=parse_proof(TREE.proof(INDEX)).hashes[::-1]), forged(checkpoint=TREE.note(300).to_bytes()),
+        forged(checkpoint=fork.note().to_bytes()), Tree(TREE.leaves, origin="log.example/other").proof(INDEX), b"",
         b"c2sp.org/tlog-proof@v1\n",
         TREE.proof(INDEX).replace("— witness1.example ".encode(), "— witness2.example ".encode()),
-    ],
-)
-def test_a_proof_that_does_not_verify_is_refused(proof: bytes, sought: ProofQuery) -> None:
-    with pytest.raises((VerificationError, Undecided)):
-        ask(proof, sought)
+    ):  # fmt: skip
+        with pytest.raises((VerificationError, Undecided)):
+            ask(proof, sought)
 
 
 def test_a_proof_of_another_log_than_the_token_names_is_refused() -> None:
@@ -130,11 +111,8 @@ def test_a_proof_of_another_log_than_the_token_names_is_refused() -> None:
         assert find_proof(HttpFiles(site.url), POLICY, ProofQuery(sought.iat, sought.token), NOW) is not None
 
 
-# Well-formed, under a key whose kid is no thumbprint.
-NO_LEAF = make.token_for(make.submission(), header={**make.HEADER, "kid": "x"})
-
-
-@pytest.mark.parametrize("token", ["", "a.b.c", "x" * 20_000, make.signed(make.HEADER, b"{}"), NO_LEAF])
-def test_what_is_no_verify_token_has_no_leaf(token: str) -> None:
-    with pytest.raises((FormatError, Refused)):
-        sought_of(token)
+def test_a_text_that_is_not_a_verify_token_has_no_leaf() -> None:
+    no_thumbprint = make.token_for(make.submission(), header={**make.HEADER, "kid": "x"})
+    for token in ("", "a.b.c", "x" * 20_000, make.signed(make.HEADER, b"{}"), no_thumbprint):
+        with pytest.raises((FormatError, Refused)):
+            sought_of(token)

@@ -30,12 +30,13 @@ def read_all(files: dict[str, bytes], start: int = 0) -> list[bytes]:
     return [leaf for _, leaf in read.leaves(start)]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_every_leaf_of_a_tree_is_read_from_any_index_on(size: int) -> None:
-    files = BIG.files(size)
-    read = Read(InMemory(files), parse_head(files["checkpoint"]).checkpoint)
-    for start in {0, 1, size - 1, size, min(size, 256)}:
-        assert list(read.leaves(start)) == list(enumerate(BIG.leaves[start:size], start))
+def test_every_leaf_of_a_tree_is_read_from_any_index_on() -> None:
+    assert read_all(Tree([]).files()) == []
+    for size in SIZES:
+        files = BIG.files(size)
+        read = Read(InMemory(files), parse_head(files["checkpoint"]).checkpoint)
+        for start in {0, 1, size - 1, size, min(size, 256)}:
+            assert list(read.leaves(start)) == list(enumerate(BIG.leaves[start:size], start))
 
 
 def test_all_leaves_are_read_with_no_file_read_twice() -> None:
@@ -57,55 +58,36 @@ def test_a_tree_with_two_levels_of_full_tiles_is_read_and_a_wrong_byte_in_it_fou
             read_all({**files, path: files[path][:-1] + b"x"})
 
 
-def test_the_empty_tree_has_no_leaves_and_no_files() -> None:
-    assert read_all(Tree([]).files()) == []
+def test_a_wrong_or_missing_byte_in_any_file_is_found_and_the_file_named() -> None:
+    for path, raw in FILES.items():
+        if path == "checkpoint":
+            continue
+        chosen = random.Random(path)
+        for at in {0, 1, len(raw) - 1, *(chosen.randrange(len(raw)) for _ in range(8))}:
+            damaged = raw[:at] + bytes([raw[at] ^ 1 << chosen.randrange(8)]) + raw[at + 1 :]
+            with pytest.raises(VerificationError):
+                read_all({**FILES, path: damaged})
+        others = {name: other for name, other in FILES.items() if name != path}
+        for changed in (others, *({**others, path: text} for text in (raw[:-1], b"", raw * 2))):
+            with pytest.raises(VerificationError) as refused:
+                read_all(changed)
+            assert path.partition(".p")[0] in refused.value.detail or "leaf" in refused.value.detail
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path != "checkpoint"])
-def test_a_wrong_byte_in_any_file_is_found(path: str) -> None:
-    raw, chosen = FILES[path], random.Random(path)
-    for at in {0, 1, len(raw) - 1, *(chosen.randrange(len(raw)) for _ in range(8))}:
-        damaged = raw[:at] + bytes([raw[at] ^ 1 << chosen.randrange(8)]) + raw[at + 1 :]
-        with pytest.raises(VerificationError):
-            read_all({**FILES, path: damaged})
+def test_a_wrong_leaf_is_named_by_its_index() -> None:
+    other = [*BIG.leaves[:WIDTH]]
+    other[77] = token_leaf(10_000)
+    swapped = [BIG.leaves[1], BIG.leaves[0], *BIG.leaves[2:WIDTH]]
+    for leaves, index in ((other, 77), (swapped, 0)):
+        with pytest.raises(VerificationError, match=f"leaf {index} "):
+            read_all({**FILES, tile_path("entries", 0): write_entries(leaves)})
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path != "checkpoint"])
-def test_a_file_that_is_missing_cut_short_or_too_long_is_found_and_named(path: str) -> None:
-    others = {name: raw for name, raw in FILES.items() if name != path}
-    for changed in (
-        others,
-        {**others, path: FILES[path][:-1]},
-        {**others, path: b""},
-        {**others, path: FILES[path] * 2},
-    ):
-        with pytest.raises(VerificationError) as told:
-            read_all(changed)
-        assert path.partition(".p")[0] in told.value.detail or "leaf" in told.value.detail
-
-
-def test_a_leaf_that_is_not_the_one_in_the_tree_is_named_by_its_index() -> None:
-    leaves = [*BIG.leaves[:WIDTH]]
-    leaves[77] = token_leaf(10_000)
-    with pytest.raises(VerificationError, match="leaf 77 "):
-        read_all({**FILES, tile_path("entries", 0): write_entries(leaves)})
-
-
-def test_a_bundle_whose_entries_have_changed_places_is_found() -> None:
-    leaves = [BIG.leaves[1], BIG.leaves[0], *BIG.leaves[2:WIDTH]]
-    with pytest.raises(VerificationError, match="leaf 0 "):
-        read_all({**FILES, tile_path("entries", 0): write_entries(leaves)})
-
-
-def test_entries_with_the_tile_that_fits_them_are_still_not_those_of_the_root() -> None:
+def test_files_that_match_each_other_must_also_match_the_root() -> None:
     other = Tree([token_leaf(10_000), *BIG.leaves[1:]]).files()
     both = {path: other[path] for path in (tile_path("entries", 0), tile_path(0, 0))}
     with pytest.raises(VerificationError, match="tile/0/000 does not match its hash"):
         read_all({**FILES, **both})
-
-
-def test_the_files_of_another_tree_are_not_those_of_this_checkpoint() -> None:
-    other = Tree([token_leaf(10_000), *BIG.leaves[1:]]).files()
     with pytest.raises(VerificationError, match="the checkpoint's root"):
         read_all({**other, "checkpoint": FILES["checkpoint"]})
 
@@ -119,7 +101,7 @@ def test_a_partial_file_that_has_become_full_is_taken_out_of_the_full_one() -> N
 
 
 def test_a_partial_bundle_has_no_more_entries_than_its_path_says() -> None:
-    with pytest.raises(VerificationError, match="has 4 entries"):
+    with pytest.raises(VerificationError, match="has 4 leaves"):
         read_all({**FILES, tile_path("entries", 2, 3): write_entries([*BIG.leaves[2 * WIDTH :], token_leaf(9)])})
 
 

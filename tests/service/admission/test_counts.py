@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 
 import msgspec
@@ -18,11 +17,11 @@ from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, judge, read_tally
 from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.bounds import AGAIN_RATE
-from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import EPOCH_KEY, STATE, names_of
 from tests.support.clock import StoreClock
 
+pytestmark = pytest.mark.usefixtures("loop_clock")
 WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
 LIMITS = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
 DAY_US = 86_400 * 10**6
@@ -30,13 +29,8 @@ DEFAULTS = Abuse()
 PAYER = Payer("inspect-ai", "ci")
 NAMES = names_of(PAYER)
 EPOCH_S = 1_700_000_000
+CLOCK = StoreClock()
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with EmbeddedValkey() as address:
-        yield address
 
 
 @pytest.fixture
@@ -48,15 +42,11 @@ async def redis(url: str) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def clock() -> StoreClock:
-    made = StoreClock()
-    made.us += DAY_US - made.us % DAY_US  # the first moment of a day
-    return made
-
-
-@pytest.fixture
-async def state(url: str, redis: Redis, clock: StoreClock) -> AsyncIterator[RedisAdmission]:
-    admission = RedisAdmission(url, leeway_s=0, durable_store=True, now_us=clock)
+async def state(url: str, redis: Redis) -> AsyncIterator[RedisAdmission]:
+    """A store on the first moment of a day."""
+    us = StoreClock().us
+    CLOCK.us = us + DAY_US - us % DAY_US
+    admission = RedisAdmission(url, leeway_s=0, durable_store=True, now_us=CLOCK)
     await admission.start()
     yield admission
     await admission.aclose()
@@ -73,204 +63,180 @@ def item(values: str = "v", run: str = "r", files: tuple[str, ...] = (), model: 
 
 
 def call(
-    *items: Item, clock: StoreClock, abuse: Abuse = DEFAULTS, ci: str = "", payer: Payer = PAYER, digest: str = "d"
+    *items: Item, abuse: Abuse = DEFAULTS, ci: str = "", payer: Payer = PAYER, limits: Limits = LIMITS
 ) -> AdmissionRequest:
-    now = clock.us // 10**6
-    use = Use(f"{next(_numbers):064x}", 1, digest, now + 3600, "kid", ("kid",), now + 10, now + 4000)
+    now = CLOCK.us // 10**6
+    use = Use(f"{next(_numbers):064x}", 1, "d", now + 3600, "kid", ("kid",), now + 10, now + 4000)
     countable = Countable(items, padded(ci, 8) if ci else b"")
-    return AdmissionRequest(payer, LIMITS, len(items), use, b"template", countable=countable, abuse=abuse)
+    return AdmissionRequest(payer, limits, len(items), use, b"template", countable=countable, abuse=abuse)
 
 
 async def counted(state: RedisAdmission, asked: AdmissionRequest) -> Tally:
     return read_tally((await state.admit(asked)).tally)
 
 
-async def numbers(state: RedisAdmission, clock: StoreClock, *items: Item) -> list[int]:
+async def numbers(state: RedisAdmission, *items: Item) -> list[int]:
     """Count results one after the other, and return the number of different sets at each."""
-    return [(await counted(state, call(each, clock=clock))).items[0].number for each in items]
+    return [(await counted(state, call(each))).items[0].number for each in items]
 
 
 # -- attempts ----------------------------------------------------------------------------------------------------------
 
 
-async def test_different_values_of_one_run_key_are_attempts_and_equal_ones_are_not(
-    state: RedisAdmission, clock: StoreClock
-) -> None:
+async def test_different_values_of_one_run_key_are_attempts(state: RedisAdmission) -> None:
     asked = [item("a"), item("b"), item("a"), item("b"), item("c"), item("x", run="other")]
-    assert await numbers(state, clock, *asked) == [1, 2, 2, 2, 3, 1]
+    assert await numbers(state, *asked) == [1, 2, 2, 2, 3, 1]
 
 
-async def test_only_values_that_are_new_raise_a_signal(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_only_values_that_are_new_raise_a_signal(state: RedisAdmission) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1))
-    raised = [judge(abuse, await counted(state, call(item(values), clock=clock, abuse=abuse))) for values in "abab"]
+    raised = [judge(abuse, await counted(state, call(item(values), abuse=abuse))) for values in "abab"]
     assert [len(signals) for signals in raised] == [0, 1, 0, 0]
 
 
-async def test_what_another_identity_had_signed_counts_for_nobody_else(
-    state: RedisAdmission, clock: StoreClock
-) -> None:
+async def test_what_another_identity_had_signed_counts_for_nobody_else(state: RedisAdmission) -> None:
     """The names of keys hold the identity; here its day."""
     for values in "abc":
-        await state.admit(call(item(values), clock=clock))
-    other = await counted(state, call(item("d", run="of another"), clock=clock, payer=Payer("inspect-ai", "other")))
+        await state.admit(call(item(values)))
+    other = await counted(state, call(item("d", run="of another"), payer=Payer("inspect-ai", "other")))
     assert (other.items[0].number, other.tokens_a_day) == (1, 1)
 
 
-async def test_two_workers_count_as_one(url: str, state: RedisAdmission, clock: StoreClock) -> None:
-    other = RedisAdmission(url, leeway_s=0, durable_store=True, now_us=clock)
-    await other.start()
-    asked = [call(item(f"v{number}"), clock=clock) for number in range(16)]
-    workers = [state if number % 2 else other for number in range(16)]
-    admitted = await asyncio.gather(*(worker.admit(each) for worker, each in zip(workers, asked, strict=True)))
-    assert sorted(read_tally(each.tally).items[0].number for each in admitted) == list(range(1, 17))
-    await other.aclose()
-
-
-async def test_the_window_slides_and_says_since_when(state: RedisAdmission, clock: StoreClock) -> None:
-    began = clock.us // 10**6
-    first = (await counted(state, call(item("a"), clock=clock))).items[0]
-    assert (first.number, first.since) == (1, began - 30 * 86_400), "nothing else in a window that is remembered"
-    clock.us += 20 * DAY_US
-    assert await numbers(state, clock, item("b")) == [2]
-    clock.us += 10 * DAY_US - 1
-    assert await numbers(state, clock, item("c")) == [3]
-    clock.us += 1
-    last = (await counted(state, call(item("d"), clock=clock))).items[0]
+async def test_the_window_slides_and_says_since_when(state: RedisAdmission) -> None:
+    began = CLOCK.us // 10**6
+    first = (await counted(state, call(item("a")))).items[0]
+    assert (first.number, first.since) == (1, began - 30 * 86_400), "no other set in the window"
+    CLOCK.us += 20 * DAY_US
+    assert await numbers(state, item("b")) == [2]
+    CLOCK.us += 10 * DAY_US - 1
+    assert await numbers(state, item("c")) == [3]
+    CLOCK.us += 1
+    last = (await counted(state, call(item("d")))).items[0]
     assert (last.number, last.since) == (3, began), "the first one is 30 days old, and gone"
 
 
-async def test_a_set_that_is_signed_again_is_as_young_as_that(state: RedisAdmission, clock: StoreClock) -> None:
-    assert await numbers(state, clock, item("a")) == [1]
-    clock.us += 20 * DAY_US
-    assert await numbers(state, clock, item("a")) == [1]
-    clock.us += 20 * DAY_US
-    assert await numbers(state, clock, item("b")) == [2]
+async def test_a_set_that_is_signed_again_is_as_young_as_that(state: RedisAdmission) -> None:
+    assert await numbers(state, item("a")) == [1]
+    CLOCK.us += 20 * DAY_US
+    assert await numbers(state, item("a")) == [1]
+    CLOCK.us += 20 * DAY_US
+    assert await numbers(state, item("b")) == [2]
 
 
-async def test_a_store_that_came_back_counts_since_the_oldest_set_that_it_has(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
-    began = clock.us // 10**6
+async def test_a_store_that_came_back_counts_since_its_oldest_set(state: RedisAdmission, redis: Redis) -> None:
+    began = CLOCK.us // 10**6
     for values in "ab":
-        await state.admit(call(item(values), clock=clock))
-        clock.us += DAY_US
-    await redis.set(EPOCH_KEY, f"{clock.us // 10**6} -")
-    assert (await counted(state, call(item("c"), clock=clock))).items[0].since == began
+        await state.admit(call(item(values)))
+        CLOCK.us += DAY_US
+    await redis.set(EPOCH_KEY, f"{CLOCK.us // 10**6} -")
+    assert (await counted(state, call(item("c")))).items[0].since == began
 
 
-async def test_a_store_that_forgot_says_that_it_counts_since_then(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
-    await state.admit(call(item("a"), clock=clock))
-    clock.us += DAY_US
+async def test_a_store_that_forgot_says_that_it_counts_since_then(state: RedisAdmission, redis: Redis) -> None:
+    await state.admit(call(item("a")))
+    CLOCK.us += DAY_US
     await redis.flushall()
-    lost = clock.us // 10**6
-    asked = call(item("b"), clock=clock)
+    lost = CLOCK.us // 10**6
+    asked = call(item("b"))
     assert asked.use
     before = msgspec.structs.replace(asked.use, issued_at=lost - 5)
     with pytest.raises(Undecided) as undecided:
         await state.admit(msgspec.structs.replace(asked, use=before))
     assert undecided.value.code is Code.DEPENDENCY_STATE_RESET
-    clock.us += 60 * 10**6
-    again = (await counted(state, call(item("b"), clock=clock))).items[0]
+    CLOCK.us += 60 * 10**6
+    again = (await counted(state, call(item("b")))).items[0]
     assert (again.number, again.since) == (1, lost + 1)
 
 
-async def test_sixty_four_stands_for_more(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_sixty_four_stands_for_more(state: RedisAdmission) -> None:
     asked = [item(f"v{number}") for number in range(70)]
-    assert (await numbers(state, clock, *asked))[60:] == [61, 62, 63, *[64] * 7]
-    assert await numbers(state, clock, asked[69], asked[0]) == [64, 64]
+    assert (await numbers(state, *asked))[60:] == [61, 62, 63, *[64] * 7]
+    assert await numbers(state, asked[69], asked[0]) == [64, 64]
 
 
-async def test_beyond_sixty_four_the_oldest_set_goes(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_beyond_sixty_four_the_oldest_set_goes(state: RedisAdmission) -> None:
     for number in range(65):
-        clock.us += 10**6
-        await state.admit(call(item(f"v{number}"), clock=clock))
+        CLOCK.us += 10**6
+        await state.admit(call(item(f"v{number}")))
     asked = [item("v64"), item("v1"), item("v0")]
-    found = [(await counted(state, call(each, clock=clock))).items[0].is_new for each in asked]
+    found = [(await counted(state, call(each))).items[0].is_new for each in asked]
     assert found == [False, False, True]
 
 
-async def test_a_batch_is_counted_item_by_item(state: RedisAdmission, clock: StoreClock) -> None:
-    tally = await counted(state, call(item("a"), item("b"), item("a"), item("c", run="s"), clock=clock))
+async def test_a_batch_is_counted_item_by_item(state: RedisAdmission) -> None:
+    tally = await counted(state, call(item("a"), item("b"), item("a"), item("c", run="s")))
     assert [each.number for each in tally.items] == [1, 2, 2, 1]
     assert (tally.tokens_a_day, tally.owners_a_day) == (4, 1)
 
 
-async def test_a_retry_gets_the_counts_of_its_first_time(state: RedisAdmission, clock: StoreClock) -> None:
-    asked = call(item("a"), clock=clock)
+async def test_a_retry_gets_the_counts_of_its_first_time(state: RedisAdmission) -> None:
+    asked = call(item("a"))
     first = await state.admit(asked)
-    await state.admit(call(item("b"), clock=clock))
+    await state.admit(call(item("b")))
     again = await state.admit(asked)
     assert (again.repeat, again.tally, again.rates) == (True, first.tally, ())
-    assert await numbers(state, clock, item("c")) == [3]
+    assert await numbers(state, item("c")) == [3]
 
 
-async def test_a_record_of_a_foreign_kind_or_form_never_grants_more(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_record_of_a_foreign_kind_or_form_never_grants_more(state: RedisAdmission, redis: Redis) -> None:
     key = b"{evi1}:run:r"
     await redis.rpush(key, "foreign")
-    assert await numbers(state, clock, item("a")) == [1]
+    assert await numbers(state, item("a")) == [1]
     await redis.set(key, b"short")
     with pytest.raises(Undecided):
-        await state.admit(call(item("a"), clock=clock))
+        await state.admit(call(item("a")))
 
 
 # -- evidence, twins ---------------------------------------------------------------------------------------------------
 
 
-async def files_of(state: RedisAdmission, clock: StoreClock, *items: Item) -> list[int]:
-    return [(await counted(state, call(each, clock=clock))).items[0].files for each in items]
+async def files_of(state: RedisAdmission, *items: Item) -> list[int]:
+    return [(await counted(state, call(each))).items[0].files for each in items]
 
 
-async def test_one_file_under_other_values_of_the_same_run_key_is_seen(
-    state: RedisAdmission, clock: StoreClock
-) -> None:
+async def test_one_file_under_other_values_of_the_same_run_key_is_seen(state: RedisAdmission) -> None:
     asked = [
         item("a", files=("f",)), item("a", files=("f",)), item("b", files=("g",)), item("c", files=("x", "f")),
         item("c", files=("f",)), item("b", files=("f",)), item("d"), item("e", run="other", files=("f",)),
     ]  # fmt: skip
-    assert await files_of(state, clock, *asked) == [0, 0, 0, 2, 0, 3, 0, 0]
+    assert await files_of(state, *asked) == [0, 0, 0, 2, 0, 3, 0, 0]
 
 
-async def test_a_file_stays_known_though_the_same_values_came_with_another(
-    state: RedisAdmission, clock: StoreClock
-) -> None:
+async def test_a_file_stays_known_though_the_values_came_with_another(state: RedisAdmission) -> None:
     more = tuple(f"g{number}" for number in range(8))
     asked = [item("a", files=("f",)), item("a"), item("a", files=more), item("b", files=("f",))]
-    assert (await files_of(state, clock, *asked))[-1] == 2
+    assert (await files_of(state, *asked))[-1] == 2
 
 
-async def test_a_file_that_every_run_has_is_told_once_for_each_set(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_a_file_that_every_run_has_is_told_once_for_each_set(state: RedisAdmission) -> None:
     """The configuration of a task comes with every night's log, and the same values every night."""
     asked = [item("a", files=("f", "1")), item("b", files=("f", "2")), item("b", files=("f", "3"))]
-    assert await files_of(state, clock, *asked) == [0, 2, 0]
+    assert await files_of(state, *asked) == [0, 2, 0]
 
 
-async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmission) -> None:
     asked = [
         item("a", run="1", model="o/m", twins="t"), item("a", run="2", model="o/m", twins="t"),
         item("a", run="3", model="p/n", twins="t"), item("b", run="4", model="p/n", twins="u"),
     ]  # fmt: skip
-    seen = [(await counted(state, call(each, clock=clock))).items[0].twin for each in asked]
+    seen = [(await counted(state, call(each))).items[0].twin for each in asked]
     assert seen == [False, False, True, False]
 
 
 # -- spread ------------------------------------------------------------------------------------------------------------
 
 
-async def test_owners_and_tokens_are_counted_by_day_and_by_ci_run(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_owners_and_tokens_are_counted_by_day_and_by_ci_run(state: RedisAdmission) -> None:
     async def spread(ci: str, *owners: str) -> tuple[int, int, int, int]:
         results = [item(run=f"r{next(_numbers)}", model=f"{owner}/m") for owner in owners]
-        tally = await counted(state, call(*results, clock=clock, ci=ci))
+        tally = await counted(state, call(*results, ci=ci))
         return tally.owners_a_day, tally.tokens_a_day, tally.owners_a_run, tally.tokens_a_run
 
     assert await spread("one", "a", "b", "a") == (2, 3, 2, 3)
     assert await spread("two", "c") == (3, 4, 1, 1)
     assert await spread("one", "c") == (3, 5, 3, 4)
     assert await spread("", "d") == (4, 6, 0, 0), "a provider that names no run"
-    clock.us += DAY_US
+    CLOCK.us += DAY_US
     assert await spread("one", "a") == (1, 1, 1, 1), "another day"
 
 
@@ -279,38 +245,36 @@ async def test_owners_and_tokens_are_counted_by_day_and_by_ci_run(state: RedisAd
 SLOW = Throttle(count=1, per_s=3600, burst=1, for_s=7200)
 
 
-async def test_a_throttle_slows_what_comes_next_and_ends(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_a_throttle_slows_what_comes_next_and_ends(state: RedisAdmission) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1, then="throttle"), throttle=SLOW)
-    assert not (await counted(state, call(item("a"), clock=clock, abuse=abuse))).throttled_until
-    crossed = await counted(state, call(item("b"), clock=clock, abuse=abuse))
-    assert crossed.throttled_until == clock.us // 10**6 + 7200
+    assert not (await counted(state, call(item("a"), abuse=abuse))).throttled_until
+    crossed = await counted(state, call(item("b"), abuse=abuse))
+    assert crossed.throttled_until == CLOCK.us // 10**6 + 7200
     assert [signal.then for signal in judge(abuse, crossed)] == ["throttle"]
-    await state.admit(call(item("x", run="other"), clock=clock, abuse=abuse))
+    await state.admit(call(item("x", run="other"), abuse=abuse))
     with pytest.raises(Refused) as refused:
-        await state.admit(call(item("y", run="another"), clock=clock, abuse=abuse))
+        await state.admit(call(item("y", run="another"), abuse=abuse))
     assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_IDENTITY, 3600)
     assert "throttled to 1 tokens per 3600 s until" in refused.value.detail
-    clock.us += 7200 * 10**6
+    CLOCK.us += 7200 * 10**6
     for run in "pqs":
-        assert not (await counted(state, call(item(run=run), clock=clock, abuse=abuse))).throttled_until
+        assert not (await counted(state, call(item(run=run), abuse=abuse))).throttled_until
 
 
-async def test_a_retry_is_answered_while_its_identity_is_throttled(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_a_retry_is_answered_while_its_identity_is_throttled(state: RedisAdmission) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1, then="throttle"), throttle=SLOW)
-    asked = [call(item(values), clock=clock, abuse=abuse) for values in "abc"]
+    asked = [call(item(values), abuse=abuse) for values in "abc"]
     for each in asked:
         await state.admit(each)
     with pytest.raises(Refused):
-        await state.admit(call(item("d"), clock=clock, abuse=abuse))
+        await state.admit(call(item("d"), abuse=abuse))
     assert [(await state.admit(each)).repeat for each in asked] == [True] * 3
 
 
-async def test_a_quarantine_begins_with_what_crosses_the_limit_which_is_not_signed(
-    state: RedisAdmission, clock: StoreClock
-) -> None:
+async def test_a_quarantine_begins_with_the_result_over_the_limit(state: RedisAdmission) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"), quarantine_s=600)
-    await state.admit(call(item("a"), clock=clock, abuse=abuse))
-    asked = call(item("b"), clock=clock, abuse=abuse)
+    await state.admit(call(item("a"), abuse=abuse))
+    asked = call(item("b"), abuse=abuse)
     with pytest.raises(Quarantined) as first:
         await state.admit(asked)
     with pytest.raises(Quarantined) as second:
@@ -318,33 +282,27 @@ async def test_a_quarantine_begins_with_what_crosses_the_limit_which_is_not_sign
     assert (first.value.retry_after_s, second.value.retry_after_s) == (600, 600)
     assert "raised the signal `attempts`" in first.value.detail
     assert len(first.value.tally.items) > len(second.value.tally.items), "only the first one has begun it"
-    clock.us += 600 * 10**6
+    CLOCK.us += 600 * 10**6
     with pytest.raises(Quarantined) as refused:  # it is still the second set of values
         await state.admit(asked)
     assert refused.value.tally.items[0].number == 2
-    clock.us += 600 * 10**6
-    assert await numbers(state, clock, item("a")) == [1]
+    CLOCK.us += 600 * 10**6
+    assert await numbers(state, item("a")) == [1]
 
 
-async def test_one_evidence_file_too_often_is_a_signal_of_the_script_too(
-    state: RedisAdmission, clock: StoreClock
-) -> None:
-    abuse = Abuse(artifact=Artifact(distinct=1, then="quarantine"))
-    await state.admit(call(item("a", files=("f",)), clock=clock, abuse=abuse))
+async def test_of_several_signals_the_one_with_the_worst_end_decides(state: RedisAdmission) -> None:
+    artifact = Abuse(artifact=Artifact(distinct=1, then="quarantine"))
+    await state.admit(call(item("a", "of a file", ("f",)), abuse=artifact))
     with pytest.raises(Quarantined, match="artifact"):
-        await state.admit(call(item("b", files=("f",)), clock=clock, abuse=abuse))
-
-
-async def test_of_several_signals_the_one_with_the_worst_end_decides(state: RedisAdmission, clock: StoreClock) -> None:
+        await state.admit(call(item("b", "of a file", ("f",)), abuse=artifact))
+    CLOCK.us += 2 * DAY_US
     abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"), spread=Spread(owners_a_day=1, then="warn"))
-    await state.admit(call(item("a"), clock=clock, abuse=abuse))
+    await state.admit(call(item("a"), abuse=abuse))
     with pytest.raises(Quarantined, match="attempts"):
-        await state.admit(call(item("b", model="p/n"), clock=clock, abuse=abuse))
+        await state.admit(call(item("b", model="p/n"), abuse=abuse))
 
 
-async def test_what_begins_a_quarantine_is_not_counted_and_has_cost_its_rate(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_what_begins_a_quarantine_costs_its_rate_alone(state: RedisAdmission, redis: Redis) -> None:
     limits = msgspec.structs.replace(LIMITS, identity=Rate(count=1, per_s=60, burst=9))
     abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"))
 
@@ -353,102 +311,90 @@ async def test_what_begins_a_quarantine_is_not_counted_and_has_cost_its_rate(
         assert isinstance(held, bytes)
         return tuple(STATE.unpack_from(held))
 
-    await state.admit(msgspec.structs.replace(call(item("a"), clock=clock, abuse=abuse), limits=limits))
+    await state.admit(call(item("a"), abuse=abuse, limits=limits))
     arrival, *counts = await state_of()
     with pytest.raises(Quarantined):
-        await state.admit(msgspec.structs.replace(call(item("b"), clock=clock, abuse=abuse), limits=limits))
+        await state.admit(call(item("b"), abuse=abuse, limits=limits))
     assert await state_of() == (arrival + 60 * 10**6, *counts)
 
 
-async def test_who_is_released_is_warned_of_what_would_throttle_or_quarantine(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_released_identity_is_only_warned(state: RedisAdmission, redis: Redis) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"))
-    until = clock.us + 3600 * 10**6
+    until = CLOCK.us + 3600 * 10**6
     await redis.hset(NAMES.payer, "standing", f"0 - 0 0 {until}")
-    await state.admit(call(item("a"), clock=clock, abuse=abuse))
-    tally = await counted(state, call(item("b"), clock=clock, abuse=abuse))
+    await state.admit(call(item("a"), abuse=abuse))
+    tally = await counted(state, call(item("b"), abuse=abuse))
     assert tally.released_until == until // 10**6
     assert [signal.then for signal in judge(abuse, tally)] == ["warn"]
-    clock.us = until
+    CLOCK.us = until
     with pytest.raises(Quarantined):
-        await state.admit(call(item("c"), clock=clock, abuse=abuse))
+        await state.admit(call(item("c"), abuse=abuse))
 
 
-async def test_what_an_operator_has_said_is_not_shortened_by_a_policy(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_an_operator_s_quarantine_is_not_shortened_by_a_policy(state: RedisAdmission, redis: Redis) -> None:
     abuse = Abuse(quarantine_s=60)
     for by, left_s in [("operator", 9000), ("attempts", 60), ("refusals", LIMITS.quarantine_s)]:
-        await redis.hset(NAMES.payer, "standing", f"{clock.us + 9000 * 10**6} {by} 0 0 0")
+        await redis.hset(NAMES.payer, "standing", f"{CLOCK.us + 9000 * 10**6} {by} 0 0 0")
         with pytest.raises(Quarantined) as refused:
-            await state.admit(call(item("a"), clock=clock, abuse=abuse))
+            await state.admit(call(item("a"), abuse=abuse))
         assert refused.value.retry_after_s == left_s
 
 
-@pytest.mark.parametrize("by", ["attempts", "refusals"])
-async def test_a_shorter_quarantine_of_a_policy_ends_when_it_was_said_to(
-    state: RedisAdmission, clock: StoreClock, redis: Redis, by: str
-) -> None:
+async def test_a_shorter_quarantine_of_a_policy_ends_as_announced(state: RedisAdmission, redis: Redis) -> None:
     limits = msgspec.structs.replace(LIMITS, quarantine_s=60)
-    asked = msgspec.structs.replace(call(item("a"), clock=clock, abuse=Abuse(quarantine_s=60)), limits=limits)
-    await redis.hset(NAMES.payer, "standing", f"{clock.us + 9000 * 10**6} {by} 0 0 {clock.us + 9 * 10**9}")
-    for left_s in (60, 20):
-        with pytest.raises(Quarantined) as refused:
-            await state.admit(asked)
-        assert refused.value.retry_after_s == left_s
-        clock.us += 40 * 10**6
-    assert read_tally((await state.admit(asked)).tally).released_until, "what else stands is kept"
+    for by in ("attempts", "refusals"):
+        asked = call(item("a"), abuse=Abuse(quarantine_s=60), limits=limits)
+        await redis.hset(NAMES.payer, "standing", f"{CLOCK.us + 9000 * 10**6} {by} 0 0 {CLOCK.us + 9 * 10**9}")
+        for left_s in (60, 20):
+            with pytest.raises(Quarantined) as refused:
+                await state.admit(asked)
+            assert refused.value.retry_after_s == left_s
+            CLOCK.us += 40 * 10**6
+        assert read_tally((await state.admit(asked)).tally).released_until, "the release is kept"
 
 
-async def test_a_shorter_throttle_of_a_policy_ends_when_it_was_said_to(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
-    asked = call(item("a"), clock=clock, abuse=Abuse(throttle=Throttle(count=1, per_s=3600, burst=1, for_s=60)))
-    await redis.hset(NAMES.payer, "standing", f"0 - {clock.us + 9000 * 10**6} {clock.us + 7200 * 10**6} 0")
+async def test_a_shorter_throttle_of_a_policy_ends_as_announced(state: RedisAdmission, redis: Redis) -> None:
+    asked = call(item("a"), abuse=Abuse(throttle=Throttle(count=1, per_s=3600, burst=1, for_s=60)))
+    await redis.hset(NAMES.payer, "standing", f"0 - {CLOCK.us + 9000 * 10**6} {CLOCK.us + 7200 * 10**6} 0")
     for left_s in (60, 20):
         with pytest.raises(Refused) as refused:
             await state.admit(asked)
         assert refused.value.retry_after_s == left_s, "and not the 7200 s of a rate that is over by then"
-        clock.us += 40 * 10**6
+        CLOCK.us += 40 * 10**6
     assert not read_tally((await state.admit(asked)).tally).throttled_until
 
 
-async def test_a_batch_that_a_throttle_never_takes_is_told_so_and_waits_for_its_end(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_batch_that_a_throttle_never_takes_waits_for_its_end(state: RedisAdmission, redis: Redis) -> None:
     abuse = Abuse(throttle=Throttle(count=60, per_s=60, burst=2, for_s=600))
-    await redis.hset(NAMES.payer, "standing", f"0 - {clock.us + 500 * 10**6} 0 0")
-    asked = call(*[item(run=run) for run in "abc"], clock=clock, abuse=abuse)
+    await redis.hset(NAMES.payer, "standing", f"0 - {CLOCK.us + 500 * 10**6} 0 0")
+    asked = call(*[item(run=run) for run in "abc"], abuse=abuse)
     with pytest.raises(Refused) as refused:
         await state.admit(asked)
     assert refused.value.retry_after_s == 500
     assert "send batches of at most 2 results" in refused.value.detail
-    clock.us += 500 * 10**6
+    CLOCK.us += 500 * 10**6
     await state.admit(asked)
 
 
-@pytest.mark.parametrize(
-    "standing",
-    ["", "\n", "x", "9" * 17, "{end} \udcff\udcfe 0 0 0", "{end} \x1b[2J 0 0 0", "{end} refusals", "9" * 400 + " operator 0 0 0",
-     "{end} " + "a" * 100_000 + " 0 0 0", "0 - 0 0", "0 - x 0 0"],
+BROKEN_STANDINGS = (
+    "", "\n", "x", "9" * 17, "{end} \udcff\udcfe 0 0 0", "{end} \x1b[2J 0 0 0", "{end} refusals", "9" * 400 + " operator 0 0 0",
+    "{end} " + "a" * 100_000 + " 0 0 0", "0 - 0 0", "0 - x 0 0",
 )  # fmt: skip
-async def test_a_standing_that_is_none_of_ours_is_undecided_and_not_shown(
-    state: RedisAdmission, clock: StoreClock, redis: Redis, standing: str
-) -> None:
-    written = standing.replace("{end}", str(clock.us + 9 * 10**9))
-    await redis.hset(NAMES.payer, "standing", written.encode(errors="surrogateescape"))
-    with pytest.raises(Undecided) as undecided:
-        await state.admit(call(item("a"), clock=clock))
-    assert undecided.value.code is Code.DEPENDENCY_STATE
 
 
-async def test_signals_of_the_day_are_there_for_the_operator(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_standing_of_another_form_is_undecided(state: RedisAdmission, redis: Redis) -> None:
+    for standing in BROKEN_STANDINGS:
+        written = standing.replace("{end}", str(CLOCK.us + 9 * 10**9))
+        await redis.hset(NAMES.payer, "standing", written.encode(errors="surrogateescape"))
+        with pytest.raises(Undecided) as undecided:
+            await state.admit(call(item("a")))
+        assert undecided.value.code is Code.DEPENDENCY_STATE, standing[:40]
+
+
+async def test_signals_of_the_day_are_there_for_the_operator(state: RedisAdmission, redis: Redis) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1, then="observe"), spread=Spread(owners_a_day=1))
     for values, model in [("a", "o/m"), ("b", "o/m"), ("c", "p/m")]:
-        await state.admit(call(item(values, model=model), clock=clock, abuse=abuse))
+        await state.admit(call(item(values, model=model), abuse=abuse))
     held = await redis.hmget(NAMES.payer, "signal attempts", "signal spread")
     assert held == [b"2", b"1"]
 
@@ -464,21 +410,17 @@ async def all_kept(redis: Redis) -> dict[bytes | str, object]:
     return kept | counts | {b"state": counts[b"state"][8:]}
 
 
-async def test_an_explanation_counts_as_if_and_keeps_nothing(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
-    await state.admit(call(item("a"), clock=clock, ci="one"))
+async def test_an_explanation_counts_as_if_and_keeps_nothing(state: RedisAdmission, redis: Redis) -> None:
+    await state.admit(call(item("a"), ci="one"))
     before = await all_kept(redis)
-    asked = msgspec.structs.replace(call(item("b"), clock=clock, ci="one"), use=None)
+    asked = msgspec.structs.replace(call(item("b"), ci="one"), use=None)
     tally = read_tally((await state.count(asked)).tally)
     assert (tally.items[0].number, tally.tokens_a_day, tally.tokens_a_run) == (2, 2, 2)
     assert await all_kept(redis) == before
 
 
-async def test_a_spent_credential_is_explained_as_often_as_a_replay_is_refused(
-    state: RedisAdmission, clock: StoreClock
-) -> None:
-    asked = call(item("a"), clock=clock)
+async def test_a_spent_credential_is_explained_60_times_an_hour(state: RedisAdmission) -> None:
+    asked = call(item("a"))
     await state.admit(asked)
     assert asked.use
     spent = msgspec.structs.replace(asked, use=None, presented=Presented(asked.use.record, 1))
@@ -492,15 +434,15 @@ async def test_a_spent_credential_is_explained_as_often_as_a_replay_is_refused(
 # -- rates -------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_says_how_far_the_rates_are_used(state: RedisAdmission, clock: StoreClock) -> None:
+async def test_an_answer_says_how_far_the_rates_are_used(state: RedisAdmission) -> None:
     limits = Limits(identity=Rate(count=6, per_s=60, burst=3), integration=WIDE, refusals=WIDE)
-    asked = [msgspec.structs.replace(call(item(run=run), clock=clock), limits=limits) for run in "abcd"]
+    asked = [call(item(run=run), limits=limits) for run in "abcd"]
     seen = [(await state.admit(each)).rates[0] for each in asked[:3]]
     assert [(rate.name, rate.ahead_us) for rate in seen] == [("identity", us * 10**7) for us in (1, 2, 3)]
     with pytest.raises(Limited) as refused:
         await state.admit(asked[3])
     assert [rate.name for rate in refused.value.rates] == ["identity", "integration"]
-    assert refused.value.rates[0].ahead_us == 3 * 10**7, "what was refused has cost nothing"
+    assert refused.value.rates[0].ahead_us == 3 * 10**7, "a refused request costs nothing"
 
 
 # -- the budget --------------------------------------------------------------------------------------------------------
@@ -514,98 +456,85 @@ async def use_budget_up(redis: Redis) -> None:
     await redis.hset(NAMES.payer, "state", STATE.pack(arrival, day, tokens, 2000) + held[STATE.size :])
 
 
-async def test_beyond_the_budget_of_keys_one_key_counts_nearly_right(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
-    await state.admit(call(item("a", run="before"), clock=clock))
+async def test_beyond_the_budget_of_keys_one_key_counts_nearly_right(state: RedisAdmission, redis: Redis) -> None:
+    await state.admit(call(item("a", run="before")))
     await use_budget_up(redis)
     many = 50
     for number in range(many):
-        (seen,) = (await counted(state, call(item("a", run=f"new {number}"), clock=clock))).items
+        (seen,) = (await counted(state, call(item("a", run=f"new {number}")))).items
         assert (seen.number, seen.exact, seen.is_new) == (1, False, True)
     asked = [item(values, run="new 7") for values in "abbac"]
-    found = [(await counted(state, call(each, clock=clock))).items[0] for each in asked]
+    found = [(await counted(state, call(each))).items[0] for each in asked]
     assert [(each.is_new, each.exact) for each in found] == [(new, False) for new in (False, True, False, False, True)]
     assert (found[1].number, found[4].number) == (2, 3)
     assert len(await redis.keys("*:run:*")) == 1
-    assert await numbers(state, clock, item("b", run="before")) == [2], "what had its key is counted as before"
-    clock.us += DAY_US
-    assert (await counted(state, call(item("b", run="new 7"), clock=clock))).items[0].exact, (
-        "another day, another budget"
-    )
+    assert await numbers(state, item("b", run="before")) == [2], "a run with its key is counted as before"
+    CLOCK.us += DAY_US
+    assert (await counted(state, call(item("b", run="new 7")))).items[0].exact, "another day, another budget"
 
 
-async def test_what_is_quarantined_beyond_the_budget_leaves_nothing_in_the_filter(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_quarantine_beyond_the_budget_leaves_no_mark(state: RedisAdmission, redis: Redis) -> None:
     """Else the same values would be no news when the quarantine is over, and signed."""
     abuse = Abuse(attempts=Attempts(distinct=1, then="quarantine"), quarantine_s=60)
-    await state.admit(call(item("x", run="before"), clock=clock))
+    await state.admit(call(item("x", run="before")))
     await use_budget_up(redis)
-    await state.admit(call(item("a"), clock=clock, abuse=abuse))
+    await state.admit(call(item("a"), abuse=abuse))
     before = await redis.dump(NAMES.filter)
     for _ in range(2):
         with pytest.raises(Quarantined):
-            await state.admit(call(item("b"), clock=clock, abuse=abuse))
+            await state.admit(call(item("b"), abuse=abuse))
         assert await redis.dump(NAMES.filter) == before
-        clock.us += 60 * 10**6
+        CLOCK.us += 60 * 10**6
     for key in await redis.keys():
         assert key == EPOCH_KEY or await redis.ttl(key) != -1, f"{key!r} stays for ever"
 
 
-async def test_a_batch_beyond_the_budget_counts_its_own_results(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
-    await state.admit(call(item("x", run="before"), clock=clock))
+async def test_a_batch_beyond_the_budget_counts_its_own_results(state: RedisAdmission, redis: Redis) -> None:
+    await state.admit(call(item("x", run="before")))
     await use_budget_up(redis)
-    tally = await counted(state, call(item("a"), item("b"), item("a"), item("c"), clock=clock))
+    tally = await counted(state, call(item("a"), item("b"), item("a"), item("c")))
     assert [(each.number, each.is_new) for each in tally.items] == [(1, True), (2, True), (1, False), (3, True)]
 
 
-@pytest.mark.parametrize("held", ["list", "text", "short"])
-async def test_who_pays_of_a_foreign_kind_or_form_is_admitted_by_nobody(
-    state: RedisAdmission, clock: StoreClock, redis: Redis, held: str
-) -> None:
-    """Its own rate and its standing are there: to begin anew would lift both."""
-    if held == "list":
-        await redis.rpush(NAMES.payer, "x")
-    elif held == "text":
-        await redis.set(NAMES.payer, "x")
-    else:
-        await redis.hset(NAMES.payer, "state", b"x" * (STATE.size - 1))
-    asked = call(item("a"), clock=clock)
-    for ask in (state.admit(asked), state.count(asked)):
-        with pytest.raises(Undecided) as undecided:
-            await ask
-        assert undecided.value.code is Code.DEPENDENCY_STATE
+async def test_a_payer_of_another_form_is_admitted_by_nothing(state: RedisAdmission, redis: Redis) -> None:
+    """Its rate and its standing are in it: to begin anew would lift both."""
+    for form in ("list", "text", "short"):
+        await redis.delete(NAMES.payer)
+        if form == "list":
+            await redis.rpush(NAMES.payer, "x")
+        elif form == "text":
+            await redis.set(NAMES.payer, "x")
+        else:
+            await redis.hset(NAMES.payer, "state", b"x" * (STATE.size - 1))
+        asked = call(item("a"))
+        for ask in (state.admit(asked), state.count(asked)):
+            with pytest.raises(Undecided) as undecided:
+                await ask
+            assert undecided.value.code is Code.DEPENDENCY_STATE
 
 
 # -- a new day ---------------------------------------------------------------------------------------------------------
 
 
-async def test_with_a_new_day_goes_what_was_counted_and_stays_what_stands_against_who_pays(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_new_day_drops_the_counts_alone(state: RedisAdmission, redis: Redis) -> None:
     slow = Rate(count=1, per_s=86_400, burst=9)
     limits = Limits(identity=slow, integration=WIDE, refusals=slow)
     abuse = Abuse(attempts=Attempts(distinct=1, then="observe"))
-    released = clock.us + 3 * DAY_US
+    released = CLOCK.us + 3 * DAY_US
     await redis.hset(NAMES.payer, "standing", f"0 - 0 0 {released}")
     for _ in range(2):
         await state.count(AdmissionRequest(PAYER, limits, 1, refused=True))
     for values in "abc":
-        await state.admit(
-            msgspec.structs.replace(call(item(values), clock=clock, abuse=abuse, ci="one"), limits=limits)
-        )
+        await state.admit(call(item(values), abuse=abuse, ci="one", limits=limits))
     fields = set(await redis.hkeys(NAMES.payer))
     assert fields == {b"standing", b"state", b"refusals", b"run one_____", b"signal attempts"}
     refusals = await redis.hget(NAMES.payer, "refusals")
-    clock.us += DAY_US
+    CLOCK.us += DAY_US
     for _ in range(2):
-        explained = msgspec.structs.replace(call(item("a"), clock=clock, ci="one"), use=None, limits=limits)
+        explained = msgspec.structs.replace(call(item("a"), ci="one"), use=None, limits=limits)
         assert read_tally((await state.count(explained)).tally).tokens_a_run == 1
     assert set(await redis.hkeys(NAMES.payer)) == fields, "an explanation begins no day"
-    admitted = await state.admit(msgspec.structs.replace(call(item("a"), clock=clock), limits=limits))
+    admitted = await state.admit(call(item("a"), limits=limits))
     assert admitted.rates[0].ahead_us == 5 * DAY_US, "three, a day less, two explanations and this one"
     assert set(await redis.hkeys(NAMES.payer)) == {b"standing", b"state", b"refusals"}
     assert await redis.hget(NAMES.payer, "refusals") == refusals
@@ -613,62 +542,54 @@ async def test_with_a_new_day_goes_what_was_counted_and_stays_what_stands_agains
     assert read_tally(admitted.tally).released_until == released // 10**6
 
 
-async def test_a_new_day_forgets_no_refusal_before_its_rate_does_and_keeps_nothing_that_is_over(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_new_day_keeps_refusals_as_long_as_their_rate(state: RedisAdmission, redis: Redis) -> None:
     slow = msgspec.structs.replace(LIMITS, refusals=Rate(count=1, per_s=3 * 86_400, burst=9))
-    await redis.hset(NAMES.payer, "standing", f"0 - {clock.us + 10**6} 0 {clock.us + 10**6}")
+    await redis.hset(NAMES.payer, "standing", f"0 - {CLOCK.us + 10**6} 0 {CLOCK.us + 10**6}")
     for _ in range(2):
         await state.count(AdmissionRequest(PAYER, slow, 1, refused=True))
-    clock.us += DAY_US
-    await state.admit(call(item("a"), clock=clock))
+    CLOCK.us += DAY_US
+    await state.admit(call(item("a")))
     assert await redis.ttl(NAMES.payer) > 4 * 86_400, "two of three days each, and one is over"
-    clock.us += 5 * DAY_US
-    await state.admit(call(item("a"), clock=clock))
+    CLOCK.us += 5 * DAY_US
+    await state.admit(call(item("a")))
     assert await redis.hkeys(NAMES.payer) == [b"state"]
 
 
-async def test_a_new_day_whose_refusals_are_none_of_ours_forgets_nothing(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
-    await state.admit(call(item("a"), clock=clock))
-    standing = f"0 - {clock.us + 3 * DAY_US} 0 0".encode()
+async def test_a_new_day_with_damaged_refusals_forgets_nothing(state: RedisAdmission, redis: Redis) -> None:
+    await state.admit(call(item("a")))
+    standing = f"0 - {CLOCK.us + 3 * DAY_US} 0 0".encode()
     await redis.hset(NAMES.payer, mapping={"standing": standing, "refusals": "x"})
-    clock.us += DAY_US
+    CLOCK.us += DAY_US
     with pytest.raises(Undecided):
-        await state.admit(call(item("a"), clock=clock))
+        await state.admit(call(item("a")))
     assert await redis.hget(NAMES.payer, "standing") == standing
 
 
-async def test_who_pays_is_kept_as_long_as_anything_of_it_counts(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_payer_is_kept_as_long_as_anything_of_it_counts(state: RedisAdmission, redis: Redis) -> None:
     day_ms = DAY_US // 1000
     a_minute = msgspec.structs.replace(LIMITS, refusals=Rate(count=1, per_s=60, burst=1), quarantine_s=600)
     for least_s in (59, 599):
         await state.count(AdmissionRequest(PAYER, a_minute, 1, refused=True))
         assert least_s * 1000 < await redis.pttl(NAMES.payer) <= (least_s + 1) * 1000, "a refusal, a quarantine"
-    clock.us += 600 * 10**6
-    await state.admit(call(item("a"), clock=clock))
+    CLOCK.us += 600 * 10**6
+    await state.admit(call(item("a")))
     assert 2 * day_ms - 60_000 < await redis.pttl(NAMES.payer) <= 2 * day_ms, "the day, and another one"
     slow = msgspec.structs.replace(LIMITS, identity=Rate(count=1, per_s=300_000, burst=9))
-    await state.admit(msgspec.structs.replace(call(item("a"), clock=clock), limits=slow))
+    await state.admit(call(item("a"), limits=slow))
     assert 299_000_000 < await redis.pttl(NAMES.payer) <= 300_000_001, "a rate that is longer than that"
     await state.count(AdmissionRequest(PAYER, a_minute, 1, refused=True))
-    assert await redis.pttl(NAMES.payer) > 299_000_000, "and nothing lowers it"
-    clock.us += DAY_US
+    assert await redis.pttl(NAMES.payer) > 299_000_000, "and it is never lowered"
+    CLOCK.us += DAY_US
     await redis.pexpire(NAMES.payer, 60_000)
-    await state.count(msgspec.structs.replace(call(item("a"), clock=clock), use=None, limits=slow))
+    await state.count(msgspec.structs.replace(call(item("a")), use=None, limits=slow))
     assert await redis.pttl(NAMES.payer) > 60_000, "the rate of an explanation on another day"
 
 
-async def test_a_store_without_room_takes_no_part_of_a_request_on_a_new_day_either(
-    state: RedisAdmission, clock: StoreClock, redis: Redis
-) -> None:
+async def test_a_full_store_takes_no_part_of_a_request_on_a_new_day(state: RedisAdmission, redis: Redis) -> None:
     slow = msgspec.structs.replace(LIMITS, integration=Rate(count=1, per_s=3600, burst=9))
-    await state.admit(msgspec.structs.replace(call(item("a"), clock=clock, ci="one"), limits=slow))
-    clock.us += DAY_US
-    asked = msgspec.structs.replace(call(item("b"), clock=clock, ci="one"), limits=slow)
+    await state.admit(call(item("a"), ci="one", limits=slow))
+    CLOCK.us += DAY_US
+    asked = call(item("b"), ci="one", limits=slow)
     before = {key: await redis.dump(key) for key in await redis.keys()}
     await redis.config_set("maxmemory", "1")
     try:
@@ -688,27 +609,24 @@ async def test_a_store_without_room_takes_no_part_of_a_request_on_a_new_day_eith
 # -- beside a model ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_the_script_and_judge_raise_the_same_signals(
-    state: RedisAdmission, clock: StoreClock, redis: Redis, seed: int
-) -> None:
+async def test_the_script_and_judge_raise_the_same_signals(state: RedisAdmission, redis: Redis) -> None:
     """Random batches beside sets in Python; the signals that the script wrote down are those of `judge`."""
-    dice = random.Random(seed)
-    abuse = Abuse(Attempts(distinct=3), Artifact(distinct=2), spread=Spread(4, 3, 150, 40))
+    dice = random.Random(0)
+    abuse = Abuse(Attempts(distinct=3), Artifact(distinct=2), spread=Spread(4, 3, 300, 100))
     window_s = abuse.attempts.per_days * 86_400
     signed: dict[bytes, dict[bytes, int]] = {}
     owners: dict[str, set[bytes]] = {"day": set()}
     tokens: dict[str, int] = {"day": 0}
     raised: dict[str, int] = {}
-    for _ in range(60):
-        clock.us += dice.randint(1, 200) * 10**6
+    for _ in range(150):
+        CLOCK.us += dice.randint(1, 200) * 10**6
         ci = dice.choice(["one", "two"])
         results = [
             item(dice.choice("abcdefgh"), dice.choice(["r", "s", "t"]), model=f"{dice.choice('uvwxy')}/m")
             for _ in range(dice.choice([1, 1, 5]))
         ]
-        tally = await counted(state, call(*results, clock=clock, abuse=abuse, ci=ci))
-        now = clock.us // 10**6
+        tally = await counted(state, call(*results, abuse=abuse, ci=ci))
+        now = CLOCK.us // 10**6
         for each, found in zip(results, tally.items, strict=True):
             sets = {values: at for values, at in signed.get(each.run, {}).items() if at > now - window_s}
             is_new = each.values not in sets

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator
 from itertools import count
 
 import pytest
@@ -15,12 +16,11 @@ from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
 from issuer.limits.abuse import Abuse, Attempts
 from issuer.limits.rate import Limits, Rate
-from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.quarantine_admin import Standings, standings_at
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import DAY_S, STATE, names_of
-from tests.support.clock import StoreClock
 
+pytestmark = pytest.mark.usefixtures("loop_clock")
 PAYER, OTHER = Payer("inspect-ai", "ci"), Payer("inspect-ai", "nightly")
 STRICT = Abuse(attempts=Attempts(distinct=1, then="quarantine"))
 SLOW = Abuse(attempts=Attempts(distinct=1, then="throttle"))
@@ -31,31 +31,29 @@ WIDE = Limits(identity=_MANY, integration=_MANY, refusals=_MANY)
 _numbers = count()
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with EmbeddedValkey() as address:
-        yield address
+@pytest.fixture
+async def redis(url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(url) as client:
+        await client.flushall()
+        yield client
 
 
 @pytest.fixture
-async def state(url: str) -> AsyncIterator[RedisAdmission]:
-    async with Redis.from_url(url) as client:
-        await client.flushall()
+async def state(url: str, redis: Redis) -> AsyncIterator[RedisAdmission]:
     admission = RedisAdmission(url, leeway_s=0, durable_store=True)
     await admission.start()
-    await asyncio.sleep(0)
     yield admission
     await admission.aclose()
 
 
 @pytest.fixture
-async def standings(url: str) -> AsyncIterator[Standings]:
+async def standings(url: str, redis: Redis) -> AsyncIterator[Standings]:
     async with standings_at(url) as found:
         yield found
 
 
-def sign(clock: StoreClock, values: str, abuse: Abuse = STRICT, payer: Payer = PAYER) -> AdmissionRequest:
-    now = clock.us // 10**6
+def sign(values: str, abuse: Abuse = STRICT, payer: Payer = PAYER) -> AdmissionRequest:
+    now = int(time.time())
     item = Item(b"r" * 16, b"", values.encode().ljust(16, b"_"), b"o/m".ljust(8, b"_"), b"o".ljust(8, b"_"))
     use = Use(f"{next(_numbers):064x}", 1, "d", now + 3600, "kid", ("kid",), now + 10, now + 4000)
     return AdmissionRequest(payer, WIDE, 1, use, b"template", countable=Countable((item,)), abuse=abuse)
@@ -69,56 +67,40 @@ async def code_of(state: RedisAdmission, asked: AdmissionRequest) -> str:
     return "admitted"
 
 
-@pytest.fixture
-async def clock(url: str) -> StoreClock:
-    """The store's own time: an order has no other."""
-    async with Redis.from_url(url) as client:
-        seconds, micros = await client.time()
-    made = StoreClock()
-    made.us = seconds * 10**6 + micros
-    return made
-
-
-async def test_a_quarantine_by_an_operator_holds_and_a_release_ends_it(
-    state: RedisAdmission, standings: Standings, clock: StoreClock
-) -> None:
+async def test_an_operator_s_quarantine_holds_until_a_release(state: RedisAdmission, standings: Standings) -> None:
     end = await standings.order(PAYER, "quarantine", 3600)
-    assert 3590 <= end - clock.us // 10**6 <= 3601
+    assert 3590 <= end - int(time.time()) <= 3601
     with pytest.raises(Refused) as refused:
-        await state.admit(sign(clock, "a"))
+        await state.admit(sign("a"))
     assert refused.value.code is Code.ABUSE_QUARANTINED
     assert "operator" in refused.value.detail
-    assert await code_of(state, sign(clock, "a", payer=OTHER)) == "admitted", "it is of one identity"
+    assert await code_of(state, sign("a", payer=OTHER)) == "admitted", "it is of one identity"
     shown = await standings.show(PAYER)
     assert (shown.quarantined_until, shown.quarantined_by) == (end, "operator")
     await standings.order(PAYER, "release", 3600)
-    assert await code_of(state, sign(clock, "a")) == "admitted"
+    assert await code_of(state, sign("a")) == "admitted"
     assert (await standings.show(PAYER)).quarantined_until == 0
 
 
-async def test_a_released_identity_is_not_quarantined_again_by_what_it_has_signed(
-    state: RedisAdmission, standings: Standings, clock: StoreClock
-) -> None:
-    assert [await code_of(state, sign(clock, values)) for values in ("a", "b")] == ["admitted", "abuse.quarantined"]
+async def test_a_released_identity_is_not_quarantined_again(state: RedisAdmission, standings: Standings) -> None:
+    assert [await code_of(state, sign(values)) for values in ("a", "b")] == ["admitted", "abuse.quarantined"]
     shown = await standings.show(PAYER)
     assert (shown.quarantined_by, shown.signals, shown.tokens) == ("attempts", {"attempts": 1}, 1)
     end = await standings.order(PAYER, "release", 60)
-    assert [await code_of(state, sign(clock, values)) for values in ("b", "c")] == ["admitted", "admitted"]
+    assert [await code_of(state, sign(values)) for values in ("b", "c")] == ["admitted", "admitted"]
     shown = await standings.show(PAYER)
     assert (shown.quarantined_until, shown.released_until) == (0, end)
     assert (shown.tokens, shown.owners, shown.signals) == (3, 1, {"attempts": 3})
 
 
-async def test_a_release_ends_a_throttle(state: RedisAdmission, standings: Standings, clock: StoreClock) -> None:
-    assert [await code_of(state, sign(clock, values, SLOW)) for values in ("a", "b")] == ["admitted"] * 2
+async def test_a_release_ends_a_throttle(state: RedisAdmission, standings: Standings) -> None:
+    assert [await code_of(state, sign(values, SLOW)) for values in ("a", "b")] == ["admitted"] * 2
     assert (await standings.show(PAYER)).throttled_until > 0
     await standings.order(PAYER, "release", 60)
     assert (await standings.show(PAYER)).throttled_until == 0
 
 
-async def test_a_release_forgets_refusals_and_frees_who_resembles_the_identity(
-    state: RedisAdmission, standings: Standings
-) -> None:
+async def test_a_release_forgets_refusals_and_frees_buckets(state: RedisAdmission, standings: Standings) -> None:
     resembling = Payer(PAYER.integration, PAYER.identity, 7)
     for payer in (PAYER, resembling):
         for _ in range(2):
@@ -132,21 +114,17 @@ async def test_a_release_forgets_refusals_and_frees_who_resembles_the_identity(
         assert not (await state.count(AdmissionRequest(payer, FEW, 1, refused=True))).warnings[0].startswith("this was")
 
 
-async def test_a_release_beside_requests_that_raise_signals_is_never_lost(
-    state: RedisAdmission, standings: Standings, clock: StoreClock
-) -> None:
-    """Whichever comes first: before the signal there is nothing to do for it, behind it its quarantine ends."""
+async def test_a_release_beside_requests_is_never_lost(state: RedisAdmission, standings: Standings) -> None:
+    """Whichever comes first: a release before the signal has no effect, and one after it ends the quarantine."""
     for turn in range(20):
         payer = Payer("inspect-ai", f"ci-{turn}")
-        asked = [state.admit(sign(clock, f"{number}", payer=payer)) for number in range(4)]
+        asked = [state.admit(sign(f"{number}", payer=payer)) for number in range(4)]
         await asyncio.gather(*asked[:2], standings.order(payer, "release", 60), *asked[2:], return_exceptions=True)
         shown = await standings.show(payer)
         assert (shown.quarantined_until, shown.released_until > 0) == (0, True)
 
 
-async def test_many_identities_are_read_in_their_order(
-    state: RedisAdmission, standings: Standings, clock: StoreClock
-) -> None:
+async def test_many_identities_are_read_in_their_order(state: RedisAdmission, standings: Standings) -> None:
     payers = [Payer("inspect-ai", f"ci-{number}") for number in range(1203)]
     await standings.order(payers[700], "quarantine", 60)
     found = [one async for one in standings.read(payers)]
@@ -154,73 +132,58 @@ async def test_many_identities_are_read_in_their_order(
     assert [one.identity for one in found if one.is_notable] == ["ci-700"]
 
 
-@pytest.mark.parametrize(
-    "held", [b"", b"x", b"\xff", b"9" * 5000 + b" operator 0 0 0", b"9999999999999999 \x1b[2J 0 0 0", ["foreign"]]
-)
 async def test_a_broken_standing_hides_no_other_and_an_order_writes_it_anew(
-    url: str, state: RedisAdmission, standings: Standings, clock: StoreClock, held: bytes | list[str]
+    redis: Redis, state: RedisAdmission, standings: Standings
 ) -> None:
-    names, other = names_of(PAYER), OTHER
-    async with Redis.from_url(url) as client:
-        if isinstance(held, bytes):
-            await client.hset(names.payer, "standing", held)
-        else:
-            await client.rpush(names.payer, *held)
-    await standings.order(other, "quarantine", 60)
-    told = [each async for each in standings.read((PAYER, other))]
-    assert [(each.is_notable, each.is_broken, each.quarantined_by) for each in told] == [
-        (True, True, ""), (True, False, "operator"),
-    ]  # fmt: skip
-    with pytest.raises(Undecided):
-        await state.admit(sign(clock, "a"))
-    await standings.order(PAYER, "release", 60)
-    assert not (await standings.show(PAYER)).is_broken
-    assert await code_of(state, sign(clock, "a")) == "admitted"
+    payer = names_of(PAYER).payer
+    await standings.order(OTHER, "quarantine", 60)
+    for held in (b"", b"x", b"\xff", b"9" * 5000 + b" operator 0 0 0", b"9999999999999999 \x1b[2J 0 0 0", None):
+        await redis.delete(payer)
+        await (redis.rpush(payer, "foreign") if held is None else redis.hset(payer, "standing", held))
+        found = [(each.is_broken, each.quarantined_by) async for each in standings.read((PAYER, OTHER))]
+        assert found == [(True, ""), (False, "operator")], held
+        with pytest.raises(Undecided):
+            await state.admit(sign("a"))
+        await standings.order(PAYER, "release", 60)
+        assert not (await standings.show(PAYER)).is_broken
+        assert await code_of(state, sign("a")) == "admitted"
 
 
-async def test_a_state_that_is_none_of_ours_is_broken_until_an_order(
-    url: str, state: RedisAdmission, standings: Standings, clock: StoreClock
+async def test_a_damaged_state_is_broken_until_an_order(
+    redis: Redis, state: RedisAdmission, standings: Standings
 ) -> None:
-    async with Redis.from_url(url) as client:
-        await client.hset(names_of(PAYER).payer, "state", b"x" * (STATE.size - 1))
+    await redis.hset(names_of(PAYER).payer, "state", b"x" * (STATE.size - 1))
     shown = await standings.show(PAYER)
     assert (shown.is_broken, shown.tokens, shown.owners, shown.keys) == (True, 0, 0, 0)
     with pytest.raises(Undecided):
-        await state.admit(sign(clock, "a"))
+        await state.admit(sign("a"))
     await standings.order(PAYER, "release", 60)
     assert not (await standings.show(PAYER)).is_broken
-    assert await code_of(state, sign(clock, "a")) == "admitted"
+    assert await code_of(state, sign("a")) == "admitted"
 
 
-async def test_numbers_of_signals_that_are_none_of_ours_are_none(
-    url: str, standings: Standings, clock: StoreClock
-) -> None:
-    today = STATE.pack(0, clock.us // 10**6 // DAY_S, 7, 8)
+async def test_damaged_numbers_of_signals_count_as_none(redis: Redis, standings: Standings) -> None:
+    today = STATE.pack(0, int(time.time()) // DAY_S, 7, 8)
     held = {b"state": today, b"signal attempts": b"9" * 5000, b"signal spread": b"2", b"signal \xff": b"1"}
-    async with Redis.from_url(url) as client:
-        await client.hset(names_of(PAYER).payer, mapping=held)  # type: ignore[arg-type]
+    await redis.hset(names_of(PAYER).payer, mapping=held)  # type: ignore[arg-type]
     shown = await standings.show(PAYER)
     assert (shown.tokens, shown.keys, shown.signals) == (7, 8, {"attempts": 0, "spread": 2})
 
 
-async def test_counts_of_yesterday_are_not_of_today(
-    url: str, state: RedisAdmission, standings: Standings, clock: StoreClock
-) -> None:
-    yesterday = STATE.pack(0, clock.us // 10**6 // DAY_S - 1, 7, 8) + b"an owner"
-    async with Redis.from_url(url) as client:
-        await client.hset(names_of(PAYER).payer, mapping={"state": yesterday, "signal attempts": "1"})
+async def test_counts_of_yesterday_are_not_of_today(redis: Redis, state: RedisAdmission, standings: Standings) -> None:
+    yesterday = STATE.pack(0, int(time.time()) // DAY_S - 1, 7, 8) + b"an owner"
+    await redis.hset(names_of(PAYER).payer, mapping={"state": yesterday, "signal attempts": "1"})
     shown = await standings.show(PAYER)
     assert (shown.tokens, shown.owners, shown.keys, shown.signals) == (0, 0, 0, {})
 
 
-async def test_an_order_keeps_what_was_counted_and_the_end_of_its_key(
-    url: str, state: RedisAdmission, standings: Standings, clock: StoreClock
+async def test_an_order_keeps_the_counts_and_the_end_of_its_key(
+    redis: Redis, state: RedisAdmission, standings: Standings
 ) -> None:
-    await state.admit(sign(clock, "a"))
-    async with Redis.from_url(url) as client:
-        for order, for_s, least_s in (("quarantine", 60, 172_000), ("release", 300_000, 299_000)):
-            await standings.order(PAYER, order, for_s)  # type: ignore[arg-type]
-            assert await client.ttl(names_of(PAYER).payer) > least_s
+    await state.admit(sign("a"))
+    for order, for_s, least_s in (("quarantine", 60, 172_000), ("release", 300_000, 299_000)):
+        await standings.order(PAYER, order, for_s)  # type: ignore[arg-type]
+        assert await redis.ttl(names_of(PAYER).payer) > least_s
     assert (await standings.show(PAYER)).tokens == 1
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import os
-import random
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,13 @@ from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
 from issuer.io.bounds import CALL_S
 from issuer.io.redis_client import Connections, connect
-from issuer.issuance.ports import Admission, AdmissionRequest, Admitted, Counted, Use
+from issuer.issuance.ports import AdmissionRequest, Admitted, Counted, Use
 from issuer.issuance.steps import BUCKETS, Payer
-from issuer.limits.rate import Exceeded, Limits, Rate, spend
+from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.bounds import AGAIN_RATE, PIPELINE_CALLS, PIPELINE_S, PIPELINES, RESEMBLING_RATE
-from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
 from issuer.service.admission.script import (
     EPOCH_KEY,
-    SCRIPT,
     STATE,
     Bill,
     bill_of,
@@ -43,12 +41,9 @@ from tests.support.clock import Clock, StoreClock
 from tests.support.skewed_clock import clock_ahead
 from tests.support.stores import Proxy, Store
 
+pytestmark = pytest.mark.usefixtures("loop_clock")
 WIDE = Rate(count=1_000_000, per_s=1, burst=1_000_000)
 UNLIMITED = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
-
-# The service promises a second; the rest is for a machine that does something else. Who has no deadline waits for ever.
-WITHIN_S = 10.0
-assert CALL_S < 1
 
 
 async def epoch_of(redis: Redis) -> tuple[int, str]:
@@ -122,19 +117,6 @@ async def at_once(state: RedisAdmission, asked: list[AdmissionRequest]) -> Count
     return Counter([code(result) for result in await asyncio.gather(*(outcome(state, each) for each in asked))])
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with EmbeddedValkey() as address:
-        yield address
-
-
-@pytest.fixture
-def own_url() -> Iterator[str]:
-    """A server that the test may hurt."""
-    with EmbeddedValkey() as address:
-        yield address
-
-
 @pytest.fixture
 async def redis(url: str) -> AsyncIterator[Redis]:
     async with Redis.from_url(url, decode_responses=True) as client:
@@ -163,31 +145,11 @@ class started:  # noqa: N801 (reads as a verb: async with started(url) as state)
 # -- uses --------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_same_request_gets_the_same_template_and_another_one_is_a_replay(state: RedisAdmission) -> None:
-    first = await state.admit(call(use(), candidate=b"the first candidate"))
-    again = await state.admit(call(use(), candidate=b"a later candidate"))
-    assert kept(first) == (b"the first candidate", False)
-    assert kept(again) == (b"the first candidate", True)
-    with pytest.raises(Refused) as refused:
-        await state.admit(call(use(request="b")))
-    assert refused.value.code is Code.IDENTITY_REPLAYED
-
-
-async def test_calls_share_connections_that_stay_open(state: RedisAdmission, redis: Redis) -> None:
-    async def opened() -> int:
-        return int((await redis.info("stats"))["total_connections_received"])
-
-    await state.admit(call(use()))
-    before = await opened()
-    for number in range(20):
-        await state.admit(call(use(f"shared {number}")))
-    assert await opened() == before
-
-
-async def test_a_template_comes_back_byte_for_byte(state: RedisAdmission) -> None:
+async def test_a_request_gets_its_template_again_and_another_one_is_a_replay(state: RedisAdmission) -> None:
     awkward = b'{"sub":"\xc3\xa9 \x00 spaces\n"}' + bytes(range(256))
-    await state.admit(call(use(), candidate=awkward))
-    assert kept(await state.admit(call(use()))) == (awkward, True)
+    assert kept(await state.admit(call(use(), candidate=awkward))) == (awkward, False)
+    assert kept(await state.admit(call(use(), candidate=b"a later candidate"))) == (awkward, True)
+    assert await codes(state, call(use(request="b"))) == ["identity.replayed"]
 
 
 async def test_a_bounded_identity_serves_n_requests_and_repeats_cost_none(state: RedisAdmission) -> None:
@@ -197,41 +159,27 @@ async def test_a_bounded_identity_serves_n_requests_and_repeats_cost_none(state:
     ]  # fmt: skip
 
 
-async def test_32_different_requests_at_once_yield_exactly_one_success(state: RedisAdmission) -> None:
-    asked = [call(use(request=str(number))) for number in range(32)]
-    assert await at_once(state, asked) == {"new": 1, "identity.replayed": 31}
-
-
-async def test_two_workers_share_one_memory(state: RedisAdmission, url: str) -> None:
+async def test_of_32_requests_at_once_at_two_workers_one_is_new(state: RedisAdmission, url: str) -> None:
     async with started(url) as other:
-        asked = [call(use(request=str(number))) for number in range(32)]
-        assert await at_once(state, asked[::2]) + await at_once(other, asked[1::2]) == {
-            "new": 1,
-            "identity.replayed": 31,
-        }
+
+        async def at_both(asked: list[AdmissionRequest]) -> list[Outcome]:
+            workers = itertools.cycle((state, other))
+            return await asyncio.gather(*(outcome(worker, each) for worker, each in zip(workers, asked, strict=False)))
+
+        for claim, spent in ((use, "identity.replayed"), (nonce, "nonce.reused")):
+            different = await at_both([call(claim(spent, str(number))) for number in range(32)])
+            assert Counter(map(code, different)) == {"new": 1, spent: 31}
+            equal = await at_both([call(claim(f"equal {spent}"), candidate=b"%d" % n) for n in range(32)])
+            assert Counter(map(code, equal)) == {"new": 1, "repeat": 31}
+            assert len({each.template for each in equal if isinstance(each, Admitted)}) == 1
 
 
-async def test_one_request_32_times_at_once_yields_one_template_32_times(state: RedisAdmission) -> None:
-    asked = [call(use(), candidate=str(number).encode()) for number in range(32)]
-    results = await asyncio.gather(*(state.admit(each) for each in asked))
-    assert len({result.template for result in results}) == 1
-    assert Counter(map(code, results)) == {"new": 1, "repeat": 31}
-
-
-@pytest.mark.parametrize(
-    "later",
-    [{"usable_kids": ("kid-2",)}, {"usable_kids": ()}, {"usable_kids": ("xkid-1", "kid-12")}],
-    ids=["revoked", "no key left", "names that contain it"],
-)
-async def test_a_template_whose_key_is_gone_is_replaced_at_the_cost_of_one_use(
-    state: RedisAdmission, later: dict[str, tuple[str, ...]]
-) -> None:
-    await state.admit(call(use(allowed=2), candidate=b"old"))
-    replaced = await state.admit(
-        call(msgspec.structs.replace(use(allowed=2, kid="kid-2"), **later), candidate=b"fresh")
-    )
-    assert kept(replaced) == (b"fresh", False)
-    assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
+async def test_a_template_whose_key_is_gone_is_replaced_at_the_cost_of_one_use(state: RedisAdmission) -> None:
+    for name, usable_kids in (("revoked", ("kid-2",)), ("none left", ()), ("similar", ("xkid-1", "kid-12"))):
+        await state.admit(call(use(name, allowed=2), candidate=b"old"))
+        changed = use(name, allowed=2, kid="kid-2", usable_kids=usable_kids)
+        assert kept(await state.admit(call(changed, candidate=b"fresh"))) == (b"fresh", False), name
+        assert await codes(state, call(use(name, allowed=2, request="b"))) == ["identity.replayed"], name
 
 
 async def test_a_template_past_its_exp_is_replaced_at_the_cost_of_one_use(url: str, redis: Redis) -> None:
@@ -246,14 +194,7 @@ async def test_a_template_past_its_exp_is_replaced_at_the_cost_of_one_use(url: s
         assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
 
 
-async def test_at_n_a_template_that_is_past_is_not_replaced(state: RedisAdmission) -> None:
-    await state.admit(call(use(usable_kids=("kid-1",))))
-    assert await codes(state, call(use(usable_kids=("kid-2",)))) == ["identity.replayed"]
-
-
-async def test_every_claim_raises_the_life_of_its_record_and_none_lowers_it(
-    state: RedisAdmission, redis: Redis
-) -> None:
+async def test_a_claim_raises_the_life_of_its_record_and_never_lowers_it(state: RedisAdmission, redis: Redis) -> None:
     now = int(time.time())
     record = record_of(use()).decode()
     seen = []
@@ -278,9 +219,7 @@ async def test_counting_never_claims_a_use_and_admitting_none_is_undecided(state
 # -- epoch -------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_worker_sets_the_epoch_and_a_later_one_leaves_it(
-    state: RedisAdmission, url: str, redis: Redis
-) -> None:
+async def test_the_first_worker_sets_the_epoch_alone(state: RedisAdmission, url: str, redis: Redis) -> None:
     before = await epoch_of(redis)
     assert abs(before[0] - time.time()) <= 2
     assert before[1] == (await redis.info("server"))["run_id"]
@@ -288,36 +227,20 @@ async def test_the_first_worker_sets_the_epoch_and_a_later_one_leaves_it(
         assert await epoch_of(redis) == before
 
 
-async def test_a_replay_after_flushall_is_refused_and_a_token_issued_later_is_served(
-    state: RedisAdmission, redis: Redis
-) -> None:
+async def test_after_a_flush_only_later_tokens_are_served(state: RedisAdmission, redis: Redis) -> None:
     await state.admit(call(use()))
     await redis.flushall()
     assert await codes(state, call(use(request="b"))) == ["dependency.state_reset"]
     assert await codes(state, call(use("next", issued_at=int(time.time()) + 2))) == ["new"]
 
 
-async def test_a_worker_that_starts_after_the_loss_refuses_what_was_issued_before_it(
-    state: RedisAdmission, url: str, redis: Redis
-) -> None:
-    await state.admit(call(use()))
-    await redis.flushall()
-    async with started(url, leeway_s=30) as fresh:
-        assert await codes(fresh, call(use(request="b"))) == ["dependency.state_reset"]
-        assert await codes(fresh, call(use("next", issued_at=int(time.time()) + 31))) == ["new"]
-
-
-@pytest.mark.parametrize("damage", ["", "nonsense", "12", "12 ", "x run"])
-async def test_an_epoch_that_cannot_be_read_begins_anew(state: RedisAdmission, redis: Redis, damage: str) -> None:
-    await redis.set(EPOCH_KEY, damage)
-    assert await codes(state, call(use())) == ["dependency.state_reset"]
-    assert (await epoch_of(redis))[0] > time.time() - 1
-
-
-async def test_an_epoch_bound_to_another_run_of_the_store_begins_anew(state: RedisAdmission, redis: Redis) -> None:
-    await redis.set(EPOCH_KEY, f"{int(time.time()) - 1000} {'0' * 40}")
-    assert await codes(state, call(use())) == ["dependency.state_reset"]
-    assert (await epoch_of(redis))[1] == (await redis.info("server"))["run_id"]
+async def test_an_epoch_that_is_damaged_or_of_another_run_begins_anew(state: RedisAdmission, redis: Redis) -> None:
+    run_id = (await redis.info("server"))["run_id"]
+    for damage in ("", "nonsense", "12", "12 ", "x run", f"{int(time.time()) - 1000} {'0' * 40}"):
+        await redis.set(EPOCH_KEY, damage)
+        assert await codes(state, call(use())) == ["dependency.state_reset"], damage
+        epoch, bound_to = await epoch_of(redis)
+        assert (epoch > time.time() - 1, bound_to) == (True, run_id), damage
 
 
 async def test_a_refused_request_notices_the_loss_too(state: RedisAdmission, redis: Redis) -> None:
@@ -326,9 +249,7 @@ async def test_a_refused_request_notices_the_loss_too(state: RedisAdmission, red
     assert (await epoch_of(redis))[0] > time.time() - 1
 
 
-async def test_a_store_that_loses_nothing_keeps_its_epoch_over_a_restart_but_not_over_a_loss(
-    url: str, redis: Redis
-) -> None:
+async def test_a_durable_store_keeps_its_epoch_over_a_restart_but_not_over_a_loss(url: str, redis: Redis) -> None:
     async with started(url, durable_store=True) as state:
         await redis.set(EPOCH_KEY, f"{int(time.time()) - 1000} {'0' * 40}")
         assert await codes(state, call(use())) == ["new"]
@@ -336,17 +257,12 @@ async def test_a_store_that_loses_nothing_keeps_its_epoch_over_a_restart_but_not
         assert await codes(state, call(use())) == ["dependency.state_reset"]
 
 
-async def test_the_leeway_counts_from_the_epoch(url: str, redis: Redis) -> None:
-    async with started(url, leeway_s=30) as state:
-        epoch = (await epoch_of(redis))[0]
-        early, late = call(use(issued_at=epoch + 29)), call(use(issued_at=epoch + 30))
-        assert await codes(state, early, late) == ["dependency.state_reset", "new"]
-
-
-async def test_after_a_loss_it_says_when_a_fresh_identity_token_will_be_new_enough(url: str, redis: Redis) -> None:
+async def test_after_a_loss_it_says_when_a_fresh_identity_token_is_new_enough(url: str, redis: Redis) -> None:
     clock = StoreClock()
     async with started(url, leeway_s=30, now_us=clock) as state:
         epoch = (await epoch_of(redis))[0]
+        early, late = call(use(issued_at=epoch + 29)), call(use(issued_at=epoch + 30))
+        assert await codes(state, early, late) == ["dependency.state_reset", "new"]
         for lost_s_ago, wait_s in ((0, 30), (29, 1), (500, 1)):
             clock.us = (epoch + lost_s_ago) * 10**6
             with pytest.raises(Undecided) as undecided:
@@ -368,89 +284,20 @@ async def test_a_nonce_names_one_request(state: RedisAdmission) -> None:
     assert await codes(state, call(nonce("two", "b"))) == ["new"]
 
 
-async def test_of_32_requests_at_once_under_one_nonce_one_is_new(state: RedisAdmission) -> None:
-    asked = [call(nonce(request=f"{number}")) for number in range(32)]
-    assert await at_once(state, asked) == {"new": 1, "nonce.reused": 31}
-    assert await at_once(state, [call(nonce("same")) for _ in range(32)]) == {"new": 1, "repeat": 31}
-
-
 async def test_a_nonce_is_not_judged_by_the_store_s_memory(url: str, redis: Redis) -> None:
-    """Who can send a nonce again could as well send another one; so a store that lost it has lost nothing."""
+    """A caller that can send a nonce again can also send another one, so a lost nonce does no harm."""
     async with started(url, leeway_s=30) as state:
         assert await codes(state, call(nonce()), call(use())) == ["new", "dependency.state_reset"]
         await redis.flushall()
         assert await codes(state, call(nonce(request="b")), call(nonce())) == ["new", "nonce.reused"]
 
 
-async def test_a_nonce_is_kept_for_its_day_and_each_use_begins_a_new_one(state: RedisAdmission, redis: Redis) -> None:
-    now = int(time.time())
-    await state.admit(call(nonce(keep_until=now + 100)))
-    (key,) = await redis.keys("*use:*")
-    assert 98_000 < await redis.pttl(key) <= 100_000
-    await state.admit(call(nonce(keep_until=now + 200)))
-    assert 198_000 < await redis.pttl(key) <= 200_000
-    await state.admit(call(nonce(keep_until=now + 50)))
-    assert await redis.pttl(key) > 190_000, "never lowered"
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(8))
-async def test_the_store_does_exactly_the_arithmetic_of_spend(url: str, redis: Redis, seed: int) -> None:
-    dice, clock = random.Random(seed), StoreClock()
-    narrow = Rate(count=dice.randint(1, 90), per_s=dice.randint(7, 61), burst=dice.randint(1, 12))
-    limits = msgspec.structs.replace(UNLIMITED, identity=narrow)
-    arrival = 0
-    async with started(url, now_us=clock) as state:
-        for _ in range(60):
-            # At least 50 ms, so that no key expires on the store's clock before it does on this one.
-            clock.us += 50_000 + dice.randint(0, dice.choice([1, 3]) * narrow.interval_us)
-            cost = dice.choice([1, 1, 1, 2, 3])
-            expected = spend(narrow, arrival, clock.us, cost)
-            got = await outcome(state, call(None, limits, cost))
-            if isinstance(expected, Exceeded):
-                assert isinstance(got, Refused)
-                assert got.code is Code.RATE_IDENTITY
-                fits = cost <= narrow.burst
-                assert got.retry_after_s == (math.ceil(expected.retry_us / 1e6) if fits else None)
-            else:
-                assert isinstance(got, Counted)
-                arrival = expected.arrival_us
-                assert (await arrivals(redis))[0] == arrival
 
 
 async def test_a_rate_forgets_its_key_when_the_arrival_time_has_passed(state: RedisAdmission, redis: Redis) -> None:
     await state.count(call(None, msgspec.structs.replace(UNLIMITED, integration=Rate(count=1, per_s=100, burst=2))))
     assert 99_000 < await redis.pttl(NAMES.integration) <= 100_000
-
-
-@pytest.mark.parametrize(
-    ("narrow", "wide", "expected"), [("identity", 0, "rate.identity"), ("integration", 1, "rate.integration")]
-)
-async def test_identity_and_integration_pay_together_or_not_at_all(
-    url: str, redis: Redis, narrow: str, wide: int, expected: str
-) -> None:
-    clock = StoreClock()
-    rates = {"identity": Rate(count=1, per_s=10, burst=9), "integration": Rate(count=1, per_s=10, burst=9)}
-    limits = msgspec.structs.replace(UNLIMITED, **rates | {narrow: Rate(count=1, per_s=10, burst=1)})
-    async with started(url, now_us=clock) as state:
-        assert await codes(state, call(None, limits)) == ["counted"]
-        before = await arrivals(redis)
-        assert await codes(state, call(None, limits), call(use(), limits)) == [expected, expected]
-        assert await arrivals(redis) == before
-        clock.us += 10_000_000
-        assert await codes(state, call(use(), limits)) == ["new"]
-
-
-@pytest.mark.parametrize("longer", ["identity", "integration"])
-async def test_of_two_rates_that_are_over_the_one_that_waits_longer_refuses(state: RedisAdmission, longer: str) -> None:
-    short, long = Rate(count=1, per_s=60, burst=1), Rate(count=1, per_s=600, burst=1)
-    limits = msgspec.structs.replace(UNLIMITED, **{"identity": short, "integration": short, longer: long})
-    await state.count(call(None, limits))
-    refused = await outcome(state, call(None, limits))
-    assert isinstance(refused, Refused)
-    assert (str(refused.code), refused.retry_after_s) == (f"rate.{longer}", 600)
 
 
 async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: RedisAdmission) -> None:
@@ -462,17 +309,7 @@ async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: R
     assert refused.retry_after_s is None
 
 
-async def test_a_rate_refusal_names_whole_seconds_and_claims_no_use(state: RedisAdmission) -> None:
-    limits = msgspec.structs.replace(UNLIMITED, integration=Rate(count=1, per_s=60, burst=1))
-    await state.count(call(None, limits))
-    refused = await outcome(state, call(use(), limits))
-    assert isinstance(refused, Refused)
-    assert refused.retry_after_s == 60
-    roomier = msgspec.structs.replace(UNLIMITED, integration=Rate(count=1, per_s=60, burst=2))
-    assert await codes(state, call(use(request="b"), roomier)) == ["new"]
-
-
-async def test_too_many_refusals_quarantine_the_identity_alone_and_the_quarantine_ends(url: str, redis: Redis) -> None:
+async def test_too_many_refusals_quarantine_the_identity_for_a_time(url: str, redis: Redis) -> None:
     clock = StoreClock()
     limits = Limits(identity=WIDE, integration=WIDE, refusals=Rate(count=1, per_s=3600, burst=3), quarantine_s=90)
     async with started(url, now_us=clock) as state:
@@ -499,7 +336,7 @@ async def arrivals(redis: Redis) -> list[object]:
     return [own, await redis.get(NAMES.integration), await redis.hget(NAMES.payer, "refusals")]
 
 
-async def test_repeats_and_replays_are_charged_to_their_record_alone_each_for_itself(url: str, redis: Redis) -> None:
+async def test_repeats_and_replays_are_charged_to_their_record_alone(url: str, redis: Redis) -> None:
     clock = StoreClock()
     limits = Limits(identity=Rate(count=1, per_s=60, burst=1), integration=Rate(count=1, per_s=60, burst=1))
     most = AGAIN_RATE.burst
@@ -518,23 +355,7 @@ async def test_repeats_and_replays_are_charged_to_their_record_alone_each_for_it
         assert await codes(state, replay, repeat) == ["rate.identity"] * 2
 
 
-async def test_another_record_of_the_identity_is_not_concerned(state: RedisAdmission) -> None:
-    replay = call(use(request="b"))
-    assert await codes(state, call(use())) == ["new"]
-    await codes(state, *[replay] * AGAIN_RATE.burst)
-    assert await codes(state, replay, call(use("other")), call(use("other"))) == ["rate.identity", "new", "repeat"]
-
-
-async def test_a_refusal_costs_no_rate_but_that_of_refusals(state: RedisAdmission, redis: Redis) -> None:
-    slow = Rate(count=1, per_s=60, burst=1)
-    limits = Limits(identity=slow, integration=slow, refusals=Rate(count=1, per_s=60, burst=5))
-    assert await codes(state, *[refusal(limits)] * 4, call(use(), limits)) == ["counted"] * 4 + ["new"]
-    assert await codes(state, refusal(limits)) == ["counted"], "and no rate stands in its way"
-
-
-async def test_refusals_warn_from_half_of_their_rate_on_and_the_last_one_of_the_quarantine(
-    state: RedisAdmission,
-) -> None:
+async def test_refusals_warn_from_half_of_their_rate_on(state: RedisAdmission) -> None:
     limits = msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=3600, burst=5), quarantine_s=90)
     warned = [(await state.count(refusal(limits))).warnings for _ in range(6)]
     assert warned[:2] == [(), ()]
@@ -546,20 +367,18 @@ async def test_refusals_warn_from_half_of_their_rate_on_and_the_last_one_of_the_
 
 def test_a_warning_begins_at_half_of_a_rate_and_a_quarantine_above_all_of_it() -> None:
     asked = refusal(msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=1, burst=10)))
-    said = [refusals_counted(asked, us).warnings for us in (4_000_000, 4_000_001, 10_000_000, 10_000_001)]
-    assert [" ".join(text.split()[:3]) for texts in said[1:] for text in texts] == [
+    output = [refusals_counted(asked, us).warnings for us in (4_000_000, 4_000_001, 10_000_000, 10_000_001)]
+    assert [" ".join(text.split()[:3]) for texts in output[1:] for text in texts] == [
         "5 of 10",
         "10 of 10",
         "this refusal was",
     ]
-    assert said[0] == ()
+    assert output[0] == ()
     half = [refusals_counted(asked, us).probing for us in (4_000_000, 4_000_001, 5_000_000, 5_000_001, 10_000_001)]
-    assert half == [None, "warn", "warn", None, "quarantine"], "the first half is told once"
+    assert half == [None, "warn", "warn", None, "quarantine"], "the first half is logged once"
 
 
-async def test_a_bucket_is_quarantined_alone_and_costs_its_identity_nothing(
-    state: RedisAdmission, redis: Redis
-) -> None:
+async def test_a_bucket_is_quarantined_alone(state: RedisAdmission, redis: Redis) -> None:
     slow = Rate(count=1, per_s=60, burst=1)
     limits = Limits(identity=slow, integration=slow, refusals=Rate(count=1, per_s=3600, burst=2), quarantine_s=90)
     branch = refusal(limits, bucket=7)
@@ -587,9 +406,7 @@ async def test_all_buckets_of_an_identity_together_have_one_rate(state: RedisAdm
     ]  # fmt: skip
 
 
-async def test_a_quarantine_comes_before_the_use_record_and_a_lost_memory_before_both(
-    state: RedisAdmission, redis: Redis
-) -> None:
+async def test_a_quarantine_comes_before_the_use_record(state: RedisAdmission, redis: Redis) -> None:
     limits = msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=3600, burst=1))
     assert await codes(state, call(use(), limits), *[refusal(limits)] * 2) == ["new", "counted", "counted"]
     assert await codes(state, call(use(), limits), call(use(request="b"), limits)) == ["abuse.quarantined"] * 2
@@ -600,37 +417,24 @@ async def test_a_quarantine_comes_before_the_use_record_and_a_lost_memory_before
 # -- a template that its service does not want back ----------------------------------------------------------------------
 
 
-async def test_a_template_is_replaced_at_the_cost_of_one_use_by_who_names_it(state: RedisAdmission) -> None:
+async def test_a_template_is_replaced_at_the_cost_of_one_use_if_one_is_left(state: RedisAdmission) -> None:
     claim = use(allowed=2)
     await state.admit(call(claim, candidate=b"old"))
     fresh = msgspec.structs.replace(call(claim, candidate=b"fresh"), replaces=b"old")
     assert kept(await state.admit(fresh)) == (b"fresh", False)
     assert kept(await state.admit(fresh)) == (b"fresh", True), "the old one is not there any more"
     assert await codes(state, call(use(allowed=2, request="b"))) == ["identity.replayed"]
+    assert await codes(state, msgspec.structs.replace(call(claim), replaces=b"fresh")) == ["identity.replayed"]
+    assert kept(await state.admit(call(claim))) == (b"fresh", True)
 
 
-async def test_where_no_use_is_left_nothing_is_replaced(state: RedisAdmission) -> None:
-    await state.admit(call(use(), candidate=b"old"))
-    assert await codes(state, msgspec.structs.replace(call(use()), replaces=b"old")) == ["identity.replayed"]
-    assert kept(await state.admit(call(use()))) == (b"old", True)
-
-
-async def test_of_32_who_replace_a_template_at_once_one_does_and_all_get_the_same(state: RedisAdmission) -> None:
+async def test_of_32_replacements_at_once_one_is_new_and_all_get_the_same(state: RedisAdmission) -> None:
     claim = use(allowed=32)
     await state.admit(call(claim, candidate=b"old"))
     asked = [msgspec.structs.replace(call(claim, candidate=b"%d" % n), replaces=b"old") for n in range(32)]
     results = await asyncio.gather(*(state.admit(each) for each in asked))
     assert len({result.template for result in results}) == 1
     assert Counter(map(code, results)) == {"new": 1, "repeat": 31}
-
-
-async def test_a_shorter_quarantine_frees_those_who_wait(url: str, redis: Redis) -> None:
-    limits = Limits(identity=WIDE, integration=WIDE, refusals=Rate(count=1, per_s=3600, burst=1), quarantine_s=900)
-    async with started(url) as state:
-        await codes(state, *[refusal(limits)] * 2)
-        held = await outcome(state, refusal(msgspec.structs.replace(limits, quarantine_s=5)))
-        assert isinstance(held, Refused)
-        assert held.retry_after_s == 5
 
 
 async def test_key_names_hold_no_claim_and_share_one_slot(state: RedisAdmission, redis: Redis) -> None:
@@ -645,9 +449,7 @@ async def test_key_names_hold_no_claim_and_share_one_slot(state: RedisAdmission,
 # -- many calls, one pipeline ------------------------------------------------------------------------------------------
 
 
-async def test_calls_of_one_turn_travel_together_and_each_gets_its_own_answer(
-    state: RedisAdmission, redis: Redis
-) -> None:
+async def test_calls_of_one_turn_travel_in_one_pipeline(state: RedisAdmission, redis: Redis) -> None:
     await redis.config_resetstat()
     count = PIPELINE_CALLS - 28
     asked = [call(None if number % 7 == 0 else use(str(number))) for number in range(count)]
@@ -686,62 +488,21 @@ async def test_a_caller_who_is_cancelled_does_not_hurt_the_others(state: RedisAd
 # -- the store is away -------------------------------------------------------------------------------------------------
 
 
-async def timed(state: RedisAdmission, asked: AdmissionRequest) -> tuple[str, float]:
-    begin = time.monotonic()
-    return code(await outcome(state, asked)), time.monotonic() - begin
-
-
 async def process_id(url: str) -> int:
     async with Redis.from_url(url) as client:
         return int((await client.info("server"))["process_id"])
 
 
-async def test_when_the_store_is_killed_every_waiter_is_undecided_within_a_second(own_url: str) -> None:
+async def test_when_the_store_is_killed_nobody_waits_for_a_deadline(own_url: str, loop_clock: Clock) -> None:
     async with started(own_url) as state:
         pid = await process_id(own_url)
-        tasks = [asyncio.create_task(timed(state, call(use(str(number))))) for number in range(300)]
+        tasks = [asyncio.create_task(outcome(state, call(use(str(number))))) for number in range(300)]
         await asyncio.sleep(0)
         os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(0.1)
-        late = [await timed(state, call(use(f"late {number}"))) for number in range(20)]
-        for answer, took_s in [*await asyncio.gather(*tasks), *late]:
-            assert answer in {"new", "dependency.state"}
-            assert took_s < WITHIN_S
-        assert {answer for answer, _ in late} == {"dependency.state"}
-        # They ended when the connection failed, and did not wait for their own deadline.
-        assert min(took_s for _, took_s in late) < CALL_S / 2
+        assert {code(result) for result in await asyncio.gather(*tasks)} <= {"new", "dependency.state"}
+        assert await codes(state, *[call(use(f"late {n}")) for n in range(20)]) == ["dependency.state"] * 20
         with pytest.raises(Undecided):
             await state.ready()
-
-
-async def test_when_the_store_stalls_nobody_waits_over_a_second_and_it_serves_when_it_is_back(own_url: str) -> None:
-    async with started(own_url) as state:
-        pid = await process_id(own_url)
-        await state.admit(call(use("before")))
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            count = (
-                PIPELINE_CALLS * PIPELINES + 40
-            )  # more than are under way at once: those that were never sent are bounded too
-            results = await asyncio.gather(*(timed(state, call(use(str(number)))) for number in range(count)))
-            assert {answer for answer, _ in results} == {"dependency.state"}
-            assert max(took_s for _, took_s in results) < WITHIN_S
-            with pytest.raises(Undecided):
-                await state.ready()
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        # What the store did in the end is its own request's: the same one is served, and no other.
-        assert kept(await state.admit(call(use("0")))) in [(b"template of 0 a", again) for again in (True, False)]
-        assert await codes(state, call(use("0", request="b")), call(use("after"))) == ["identity.replayed", "new"]
-
-
-@pytest.fixture
-async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time of the event loop, which passes only when a test says so."""
-    loop, clock = asyncio.get_running_loop(), Clock()
-    clock.s = loop.time()
-    monkeypatch.setattr(loop, "time", clock)
-    return clock
 
 
 async def turn_often() -> None:
@@ -769,6 +530,9 @@ async def test_a_call_waits_0_8_s_and_its_pipeline_0_6_s(own_url: str, loop_cloc
             assert {code(await task) for task in asked} == {"dependency.state"}
         finally:
             os.kill(pid, signal.SIGCONT)
+        # What the store did in the end is its own request's: the same one is served, and no other.
+        assert (kept(await state.admit(call(use("0")))) or b"")[0] == b"template of 0 a"
+        assert await codes(state, call(use("0", request="b")), call(use("after"))) == ["identity.replayed", "new"]
 
 
 async def test_a_call_that_was_answered_leaves_no_timer_that_fails(state: RedisAdmission, loop_clock: Clock) -> None:
@@ -801,14 +565,16 @@ async def test_after_a_master_was_demoted_its_address_is_connected_to_anew(tmp_p
             assert await codes(state, call(use("two")), call(use("two"))) == ["dependency.state", "new"]
 
 
-async def test_a_process_that_stood_still_still_hears_what_the_store_answered(state: RedisAdmission) -> None:
+async def test_a_process_that_stood_still_hears_what_the_store_answered(
+    state: RedisAdmission, loop_clock: Clock
+) -> None:
     await state.admit(call(use("before")))  # connected
     for turns in (1, 4):
         asked = asyncio.create_task(outcome(state, call(use(f"after {turns}"))))
         for _ in range(turns):
             await asyncio.sleep(0)
         assert not asked.done()
-        time.sleep(CALL_S + 0.1)  # noqa: ASYNC251 (the loop is to stand still)
+        loop_clock.s += CALL_S + 0.1
         assert code(await asked) == "new"
 
 
@@ -818,21 +584,18 @@ async def test_a_connection_that_was_cut_is_made_again(state: RedisAdmission, re
     assert await codes(state, call(use())) == ["repeat"]
 
 
-async def test_an_exchange_is_over_the_connection_of_the_one_before(url: str) -> None:
+async def test_an_exchange_uses_the_connection_of_the_one_before(url: str, redis: Redis) -> None:
     connections = Connections(connect(url, 1))
-    asked = [await connections.exchange([(b"CLIENT", b"ID")]) for _ in range(2)]
-    assert asked[0] == asked[1]
+    first, second = [await connections.exchange([(b"CLIENT", b"ID")]) for _ in range(2)]
     await connections.disconnect()
-    assert await connections.exchange([(b"CLIENT", b"ID")]) != asked[0]
-    await connections.disconnect()
-
-
-async def test_what_the_store_says_unasked_is_no_answer(url: str, redis: Redis) -> None:
-    connections = Connections(connect(url, 1))
+    assert first == second != await connections.exchange([(b"CLIENT", b"ID")])
     await connections.exchange([(b"SUBSCRIBE", b"news")])
     await redis.publish("news", "this")
-    await asyncio.sleep(0.1)
-    assert await connections.exchange([(b"PING",)]) == [b"PONG"]
+    (connection,) = connections._idle
+    async with asyncio.timeout(60):
+        while not await connection.can_read():
+            await turn_often()
+    assert await connections.exchange([(b"PING",)]) == [b"PONG"], "an unexpected message is no answer"
     await connections.disconnect()
 
 
@@ -846,55 +609,52 @@ async def test_a_full_store_admits_nobody_and_remembers_nothing_of_it(state: Red
     assert await codes(state, call(use())) == ["new"]
 
 
-async def test_a_read_only_replica_admits_nobody(own_url: str) -> None:
-    async with started(own_url) as state, Redis.from_url(own_url) as client:
-        await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # type: ignore[no-untyped-call]
-        assert await codes(state, call(use()), refusal()) == ["dependency.state", "dependency.state"]
-
-
-@pytest.mark.parametrize("key", range(4), ids=["epoch", "integration", "payer", "record"])
-async def test_a_key_of_a_foreign_kind_admits_nobody(state: RedisAdmission, redis: Redis, key: int) -> None:
+async def test_a_key_of_a_foreign_kind_admits_nobody(state: RedisAdmission, redis: Redis) -> None:
     claim = call(use())
-    name = keys_of(claim, bill(claim))[key]
-    await redis.delete(name)
-    await redis.rpush(name, "foreign")
-    assert await codes(state, claim) == ["dependency.state"]
+    for name in keys_of(claim, bill(claim)):  # epoch, integration, payer, record
+        await redis.flushall()
+        await redis.rpush(name, "foreign")
+        if name != EPOCH_KEY:
+            await redis.set(EPOCH_KEY, f"1 {(await redis.info('server'))['run_id']}")
+        assert await codes(state, claim) == ["dependency.state"], name
 
 
-@pytest.mark.parametrize(("field", "foreign"), [("n", "many"), ("d:a", "no template"), ("d:a", "")])
-async def test_a_damaged_record_admits_nobody(state: RedisAdmission, redis: Redis, field: str, foreign: str) -> None:
-    await redis.hset(record_of(use()), field, foreign)
-    assert await codes(state, call(use())) == ["dependency.state"]
+async def test_a_damaged_record_admits_nobody(state: RedisAdmission, redis: Redis) -> None:
+    for field, foreign in (("n", "many"), ("d:a", "no template"), ("d:a", "")):
+        await redis.delete(record_of(use()))
+        await redis.hset(record_of(use()), field, foreign)
+        assert await codes(state, call(use())) == ["dependency.state"], (field, foreign)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        None, 1, b"NEW", "NEW", [], [7], [b"NEW"], [7, b"NEW"], [7, b"NEW", b"", [1]], [7, b"NEW", b"", [1, 2, 3]],
-        [7, b"NEW", b"", [1, b"2"]], [7, b"NEW", b"", [1, None]], [7, b"NEW", None, [1, 2]], [7, b"NEW", b"", 1],
-        [8, b"NEW", b"", [1, 2]], [b"7", b"NEW", b"", [1, 2]], [7, "NEW", b"", [1, 2]], [7, b"NEW", b"", [1, 2], b"more"],
-        [7, b"OTHER"], [7, b"COUNTED"], [7, b"COUNTED", 0], [7, b"COUNTED", 0, b""], [7, b"SAME"], [7, b"SAME", b"", b""],
-        [7, b"SAME", None, b""], [7, b"SAME", b"template"], [7, b"SAME", b"template", None], [7, b"RATE", 1],
-        [7, b"RATE", 0, 5, [1, 2]], [7, b"RATE", 3, 5, [1, 2]], [7, b"RATE", 1, 5, [1]], [7, b"RATE", 1, 5], [7, b"RATE_USE"],
-        [7, b"THROTTLED", 5, 6], [7, b"QUARANTINED", 1], [7, b"QUARANTINED", 9, 5, b"other"],
-        [7, b"QUARANTINED", 9, 0, b"refusals"], [7, b"QUARANTINED", 9, 5, b"refusals", 7],
-        [7, b"QUARANTINED", 9, 5, b"attempts", b"no tally"], [7, b"QUARANTINED", 9, 5, b"attempts", b"", b"more"],
-        [[7, b"NEW", b"", [1, 2]]], (7, b"NEW", b"", [1, 2]), {7: b"NEW"}, OSError("away"), ValueError(),
-    ],
-)  # fmt: skip
-def test_an_answer_of_any_other_shape_admits_nobody(answer: object) -> None:
-    with pytest.raises(Undecided):
-        read_answer(call(use()), bill(call(use())).dues, 7, answer)
+GOOD_ANSWERS: list[tuple[list[object], str]] = [
+    ([7, b"NEW", b"", [1, 2]], "new"), ([7, b"SAME", b"template", b""], "repeat"), ([7, b"RATE", 1, 5, [1, 2]], "rate.identity"),
+    ([7, b"EXHAUSTED"], "identity.replayed"), ([7, b"QUARANTINED", 9, 5, b"refusals"], "abuse.quarantined"),
+]  # fmt: skip
+OTHER_ANSWERS: list[object] = [
+    None, 1, b"NEW", "NEW", [], [7], [b"NEW"], [7, b"NEW"], [7, b"NEW", b"", [1]], [7, b"NEW", b"", [1, 2, 3]],
+    [7, b"NEW", b"", [1, b"2"]], [7, b"NEW", b"", [1, None]], [7, b"NEW", None, [1, 2]], [7, b"NEW", b"", 1],
+    [8, b"NEW", b"", [1, 2]], [b"7", b"NEW", b"", [1, 2]], [7, "NEW", b"", [1, 2]], [7, b"NEW", b"", [1, 2], b"more"],
+    [7, b"OTHER"], [7, b"COUNTED"], [7, b"COUNTED", 0], [7, b"COUNTED", 0, b""], [7, b"SAME"], [7, b"SAME", b"", b""],
+    [7, b"SAME", None, b""], [7, b"SAME", b"template"], [7, b"SAME", b"template", None], [7, b"RATE", 1],
+    [7, b"RATE", 0, 5, [1, 2]], [7, b"RATE", 3, 5, [1, 2]], [7, b"RATE", 1, 5, [1]], [7, b"RATE", 1, 5], [7, b"RATE_USE"],
+    [7, b"THROTTLED", 5, 6], [7, b"QUARANTINED", 1], [7, b"QUARANTINED", 9, 5, b"other"],
+    [7, b"QUARANTINED", 9, 0, b"refusals"], [7, b"QUARANTINED", 9, 5, b"refusals", 7],
+    [7, b"QUARANTINED", 9, 5, b"attempts", b"no tally"], [7, b"QUARANTINED", 9, 5, b"attempts", b"", b"more"],
+    [[7, b"NEW", b"", [1, 2]]], (7, b"NEW", b"", [1, 2]), {7: b"NEW"}, OSError("away"), ValueError(),
+]  # fmt: skip
+USES: list[object] = [[7, b"NEW", b"", []], [7, b"SAME", b"template", b""], [7, b"EXHAUSTED"], [7, b"RATE_USE", 5]]
 
 
-def test_the_good_shapes_that_the_others_are_next_to_are_taken() -> None:
-    asked = call(use())
-    dues = bill(asked).dues
-    assert kept(read_answer(asked, dues, 7, [7, b"NEW", b"", [1, 2]])) == (asked.candidate, False)
-    assert kept(read_answer(asked, dues, 7, [7, b"SAME", b"template", b""])) == (b"template", True)
-    for answer in ([7, b"RATE", 1, 5, [1, 2]], [7, b"EXHAUSTED"], [7, b"QUARANTINED", 9, 5, b"refusals"]):
-        with pytest.raises(Refused):
-            read_answer(asked, dues, 7, answer)
+def test_an_answer_of_any_other_shape_admits_nobody() -> None:
+    def read(asked: AdmissionRequest, answer: object) -> str:
+        try:
+            return code(read_answer(asked, bill(asked).dues if asked.use else (), 7, answer))
+        except (Refused, Undecided) as error:
+            return code(error)
+
+    assert [(answer, read(call(use()), answer)) for answer, _ in GOOD_ANSWERS] == GOOD_ANSWERS
+    assert [answer for answer in OTHER_ANSWERS if read(call(use()), answer) != "dependency.state"] == []
+    assert [answer for answer in USES if read(refusal(), answer) != "dependency.state"] == []
 
 
 def test_identities_of_one_name_in_two_integrations_share_nothing() -> None:
@@ -904,33 +664,17 @@ def test_identities_of_one_name_in_two_integrations_share_nothing() -> None:
     assert one & other == {EPOCH_KEY}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [[7, b"NEW", b"", []], [7, b"SAME", b"template", b""], [7, b"EXHAUSTED"], [7, b"RATE_USE", 5]],
-)
-def test_a_refused_request_is_never_answered_with_a_use(answer: object) -> None:
-    with pytest.raises(Undecided):
-        read_answer(refusal(), (), 7, answer)
-
-
-async def test_after_it_is_closed_it_connects_to_nothing(url: str, redis: Redis) -> None:
-    async with started(url) as state:
-        assert await codes(state, call(use())) == ["new"]
-    before = (await redis.info("stats"))["total_connections_received"]
-    assert await codes(state, call(use("late"))) == ["dependency.state"]
-    await asyncio.sleep(0.2)
-    assert (await redis.info("stats"))["total_connections_received"] == before
-
-
-async def test_after_it_is_closed_nobody_is_admitted_and_nobody_waits(own_url: str) -> None:
-    state = RedisAdmission(own_url)
+async def test_after_it_is_closed_it_connects_to_nothing(url: str, redis: Redis, loop_clock: Clock) -> None:
+    state = RedisAdmission(url)
     await state.start()
-    under_way = [asyncio.create_task(timed(state, call(use(str(number))))) for number in range(5)]
+    under_way = [asyncio.create_task(outcome(state, call(use(str(number))))) for number in range(5)]
     await asyncio.sleep(0)
     await state.aclose()
-    late = [await timed(state, call(use("late"))) for _ in range(5)]
-    assert {answer for answer, _ in [*await asyncio.gather(*under_way), *late]} == {"dependency.state"}
-    assert min(took_s for _, took_s in late) < CALL_S / 2, "nobody has a deadline to wait for"
+    before = (await redis.info("stats"))["total_connections_received"]
+    assert await codes(state, *[call(use("late"))] * 5) == ["dependency.state"] * 5, "no time has passed"
+    assert {code(result) for result in await asyncio.gather(*under_way)} == {"dependency.state"}
+    await turn_often()
+    assert (await redis.info("stats"))["total_connections_received"] == before
 
 
 # -- start -------------------------------------------------------------------------------------------------------------
@@ -946,7 +690,18 @@ async def refuses_to_start(url: str, **settings: bool) -> SetupError:
         await state.aclose()
 
 
-async def test_a_store_that_may_evict_is_refused_whatever_the_operator_states(url: str, redis: Redis) -> None:
+async def why_not_ready(state: RedisAdmission) -> str:
+    """Return why a store is not ready, "" if it is."""
+    try:
+        await state.ready()
+    except Undecided as error:
+        return error.detail
+    finally:
+        await state.aclose()
+    return ""
+
+
+async def test_a_store_that_may_evict_is_always_refused(url: str, redis: Redis) -> None:
     await redis.config_set("maxmemory-policy", "allkeys-lru")
     try:
         for stated in (False, True):
@@ -975,74 +730,50 @@ async def test_a_store_that_hides_its_run_id_must_be_stated_durable(url: str, re
         assert await codes(state, call(use())) == ["new"]
 
 
-@pytest.mark.parametrize("nowhere", ["unix:///nonexistent/valkey.sock", "redis://user:s3cret@127.0.0.1:1/0"])
-async def test_a_store_that_is_not_there_is_refused_without_telling_its_password(nowhere: str) -> None:
-    refused = await refuses_to_start(nowhere)
-    assert refused.code is Code.STATE_UNREACHABLE
-    assert "s3cret" not in str(refused)
+async def test_a_store_that_is_not_there_is_refused_without_its_password() -> None:
+    for nowhere in ("unix:///nonexistent/valkey.sock", "redis://user:s3cret@127.0.0.1:1/0"):
+        refused = await refuses_to_start(nowhere)
+        assert (refused.code, "s3cret" in str(refused)) == (Code.STATE_UNREACHABLE, False)
 
 
-@pytest.mark.parametrize("address", ["http://localhost", "valkey.sock", "redis://localhost:port", ""])
-def test_a_url_that_is_not_one_is_a_setting_to_correct(address: str) -> None:
-    with pytest.raises(SetupError) as refused:
-        RedisAdmission(address)
-    assert refused.value.code is Code.SETTINGS_INVALID
-
-
-def test_it_is_the_admission_that_the_line_asks_for(url: str) -> None:
-    _: Admission = RedisAdmission(url)  # mypy is the test
+def test_a_url_that_is_not_one_is_a_setting_to_correct() -> None:
+    for address in ("http://localhost", "valkey.sock", "redis://localhost:port", ""):
+        with pytest.raises(SetupError) as refused:
+            RedisAdmission(address)
+        assert refused.value.code is Code.SETTINGS_INVALID
 
 
 @pytest.mark.needs_tool("cc")
-@pytest.mark.parametrize("seconds", [-40, 40])
-async def test_a_store_with_another_time_is_refused_and_gets_no_epoch(tmp_path: Path, seconds: int) -> None:
+async def test_a_store_with_another_time_is_refused_and_gets_no_epoch(tmp_path: Path) -> None:
     """An epoch of another time would refuse good identity tokens once its clock is set."""
-    with Store(tmp_path / "store", env=clock_ahead(tmp_path, seconds)) as store:
-        refused = await refuses_to_start(store.url)
-        state = RedisAdmission(store.url)
-        with pytest.raises(Undecided) as red:
-            await state.ready()
-        await state.aclose()
-        assert not store.client.exists(EPOCH_KEY)
-    assert refused.code is Code.STATE_UNSAFE
-    way = "ahead of" if seconds > 0 else "behind"
-    assert all(
-        f"s {way} this machine's: synchronize both clocks with NTP" in error.detail for error in (refused, red.value)
-    )
+    for seconds, way in ((-40, "behind"), (40, "ahead of")):
+        with Store(tmp_path / way, env=clock_ahead(tmp_path, seconds)) as store:
+            refused = await refuses_to_start(store.url)
+            not_ready = await why_not_ready(RedisAdmission(store.url))
+            with store.client as client:
+                assert not client.exists(EPOCH_KEY)
+        assert refused.code is Code.STATE_UNSAFE
+        logged = f"s {way} this machine's: synchronize both clocks with NTP"
+        assert [logged in detail for detail in (refused.detail, not_ready)] == [True, True]
 
 
-async def test_a_store_that_is_a_replica_is_refused_with_what_to_do(own_url: str) -> None:
-    async with Redis.from_url(own_url) as client:
+async def test_a_store_that_becomes_a_replica_admits_nobody_and_says_what_to_do(own_url: str) -> None:
+    async with started(own_url) as state, Redis.from_url(own_url) as client:
         await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # type: ignore[no-untyped-call]
+        assert await codes(state, call(use()), refusal()) == ["dependency.state", "dependency.state"]
     refused = await refuses_to_start(own_url)
     assert (refused.code, "to its master" in refused.detail) == (Code.STATE_UNSAFE, True)
-    state = RedisAdmission(own_url)
-    with pytest.raises(Undecided) as red:
-        await state.ready()
-    await state.aclose()
-    assert "to its master" in red.value.detail
+    assert "to its master" in await why_not_ready(RedisAdmission(own_url))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "usual", "says"),
-    [("maxmemory", "1", "0", "give it more `maxmemory`"), ("min-replicas-to-write", "1", "0", "bring them back")],
-)
-async def test_a_store_that_takes_no_write_says_what_to_do(
-    state: RedisAdmission, redis: Redis, name: str, value: str, usual: str, says: str
-) -> None:
-    await redis.config_set(name, value)
-    try:
-        with pytest.raises(Undecided) as red:
-            await state.ready()
-    finally:
-        await redis.config_set(name, usual)
-    assert says in red.value.detail
-
-
-async def test_ready_returns_while_the_store_answers(state: RedisAdmission) -> None:
-    await state.ready()
-
-
-def test_the_script_is_ascii() -> None:
-    """So that every tool that shows it shows what runs."""
-    assert SCRIPT.isascii()
+async def test_a_store_that_takes_no_write_says_what_to_do(url: str, redis: Redis) -> None:
+    for name, value, usual, logged in (
+        ("maxmemory", "1", "0", "give it more `maxmemory`"),
+        ("min-replicas-to-write", "1", "0", "bring them back"),
+    ):
+        await redis.config_set(name, value)
+        try:
+            assert logged in await why_not_ready(RedisAdmission(url))
+        finally:
+            await redis.config_set(name, usual)
+    assert await why_not_ready(RedisAdmission(url)) == ""

@@ -1,4 +1,4 @@
-"""The secret's file: how it is made, and what is refused."""
+"""The secret's file: how it is made, and which files are refused."""
 
 from __future__ import annotations
 
@@ -44,25 +44,23 @@ def test_a_secret_that_cannot_be_made_is_for_the_operator(tmp_path: Path) -> Non
     assert refused.value.code is Code.MACHINE_FAILED
 
 
-@pytest.mark.parametrize("text", [ONE, f"{ONE}\n", f"{ONE}\r\n{TWO}\r\n", f"{ONE}\n{TWO}"])
-def test_the_first_line_seals_and_a_second_one_is_accepted(tmp_path: Path, text: str) -> None:
-    secret = read_secret(written(tmp_path, text))
+def test_the_first_line_seals_and_a_second_one_is_accepted(tmp_path: Path) -> None:
     one, two = StoreSecret(bytes.fromhex(ONE)), StoreSecret(bytes.fromhex(TWO))
-    assert one.unseal(RECORD, DIGEST, secret.seal(RECORD, DIGEST, b"t")) == b"t"
-    assert secret.unseal(RECORD, DIGEST, two.seal(RECORD, DIGEST, b"t")) == (b"t" if TWO in text else None)
-    assert secret.bucket("x") == one.bucket("x")
+    for text in (ONE, f"{ONE}\n", f"{ONE}\r\n{TWO}\r\n", f"{ONE}\n{TWO}"):
+        secret = read_secret(written(tmp_path, text))
+        assert one.unseal(RECORD, DIGEST, secret.seal(RECORD, DIGEST, b"t")) == b"t"
+        assert secret.unseal(RECORD, DIGEST, two.seal(RECORD, DIGEST, b"t")) == (b"t" if TWO in text else None)
+        assert secret.bucket("x") == one.bucket("x")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "\n", ONE[:-1], ONE + "0", ONE + TWO[:-1], ONE.upper(), f"{ONE}\n{ONE}", f"{ONE}\n{TWO}\n{'e' * 64}", f" {ONE}",
-     f"{ONE}\n\n{TWO}", f"{ONE} {TWO}", "g" * 64, b"\xff" * 64, "0" * 2000],
-)  # fmt: skip
-def test_anything_else_is_refused_and_not_shown(tmp_path: Path, text: str | bytes) -> None:
-    with pytest.raises(SetupError) as refused:
-        read_secret(written(tmp_path, text))
-    assert refused.value.code is Code.SETTINGS_INVALID
-    assert ONE not in str(refused.value)
+def test_anything_else_is_refused_and_not_shown(tmp_path: Path) -> None:
+    for text in (
+        "", "\n", ONE[:-1], ONE + "0", ONE + TWO[:-1], ONE.upper(), f"{ONE}\n{ONE}", f"{ONE}\n{TWO}\n{'e' * 64}", f" {ONE}",
+        f"{ONE}\n\n{TWO}", f"{ONE} {TWO}", "g" * 64, b"\xff" * 64, "0" * 2000,
+    ):  # fmt: skip
+        with pytest.raises(SetupError) as refused:
+            read_secret(written(tmp_path, text))
+        assert (refused.value.code, ONE in str(refused.value)) == (Code.SETTINGS_INVALID, False)
 
 
 def test_a_secret_that_others_may_read_is_a_link_or_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,7 +25,7 @@ from issuer.service.audit.bounds import SYNC_LATE_S
 from issuer.service.audit.sink import FileAudit
 from issuer.service.authn.keysets import Stale
 from tests.support.decisions import decision
-from tests.support.disk import disk_calls, small_disk
+from tests.support.disk import disk_calls
 from tests.support.shared import ROOT
 
 
@@ -57,44 +56,39 @@ async def test_events_are_lines_of_json_in_order(tmp_path: Path) -> None:
     assert [json.loads(line)["request_id"] for line in raw.split(b"\n")[:-1]] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_the_file_and_its_folder_are_their_owner_s_alone(tmp_path: Path, umask: int) -> None:
-    before = os.umask(umask)
-    try:
-        FileAudit(tmp_path / "data" / "audit.jsonl").close()
-    finally:
-        os.umask(before)
-    assert (tmp_path / "data" / "audit.jsonl").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+def test_the_file_and_its_folder_are_their_owner_s_alone(tmp_path: Path) -> None:
+    for umask in (0o000, 0o022, 0o077):
+        path = tmp_path / str(umask) / "audit.jsonl"
+        before = os.umask(umask)
+        try:
+            FileAudit(path).close()
+        finally:
+            os.umask(before)
+        assert [each.stat().st_mode & 0o777 for each in (path, path.parent)] == [0o600, 0o700]
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o602])
-def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_may_touch_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.touch()
-    path.chmod(mode)
-    with pytest.raises(SetupError) as error:
-        FileAudit(path)
-    assert error.value.code is Code.SETTINGS_INVALID
-    assert f"chmod 600 {path}" in error.value.detail
+    for mode in (0o640, 0o604, 0o644, 0o620, 0o602):
+        path.chmod(mode)
+        with pytest.raises(SetupError) as error:
+            FileAudit(path)
+        assert error.value.code is Code.SETTINGS_INVALID
+        assert f"chmod 600 {path}" in error.value.detail
 
 
-async def test_a_restart_appends(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    for number in range(2):
-        audit = FileAudit(path)
-        await audit.record(decision(number))
-        audit.close()
-    assert names(path) == ["0", "1"]
-
-
-async def test_two_workers_append_to_one_file(tmp_path: Path) -> None:
-    one, other = FileAudit(tmp_path / "a.jsonl"), FileAudit(tmp_path / "a.jsonl")
+async def test_two_workers_append_to_one_file_and_so_does_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    one, other = FileAudit(path), FileAudit(path)
     for number in range(50):
         await (one if number % 2 else other).record(decision(number))
-    assert names(tmp_path / "a.jsonl") == [str(number) for number in range(50)]
     one.close()
     other.close()
+    restarted = FileAudit(path)
+    await restarted.record(decision(50))
+    restarted.close()
+    assert names(path) == [str(number) for number in range(51)]
 
 
 async def test_half_a_line_of_the_process_before_does_not_swallow_the_next_event(tmp_path: Path) -> None:
@@ -109,7 +103,7 @@ async def test_half_a_line_of_the_process_before_does_not_swallow_the_next_event
 
 
 async def test_a_line_of_which_only_the_end_is_missing_never_counts_as_written(tmp_path: Path) -> None:
-    """Its writer was told that it is not there, and writes another event in its place."""
+    """Its writer had an error, and writes another event in its place."""
     path = tmp_path / "audit.jsonl"
     path.touch(mode=0o600)
     path.write_bytes(b'{"event":"decision"}')
@@ -134,37 +128,12 @@ def test_where_no_file_can_be_made_the_service_does_not_start(tmp_path: Path) ->
     assert str(tmp_path / "data" / "audit.jsonl") in error.value.detail
 
 
-# Run as another user where we are root: root may write everywhere.
-UNWRITABLE = """
-import os, pathlib, sys
-from issuer.errors import SetupError
-from issuer.identity.table import Provider
-from issuer.service.app import tell_stale
-from issuer.service.audit.sink import FileAudit
-from issuer.service.authn.keysets import Stale
-if os.geteuid() == 0:
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
-try:
-    FileAudit(pathlib.Path(sys.argv[1]))
-except SetupError as error:
-    print(error.detail)
-"""
+def run(program: str, path: Path, *more: str) -> str:
+    command = [sys.executable, "-c", program, str(path), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
-def run(program: str, path: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True,
-                          cwd=ROOT)  # fmt: skip
-    return done.stdout
-
-
-def test_where_the_folder_cannot_be_written_the_service_does_not_start(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir(mode=0o500)
-    said = run(UNWRITABLE, folder / "audit.jsonl")
-    assert said == f"the audit file {folder / 'audit.jsonl'} cannot be opened: Permission denied\n"
-
-
-# A full disk, as the kernel tells it: writes beyond the limit are cut short, then fail. In a process of its own, for the
+# A full disk, as the kernel tells it: writes beyond the limit are cut short, then fail. In a separate process, for the
 # limit counts for every file.
 FULL = """
 import asyncio, pathlib, resource, sys
@@ -208,29 +177,16 @@ def test_a_full_disk_gives_no_token_and_the_next_event_is_on_its_own_line(tmp_pa
     assert path.read_bytes().splitlines()[1] == b'{"event~', "half a line, which can never be read"
 
 
-def test_readiness_finds_its_way_back_without_a_request(tmp_path: Path) -> None:
-    """Nothing routes a request to a service that is not ready: waiting for one to succeed would be for ever."""
+def test_readiness_comes_back_without_a_request(tmp_path: Path) -> None:
+    """No request reaches a service that is not ready: waiting for one to succeed would last for ever."""
     path = tmp_path / "audit.jsonl"
-    program = FULL.replace("sys.argv[2:]", "True")
-    assert run(program, path).split() == ["ok", "ok", NO, NO, NO, "ok", "ok", "ok"]
+    assert run(FULL, path, "check").split() == ["ok", "ok", NO, NO, NO, "ok", "ok", "ok"]
     assert names(path) == ["0", "4"]
-
-
-async def test_a_device_that_is_full_gives_no_token_and_is_not_ready() -> None:
-    audit = FileAudit(Path("/dev/full"))
-    audit.check()
-    with pytest.raises(Undecided) as error:
-        await audit.record(decision(1))
-    assert error.value.code is Code.DEPENDENCY_AUDIT
-    with pytest.raises(Undecided):
-        audit.check()
-    audit.close()
 
 
 async def test_old_keys_of_a_provider_are_an_event_before_they_serve(tmp_path: Path) -> None:
     provider = Provider("acme", "oidc", "https://id.acme.example", "a", ("ES256",), 60, 60, 1, "discovery", ())
     audit = FileAudit(tmp_path / "audit.jsonl")
-    before = int(time.time())
     await tell_stale(audit, Stale(provider, 1300))
     await tell_stale(audit, Stale(provider, 5000, over=True))
     audit.close()
@@ -239,7 +195,6 @@ async def test_old_keys_of_a_provider_are_an_event_before_they_serve(tmp_path: P
     assert (begin["provider"], begin["issuer"]) == ("acme", "https://id.acme.example")
     assert (begin["time"] - begin["fetched_at"], "over" in begin) == (1300, False)
     assert (end["time"] - end["fetched_at"], end["over"]) == (5000, True)
-    assert before <= begin["time"] <= end["time"] <= time.time()
 
 
 def test_every_kind_of_event_has_a_place_in_the_chain() -> None:
@@ -249,7 +204,7 @@ def test_every_kind_of_event_has_a_place_in_the_chain() -> None:
 # -- the chain ------------------------------------------------------------------------------------------------------------
 
 
-async def test_each_line_names_the_one_that_its_process_wrote_before_also_over_a_rotation(tmp_path: Path) -> None:
+async def test_each_line_names_the_one_before_also_over_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     heads: dict[str, tuple[int, str]] = {}
     one, other = FileAudit(path), FileAudit(path)
@@ -269,27 +224,27 @@ async def test_each_line_names_the_one_that_its_process_wrote_before_also_over_a
     other.close()
 
 
-@pytest.mark.parametrize("torn", [b'{"event":"decis', b"{}"])
-async def test_a_torn_line_is_in_no_chain(tmp_path: Path, torn: bytes) -> None:
+async def test_a_torn_line_is_in_no_chain(tmp_path: Path) -> None:
     """Whether it is our own or another worker's, and even where ours had to be written twice."""
-    path = tmp_path / "audit.jsonl"
-    audit = FileAudit(path)
-    for number in range(4):
-        await audit.record(decision(number))
-        with path.open("ab") as file:
-            file.write(torn)
-    audit.close()
-    chains = Chains({})
-    found = [finding for line in path.read_bytes().split(b"\n") for finding in chains.read(line)]
-    assert {finding.kind for finding in found} <= {"torn", "unlinked"}
-    assert [finding.kind for finding in found[:-1]] == ["torn"] * (len(found) - 1)
-    assert chains.chains[audit.worker].seq == 4
+    for number, torn in enumerate((b'{"event":"decis', b"{}")):
+        path = tmp_path / str(number) / "audit.jsonl"
+        audit = FileAudit(path)
+        for at in range(4):
+            await audit.record(decision(at))
+            with path.open("ab") as file:
+                file.write(torn)
+        audit.close()
+        chains = Chains({})
+        found = [finding for line in path.read_bytes().split(b"\n") for finding in chains.read(line)]
+        assert {finding.kind for finding in found} <= {"torn", "unlinked"}
+        assert [finding.kind for finding in found[:-1]] == ["torn"] * (len(found) - 1)
+        assert chains.chains[audit.worker].seq == 4
 
 
 async def test_the_head_of_the_chain_is_told_by_the_minute_and_at_the_end(tmp_path: Path) -> None:
     now_us = 0
     audit = FileAudit(tmp_path / "audit.jsonl", now_us=lambda: now_us)
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logged:
         for number in range(4):
             await audit.record(decision(number))
             now_us += 31_000_000
@@ -299,13 +254,13 @@ async def test_the_head_of_the_chain_is_told_by_the_minute_and_at_the_end(tmp_pa
         await audit.record(decision(4))
         audit.close()
     line = (tmp_path / "audit.jsonl").read_bytes().splitlines()[-1]
-    assert [entry["seq"] for entry in told if entry["event"] == "audit head"] == [2, 4, 5]
-    assert told[-1]["head"] == hashlib.sha256(line).hexdigest()
-    assert told[-1]["worker"] == audit.worker
+    assert [entry["seq"] for entry in logged if entry["event"] == "audit head"] == [2, 4, 5]
+    assert logged[-1]["head"] == hashlib.sha256(line).hexdigest()
+    assert logged[-1]["worker"] == audit.worker
 
 
 def make_stale(audit: FileAudit) -> None:
-    """Put a descriptor that nothing can be written to in the place of the open one."""
+    """Replace the open descriptor: every write to the new one fails."""
     useless = os.open("/", os.O_PATH)
     os.dup2(useless, audit._file._descriptor)
     os.close(useless)
@@ -314,14 +269,14 @@ def make_stale(audit: FileAudit) -> None:
 # -- on the disk ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_synced_at_the_next_turn_and_with_the_file_that_was_rotated(tmp_path: Path) -> None:
+def test_what_was_written_is_synced_at_the_next_turn_and_at_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
 
     async def write_and_rotate() -> None:
         audit = FileAudit(path)
         await audit.record(decision(1))
         await audit.turn()
-        await audit.turn()  # nothing new: nothing to sync
+        await audit.turn()  # no new event, so no sync
         await audit.record(decision(2))
         path.rename(tmp_path / "audit.1")
         await audit.record(decision(3))
@@ -399,70 +354,44 @@ def _back(data: Path) -> None:
         aside.rename(data)
 
 
-@pytest.mark.parametrize("break_it", [_is_a_file, _is_gone, _is_a_loop, _holds_a_folder, _is_open_to_others])
-async def test_whatever_becomes_of_the_folder_nobody_decides_until_it_is_back(
-    tmp_path: Path, break_it: Callable[[Path], None]
-) -> None:
-    data = tmp_path / "data"
-    audit = FileAudit(data / "audit.jsonl")
-    await audit.record(decision(1))
-    break_it(data)
-    for _ in range(3):
-        with pytest.raises(Undecided) as error:
-            await audit.record(decision(2))
-        assert error.value.code is Code.DEPENDENCY_AUDIT
-        with pytest.raises(Undecided):
-            audit.check()
-        await audit.turn()
-    _back(data)
-    await audit.turn()
-    audit.check()
-    await audit.record(decision(3))
-    await audit.turn()
-    audit.close()
-    files = [file for file in (data / "audit.1", data / "audit.jsonl") if file.exists()]
-    chains = Chains({})
-    assert not [finding for file in files for line in file.read_bytes().splitlines() for finding in chains.read(line)]
-    assert chains.chains[audit.worker].seq == 2
-
-
-@pytest.mark.parametrize("call", ["record", "check", "close"])
-async def test_a_descriptor_that_went_stale_is_an_error_of_the_audit_and_no_other(tmp_path: Path, call: str) -> None:
-    """As on a network share whose server forgot it: every call on it fails."""
-    audit = FileAudit(tmp_path / "audit.jsonl")
-    await audit.record(decision(1))
-    make_stale(audit)
-    if call == "close":
-        audit.close()
-        return
-    with pytest.raises(Undecided) as error:
-        await audit.record(decision(2))
-    assert error.value.code is Code.DEPENDENCY_AUDIT
-    if call == "check":
-        audit.check()
-    await audit.record(decision(3))
-    assert names(tmp_path / "audit.jsonl") == ["1", "3"]
-    audit.close()
-
-
-def remount(disk: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True)
-
-
-async def test_a_disk_that_can_only_be_read_is_no_audit_until_it_can_be_written(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "4m") as disk:
-        audit = FileAudit(disk / "audit.jsonl")
+async def test_whatever_becomes_of_the_folder_nobody_decides_until_it_is_back(tmp_path: Path) -> None:
+    for break_it in (_is_a_file, _is_gone, _is_a_loop, _holds_a_folder, _is_open_to_others):
+        data = tmp_path / break_it.__name__ / "data"
+        audit = FileAudit(data / "audit.jsonl")
         await audit.record(decision(1))
-        path = disk / "audit.jsonl"
-        path.rename(disk / "audit.1")
-        make_stale(audit)  # the kernel remounts nothing that is open for writing
-        remount(disk, "ro")
-        with pytest.raises(Undecided):
-            await audit.record(decision(2))
-        with pytest.raises(Undecided):
-            audit.check()
-        remount(disk, "rw")
+        break_it(data)
+        for _ in range(3):
+            with pytest.raises(Undecided) as error:
+                await audit.record(decision(2))
+            assert error.value.code is Code.DEPENDENCY_AUDIT
+            with pytest.raises(Undecided):
+                audit.check()
+            await audit.turn()
+        _back(data)
+        await audit.turn()
         audit.check()
         await audit.record(decision(3))
-        assert names(path) == ["3"]
+        await audit.turn()
+        audit.close()
+        files = [file for file in (data / "audit.1", data / "audit.jsonl") if file.exists()]
+        chains = Chains({})
+        lines = [line for file in files for line in file.read_bytes().splitlines()]
+        assert [finding for line in lines for finding in chains.read(line)] == [], break_it
+        assert chains.chains[audit.worker].seq == 2
+
+
+async def test_a_descriptor_that_went_stale_is_an_error_of_the_audit_and_no_other(tmp_path: Path) -> None:
+    """As on a network share whose server forgot it: every call on it fails."""
+    for then in ("record", "check", "close"):
+        audit = FileAudit(tmp_path / then)
+        await audit.record(decision(1))
+        make_stale(audit)
+        if then != "close":
+            with pytest.raises(Undecided) as error:
+                await audit.record(decision(2))
+            assert error.value.code is Code.DEPENDENCY_AUDIT
+            if then == "check":
+                audit.check()
+            await audit.record(decision(3))
+            assert names(tmp_path / then) == ["1", "3"]
         audit.close()

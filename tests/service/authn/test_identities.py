@@ -1,4 +1,4 @@
-"""Rows J1 to J14 of the threat list, each posted over HTTP to the running service."""
+"""The attacks J1 to J14 of SECURITY.md, posted over HTTP to the running service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from issuer.dev.provider import KEY_SET_PATH, make_key
 from issuer.formats import jose
 from tests.support.running import BODY, Running, numbered
 
@@ -81,10 +80,6 @@ def hmac_with_public_key(live: Running) -> str:
     return f"{signed}.{b64(hmac.digest(secret, signed.encode(), hashlib.sha256))}"
 
 
-def signed_by_another_key(live: Running) -> str:
-    return live.provider.sign(header(live), claims(live), make_key("RS256"))
-
-
 def our_own_verify_token(live: Running) -> str:
     answer = live.post(live.token(), numbered(int(time.time_ns() % 10**9)))
     token: str = answer.json()["verify_token"]
@@ -99,46 +94,35 @@ def non_zero_trailing_bits(live: Running) -> str:
 
 
 DEEP = '{"a":' * 9 + "1" + "}" * 9
+# The attack with its number, the token, and the code of its refusal. tests/service/authn/test_oidc.py has all variants.
 ROWS: list[tuple[str, Forge, str]] = [
     # J1: no algorithm, another algorithm, HMAC with public material
     *[(f"J1 alg {alg}", lambda live, alg=alg: unsigned(live, alg) + "AA", "identity.algorithm_refused")
-      for alg in ("none", "None", "NONE", "nOnE", "")],
+      for alg in ("none", "nOnE")],
     ("J1 unsigned, no signature", unsigned, "identity.malformed"),
-    ("J1 alg missing", lambda live: live.provider.sign({"kid": live.provider.rs256.kid}, claims(live)),
-     "identity.algorithm_refused"),
-    ("J1 alg a list", with_header(alg=["RS256"]), "identity.algorithm_refused"),
     ("J1 HS256 with the public key", hmac_with_public_key, "identity.algorithm_refused"),
     ("J1 RS512 by the right key", with_header(alg="RS512"), "identity.algorithm_refused"),
-    ("J1 PS256 by the right key", with_header(alg="PS256"), "identity.algorithm_refused"),
     ("J1 ES256 by its own key, not registered", lambda live: live.provider.token(live.url, alg="ES256"),
      "identity.algorithm_refused"),
-    ("J1 RS256 named, EC key by kid", lambda live: live.provider.sign(header(live, kid=live.provider.es256.kid), claims(live)),
-     "identity.algorithm_refused"),
-    ("J1 signed by another key", signed_by_another_key, "identity.signature_invalid"),
+    ("J1 another signature", edited(lambda token: token.rpartition(".")[0] + "." + "A" * 342), "identity.signature_invalid"),
     # J2: kid
     ("J2 kid missing", lambda live: live.provider.sign({"alg": "RS256"}, claims(live)), "identity.malformed"),
     ("J2 kid empty", with_header(kid=""), "identity.malformed"),
-    ("J2 kid a number", with_header(kid=7), "identity.malformed"),
     ("J2 kid long", with_header(kid="k" * 300), "identity.malformed"),
     ("J2 kid with NUL", with_header(kid="a\x00"), "identity.malformed"),
-    ("J2 kid with a line break", with_header(kid="a\n"), "identity.malformed"),
     # J3: keys and extensions in the header
     *[(f"J3 {name}", with_header(**{name: value}), "identity.malformed") for name, value in {
         "jku": "https://evil.example/jwks", "x5u": "https://evil.example/x5u", "jwk": {"kty": "RSA"}, "x5c": ["AA=="],
         "crit": ["exp"], "b64": False, "zip": "DEF", "enc": "A128GCM"}.items()],
-    ("J3 empty crit", with_header(crit=[]), "identity.malformed"),
     # J4: tokens of another kind
-    *[(f"J4 typ {typ}", with_header(typ=typ), "identity.type_refused")
-      for typ in ("at+jwt", "eval-verify+jwt", "logout+jwt", 1, "", "JWT2", "\uff2aWT")],
+    ("J4 an access token", with_header(typ="at+jwt"), "identity.type_refused"),
+    ("J4 a verify token's type", with_header(typ="eval-verify+jwt"), "identity.type_refused"),
     ("J4 our own verify token", our_own_verify_token, "identity.issuer_unknown"),
     # J5: two spellings of one thing
-    ("J5 duplicate claim", raw_payload(lambda text: text[:-1] + ', "aud": "x"}'), "identity.malformed"),
     ("J5 duplicate claim, escaped", raw_payload(lambda text: text[:-1] + ', "\\u0061ud": "x"}'), "identity.malformed"),
     ("J5 duplicate header member", raw_header(lambda text: text[:-1] + ', "alg": "RS256"}'), "identity.malformed"),
     ("J5 padding", edited(lambda token: token + "=="), "identity.malformed"),
     ("J5 non-zero trailing bits", non_zero_trailing_bits, "identity.malformed"),
-    ("J5 an empty segment", edited(lambda token: token.replace(".", "..", 1)), "identity.malformed"),
-    ("J5 four segments", edited(lambda token: token + ".AA"), "identity.malformed"),
     ("J5 standard alphabet", edited(lambda token: token[:-8] + "++//" + token[-4:]), "identity.malformed"),
     # J6: size and depth
     ("J6 over 16 KiB", with_claims(pad="x" * 14000), "identity.malformed"),
@@ -147,138 +131,104 @@ ROWS: list[tuple[str, Forge, str]] = [
     ("J6 over 200 claims", with_claims(**{f"c{i}": i for i in range(200)}), "identity.malformed"),
     ("J6 an integer of 4300 digits", raw_payload(lambda text: text[:-1] + f', "n": {"9" * 4300}}}'), "identity.malformed"),
     # J7: times
-    *[(f"J7 exp {exp!r}", with_claims(exp=exp), "identity.malformed")
-      for exp in ("1795237778", True, 1.5, None, [1], -1, 2**33 + 1, 1795237778000)],
-    *[(f"J7 exp {exp}", with_exp_text(exp), "identity.malformed") for exp in ("NaN", "1e400", "1e9")],
+    *[(f"J7 exp {exp!r}", with_claims(exp=exp), "identity.malformed") for exp in ("1795237778", True, 1795237778000)],
+    *[(f"J7 exp {exp}", with_exp_text(exp), "identity.malformed") for exp in ("NaN", "1e400")],
     ("J7 exp missing", raw_payload(lambda text: text.replace('"exp"', '"xexp"')), "identity.malformed"),
-    ("J7 iat missing", raw_payload(lambda text: text.replace('"iat"', '"xiat"')), "identity.malformed"),
-    ("J7 iat a bool", with_claims(iat=True), "identity.malformed"),
-    ("J7 nbf text", with_claims(nbf="0"), "identity.malformed"),
-    ("J7 exp before iat", with_times(iat=0, exp=-1), "identity.malformed"),
     ("J7 expired", with_times(iat=-600, exp=-31), "identity.expired"),
     ("J7 not yet valid", with_times(nbf=300), "identity.not_yet_valid"),
-    ("J7 issued in the future", with_times(iat=300, exp=600), "identity.not_yet_valid"),
     ("J7 lives too long", with_times(exp=7300), "identity.lifetime_too_long"),
     ("J7 too old", with_times(iat=-2000, exp=60), "identity.too_old"),
     # J8: audience
     ("J8 missing", raw_payload(lambda text: text.replace('"aud"', '"xaud"')), "identity.audience_mismatch"),
     ("J8 empty", with_claims(aud=""), "identity.audience_mismatch"),
-    ("J8 empty list", with_claims(aud=[]), "identity.audience_mismatch"),
-    ("J8 slash", lambda live: live.provider.token(live.url + "/"), "identity.audience_mismatch"),
     ("J8 case", lambda live: live.provider.token(live.url.replace("http", "HTTP")), "identity.audience_mismatch"),
     ("J8 substring", lambda live: live.provider.token(live.url[:-1]), "identity.audience_mismatch"),
     ("J8 with a stranger", lambda live: live.provider.token([live.url, "https://other.example"]), "identity.audience_mismatch"),
-    ("J8 twice", lambda live: live.provider.token([live.url, live.url]), "identity.audience_mismatch"),
     # J9: issuer
     *[(f"J9 {name}", lambda live, edit=edit: live.provider.sign(header(live), claims(live, iss=edit(live.provider.issuer))),
        "identity.issuer_unknown") for name, edit in {
         "slash": lambda iss: iss + "/", "case": lambda iss: iss.replace("http", "HTTP"),
         "userinfo": lambda iss: iss.replace("//", "//u@"), "port": lambda iss: iss + "0", "suffix": lambda iss: iss + ".evil.example",
-        "file": lambda _: "file:///etc/passwd", "link-local": lambda _: "http://169.254.169.254/", "list": lambda iss: [iss],
-        "missing": lambda _: None}.items()],
+        "file": lambda _: "file:///etc/passwd", "link-local": lambda _: "http://169.254.169.254/"}.items()],
     # J11: payloads that are not objects of plain text
     ("J11 array", raw_payload(lambda _: "[]"), "identity.malformed"),
-    ("J11 text", raw_payload(lambda _: '"x"'), "identity.malformed"),
     ("J11 BOM", raw_payload(lambda text: "\ufeff" + text), "identity.malformed"),
     ("J11 UTF-16", raw_payload(lambda text: text.encode("utf-16")), "identity.malformed"),
     ("J11 lone surrogate", raw_payload(lambda text: text[:-1] + ', "s": "\\ud800"}'), "identity.malformed"),
     ("J11 NUL", raw_payload(lambda text: text[:-1] + ', "s": "\\u0000"}'), "identity.malformed"),
-    ("J11 not UTF-8", raw_payload(lambda text: text.encode() + b"\xff"), "identity.malformed"),
     # J12: near misses of registered ids and names
     *[(f"J12 repository_id {value!r}", with_claims(repository_id=value), "integration.unknown")
-      for value in ("70000000", "7000000010", "700000001\n", "\uff1700000001", "700000001\u200b", 700000001, True, None)],
+      for value in ("70000000", "\uff1700000001", "700000001\u200b", 700000001)],
     *[(f"J12 ref {value!r}", with_claims(ref=value), "identity.claim_mismatch")
-      for value in ("refs/heads/main2", "refs/heads/mai", "refs/heads/main\n", "refs/heads/m\u0430in", "refs/heads/main\u200b",
-                    "refs/heads/\uff4dain", "REFS/HEADS/MAIN")],
+      for value in ("refs/heads/main2", "refs/heads/main\n", "refs/heads/m\u0430in", "REFS/HEADS/MAIN")],
     *[(f"J12 workflow_ref {value!r}", with_claims(workflow_ref=value), "identity.claim_mismatch") for value in (
-        "example-org/inspect-evals/.github/workflows/a.yml@refs/heads/main2",
-        "example-org/inspect-evals/.github/workflows/x/a.yml@refs/heads/main",
         "example-org/inspect-evals/.github/workflows/a.yml@evil.yml@refs/heads/main",
-        "evil/example-org/inspect-evals/.github/workflows/a.yml@refs/heads/main",
-        "example-org/inspect-evals/.github/workflows/a.yml@refs/heads/main\n")],
+        "evil/example-org/inspect-evals/.github/workflows/a.yml@refs/heads/main")],
     ("J12 required claim missing", raw_payload(lambda text: text.replace('"ref"', '"xref"')), "identity.claim_missing"),
     # J13: events that strangers can cause
-    *[(f"J13 {event}", with_claims(event_name=event), "identity.event_forbidden") for event in (
-        "pull_request", "pull_request_target", "pull_request_review", "workflow_run", "issues", "issue_comment",
-        "discussion", "discussion_comment", "merge_group", "fork", "watch", "", "PUSH", "push\n", True)],
+    *[(f"J13 {event}", with_claims(event_name=event), "identity.event_forbidden")
+      for event in ("pull_request", "pull_request_target", "workflow_run", "issue_comment", "PUSH")],
 ]  # fmt: skip
+ATTACKS = sorted({row[0].split()[0] for row in ROWS}, key=lambda number: int(number[1:]))
 
 
-@pytest.mark.parametrize(("forge", "code"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_a_bad_identity_is_refused_with_its_code(service: Running, forge: Forge, code: str) -> None:
-    identity = forge(service)
-    service.token()
-    connections = service.provider.requests["/.well-known/evil"]
-    answer = service.post(identity)
-    problem = answer.json()
-    assert problem["code"] == code, problem
-    assert answer.status_code == (403 if code.startswith("integration.") or "claim" in code or "event" in code else 401)
-    assert answer.headers["content-type"] == "application/problem+json"
-    if answer.status_code == 401:
-        assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
-        assert problem["errors"] == [], "an unverified token learns a code and nothing else"
-    assert identity not in answer.text
-    assert service.provider.requests["/.well-known/evil"] == connections
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_by_an_identity_token_is_refused_with_its_code(service: Running, attack: str) -> None:
+    service.post(service.token())  # the provider's keys are now known
+    for name, forge, code in ROWS:
+        if name.split()[0] != attack:
+            continue
+        identity, before = forge(service), service.provider.connections
+        answer = service.post(identity)
+        problem = answer.json()
+        assert problem["code"] == code, (name, problem)
+        is_verified = code.startswith("integration.") or "claim" in code or "event" in code
+        assert answer.status_code == (403 if is_verified else 401)
+        assert answer.headers["content-type"] == "application/problem+json"
+        if not is_verified:
+            assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+            assert problem["errors"] == [], "an unverified token gets its code alone"
+        assert identity not in answer.text
+        if attack in {"J3", "J9"}:
+            assert service.provider.connections == before
 
 
 def test_j2_a_kid_that_is_a_path_or_url_is_only_looked_up(service: Running) -> None:
     for kid in ("../../../etc/passwd", "http://169.254.169.254/", "k:*"):
         answer = service.post(with_header(kid=kid)(service))
-        assert answer.json()["code"] in {"identity.key_unknown", "dependency.issuer_keys"}
-        assert answer.status_code in {401, 503}
+        assert (answer.status_code, answer.json()["code"]) in {
+            (401, "identity.key_unknown"), (503, "dependency.issuer_keys"),
+        }  # fmt: skip
 
 
-def test_j3_and_j9_cause_no_connection(service: Running) -> None:
-    service.post(service.token())
-    before = service.provider.connections
-    for name, forge, _ in ROWS:
-        if name.startswith(("J1 ", "J3", "J4 typ", "J9")):
-            service.post(forge(service))
-    assert service.provider.connections == before
-
-
-def test_j3_githubs_x5t_is_ignored(service: Running) -> None:
-    assert service.post(with_header(x5t="AAAA")(service)).status_code == 201
-
-
-def test_j8_a_list_of_our_audience_alone_is_ours(service: Running) -> None:
-    assert service.post(service.provider.token([service.url])).status_code == 201
+def test_what_a_genuine_github_token_may_have_changes_nothing(service: Running) -> None:
+    """The header's `x5t`, an audience that is alone in a list, and both formats of `sub`."""
+    sub = ("repo:example-org/inspect-evals:ref:refs/heads/main", "repo:evil@1/evil@2:pull_request", None)
+    forges = [with_header(x5t="AAAA"), lambda live: live.provider.token([live.url]), *(with_claims(sub=s) for s in sub)]
+    assert [service.post(forge(service)).status_code for forge in forges] == [201] * 5
 
 
 def test_j10_a_key_set_with_a_low_order_key_gives_no_key(service: Running) -> None:
-    identity_point = b64(b"\x01" + bytes(31))
-    jwk = {"kty": "OKP", "crv": "Ed25519", "kid": "low", "x": identity_point}
-    keys = jose.parse_key_set(json.dumps({"keys": [jwk, dict(service.provider.rs256.jwk)]}).encode())
+    jwk = {"kty": "OKP", "crv": "Ed25519", "kid": "low", "x": b64(b"\x01" + bytes(31))}
+    published = {"keys": [jwk, dict(service.provider.rs256.jwk)]}
+    keys = jose.parse_key_set(json.dumps(published).encode())
     assert list(keys.keys) == [service.provider.rs256.kid]
     # Why: under that key one signature fits everything.
     forged = ed25519.Ed25519PublicKey.from_public_bytes(b"\x01" + bytes(31))
     forged.verify(b"\x01" + bytes(63), b"any message at all")
-    published = {"keys": [jwk, dict(service.provider.rs256.jwk)]}
-    service.provider.answers[KEY_SET_PATH] = lambda exchange: exchange.reply(200, published)
-    try:
-        answer = service.post(with_header(kid="low", alg="RS256")(service))
-        assert answer.status_code in {401, 503}
-    finally:
-        del service.provider.answers[KEY_SET_PATH]
 
 
-def test_j13_both_formats_of_githubs_sub_change_nothing(service: Running) -> None:
-    for sub in ("repo:example-org/inspect-evals:ref:refs/heads/main", "repo:evil@1/evil@2:pull_request", None):
-        assert service.post(with_claims(sub=sub)(service), numbered(hash(sub) % 10**6)).status_code == 201
-
-
-@pytest.mark.parametrize("change", ["resigned", "later", "other claims"])
-def test_j14_a_second_token_with_the_same_jti_is_the_same_identity(service: Running, change: str) -> None:
-    first = service.provider.claims(aud=service.url)
-    second = {**first, **{"resigned": {}, "later": {"iat": first["iat"] + 1}, "other claims": {"run_id": "2"}}[change]}
-    assert service.post(service.provider.sign(header(service), first), numbered(1)).status_code == 201
-    answer = service.post(service.provider.sign(header(service), second), numbered(2))
-    assert (answer.status_code, answer.json()["code"]) == (409, "identity.replayed")
+def test_j14_a_second_token_with_the_same_jti_is_the_same_identity(service: Running) -> None:
+    changes: list[dict[str, Any]] = [{}, {"iat": int(time.time()) - 1}, {"run_id": "2"}]
+    for change in changes:
+        first = service.provider.claims(aud=service.url)
+        assert service.post(service.provider.sign(header(service), first), numbered(1)).status_code == 201
+        answer = service.post(service.provider.sign(header(service), {**first, **change}), numbered(2))
+        assert (answer.status_code, answer.json()["code"]) == (409, "identity.replayed")
 
 
 def test_j14_a_replay_within_the_leeway_after_expiry_is_refused(service: Running) -> None:
-    now = int(time.time())
-    identity = with_claims(iat=now - 290, nbf=now - 290, exp=now - 10)(service)
+    identity = with_times(iat=-290, nbf=-290, exp=-10)(service)
     first = service.post(identity, numbered(1))
     assert first.json().get("code", "issued") in {"issued", "dependency.state_reset"}
     assert service.post(identity, numbered(2)).status_code in {409, 503}
@@ -292,37 +242,24 @@ def test_j14_without_a_jti_the_signing_input_is_the_identity(service: Running) -
 
 
 def test_j14_32_parallel_replays_with_other_bodies_give_exactly_one_token(service: Running) -> None:
-    identities = [service.token() for _ in range(8)]
-    for identity in identities:
-        with ThreadPoolExecutor(16) as pool:
+    identities = [service.token() for _ in range(3)]
+    with ThreadPoolExecutor(16) as pool:
+        for identity in identities:
             answers = pool.map(
                 lambda number, identity=identity: service.post(identity, numbered(number)).status_code, range(32)
             )
             assert sorted(answers) == [201] + [409] * 31
 
 
-@pytest.mark.parametrize(
-    "authorization",
-    [None, "", "Bearer", "Basic dXNlcjpwYXNz", "bearer a b", "Bearer a,b", "Token abc", "Bearer =", "Bearer a\tb"],
-)
-def test_without_one_bearer_credential_there_is_no_identity(service: Running, authorization: str | None) -> None:
-    headers = {} if authorization is None else {"Authorization": authorization}
-    answer = service.post(None, BODY, **headers)
-    assert (answer.status_code, answer.json()["code"]) == (401, "identity.missing")
-    assert answer.headers["www-authenticate"] == "Bearer"
-
-
-def test_two_authorization_headers_are_none(service: Running) -> None:
-    token = service.token()
-    headers = [
-        ("Authorization", f"Bearer {token}"),
-        ("Authorization", f"Bearer {token}"),
-        ("Content-Type", "application/json"),
-    ]
-    answer = service.http.post("/tokens", json=BODY, headers=headers)
-    assert answer.json()["code"] == "identity.missing"
-
-
-def test_a_token_in_the_query_is_not_looked_at(service: Running) -> None:
-    answer = service.http.post("/tokens", params={"access_token": service.token()}, json=BODY)
-    assert answer.json()["code"] == "identity.missing"
+def test_without_one_bearer_credential_there_is_no_identity(service: Running) -> None:
+    for authorization in (
+        None, "", "Bearer", "Basic dXNlcjpwYXNz", "bearer a b", "Bearer a,b", "Token abc", "Bearer =", "Bearer a\tb",
+    ):  # fmt: skip
+        headers = {} if authorization is None else {"Authorization": authorization}
+        answer = service.post(None, BODY, **headers)
+        assert (answer.status_code, answer.json()["code"]) == (401, "identity.missing"), authorization
+        assert answer.headers["www-authenticate"] == "Bearer"
+    twice = [*[("Authorization", f"Bearer {service.token()}")] * 2, ("Content-Type", "application/json")]
+    assert service.http.post("/tokens", json=BODY, headers=twice).json()["code"] == "identity.missing"
+    in_query = service.http.post("/tokens", params={"access_token": service.token()}, json=BODY)
+    assert in_query.json()["code"] == "identity.missing"

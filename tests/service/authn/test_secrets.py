@@ -1,20 +1,19 @@
-"""No secret is written: what a broad sweep of good and bad requests used is looked for in all that the service left."""
+"""No secret is written: a broad sweep of good and bad requests, and a search for its secrets in all that the service left."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import itertools
-import os
 import secrets
 import signal
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import quote
 
@@ -23,16 +22,13 @@ import msgspec
 import pytest
 import redis
 
-from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, make_key
-from issuer.dev.sandbox import free_port
+from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider
 from issuer.identity.pat import PREFIX as PAT_PREFIX
-from issuer.identity.pat import token_id
-from issuer.service.authn.pat_records import revoke
 from issuer.service.signing.keyring import generate
 from tests.support.hub import ACCOUNT_ID, Hub
 from tests.support.leaks import Secrets
 from tests.support.oauth_server import PREFIX as TOKEN_PREFIX
-from tests.support.reusable import KINDS, Issuers, create_pat, issuers, new_nonce, with_nonce
+from tests.support.reusable import KINDS, Issuers, issuers, new_nonce, with_nonce
 from tests.support.running import Running, body, numbered, running
 from tests.support.stores import Store
 from tests.support.waiting import eventually
@@ -158,76 +154,25 @@ def damaged(credential: str) -> Iterator[str]:
     yield credential + "=="
 
 
-def bad_identities(site: Site) -> None:
-    """Be refused for the identity token, or the access token that is a JWT."""
-    now, local, url = int(time.time()), site.issuers.local, site.live.url
-    for changes in (
-        {"aud": "https://other.example"}, {"exp": now - 600, "iat": now - 900}, {"exp": now + 86_400}, {"iss": url},
-        {"iss": "https://unknown.example"}, {"repository_id": "1"}, {"event_name": "pull_request"}, {"jti": 5},
-    ):  # fmt: skip
-        site.post(
-            seen(site, local.sign({"alg": "RS256", "kid": local.rs256.kid}, local.claims(**{"aud": url, **changes})))
-        )
-    for header in (
-        {"alg": "none"},
-        {"alg": "RS256"},
-        {"alg": "RS256", "kid": "unknown"},
-        {"alg": "RS256", "kid": "k", "jku": url},
-    ):
-        site.post(seen(site, local.sign(header, local.claims(aud=url))))
-    site.post(
-        seen(site, local.sign({"alg": "RS256", "kid": local.rs256.kid}, local.claims(aud=url), make_key("RS256")))
-    )
-    for claims in ({"scope": "other"}, {"client_id": None}, {"sub": None}, {"aud": "https://other.example"},
-                   {"exp": now - 600}, {"client_id": "stranger"}, {"cnf": {"jkt": "x"}}):  # fmt: skip
-        for kind in ("jwt", "opaque"):
-            site.post(site.credential(kind, **claims))
-
-
-def seen(site: Site, token: str) -> str:
-    site.shown.append(token)
-    return token
-
-
-def bad_pats(site: Site) -> None:
-    """Be refused for the personal access token."""
-    folder = site.live.folder / "data" / "pats"
-    revoked, elsewhere, stranger = (
-        create_pat(site.live.folder, *more) for more in ((), ("nightly", ("192.0.2.0/24",)), ("other",))
-    )
-    revoke(folder, str(token_id(revoked)), int(time.time()))
-    gone = create_pat(site.live.folder)
-    (folder / f"{token_id(gone)}.json").unlink()
-    for token in (revoked, elsewhere, stranger, gone):
-        site.post(seen(site, token))
-
-
-def misbehaving_servers(site: Site) -> None:
-    """Be asked about while the OAuth server and the Hub answer as they should not; the slowest beside others."""
-    for how in ("garbage", "text", "array", "twice", "redirect", "cut", "401", "403", "500", "huge", '{"active": "true"}',
-                '{"active": false, "error": "no such token"}'):  # fmt: skip
+def repeating_servers(site: Site) -> None:
+    """Ask an OAuth server and a Hub that repeat the credential in their answers, or do not answer."""
+    for how in ("401", "500", '{"active": false, "error": "no such token"}'):
         site.issuers.opaques.behave(how)
         site.post(site.credential("opaque"))
     token = site.credential("opaque")
-    site.issuers.opaques.behave(
-        msgspec.json.encode({"jti": token, "username": token, "error_description": token}).decode()
-    )
+    repeated = {"jti": token, "username": token, "error_description": token}
+    site.issuers.opaques.behave(msgspec.json.encode(repeated).decode())
     site.post(token)
     site.issuers.opaques.forget()
-    site.issuers.opaques.behave("slow", 20)
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(site.post, site.credential("opaque"))
-        eventually(lambda: site.issuers.opaques.introspected == 1)
-        site.issuers.opaques.forget()
-        for status in (401, 403, 500):
-            site.hub.answer = lambda exchange, status=status: exchange.reply(
-                status, {"error": exchange.headers["Authorization"]}
-            )
-            site.post(site.credential("hub"))
-        site.hub.answer = None
-        bad_identities(site)
-        bad_pats(site)
-        assert slow.result().status_code == 503
+    for status in (401, 403, 500):
+        site.hub.answer = lambda exchange, status=status: exchange.reply(
+            status, {"error": exchange.headers["Authorization"]}
+        )
+        site.post(site.credential("hub"))
+    site.hub.answer = None
+    for claims in ({"scope": "other"}, {"client_id": "stranger"}, {"cnf": {"jkt": "x"}}):
+        for kind in ("jwt", "opaque"):
+            site.post(site.credential(kind, **claims))
 
 
 def without_help(site: Site) -> None:
@@ -259,7 +204,7 @@ def sweep(site: Site) -> None:
         in_wrong_places(site, site.credential(kind))
         for token in damaged(site.credential(kind)):
             site.post(token)
-    misbehaving_servers(site)
+    repeating_servers(site)
     with site.store.client as client:
         client.flushall()
     site.post(site.credential("limited"), numbered(1))
@@ -324,7 +269,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[
                 site.live = live
                 for kind in (*KINDS, "hub"):
                     site.post(site.credential(kind))
-        elsewhere: dict[str, Any] = {**settings, "store_url": store.url.replace(str(store.port), str(free_port()))}
+        elsewhere: dict[str, Any] = {**settings, "store_url": store.url.replace(str(store.port), "1")}
         with pytest.raises(AssertionError, match="did not start"), running(folder, local, **elsewhere):
             pass
         with store.client as client:
@@ -347,17 +292,16 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[
 def test_the_sweep_was_broad_and_what_it_left_is_there(left: tuple[Site, dict[str, bytes]]) -> None:
     site, places = left
     assert site.codes.keys() >= {
-        "identity.missing", "identity.malformed", "identity.issuer_unknown", "identity.algorithm_refused",
-        "identity.signature_invalid", "identity.expired", "identity.lifetime_too_long",
-        "identity.audience_mismatch", "identity.type_refused", "identity.inactive", "identity.credential_unknown",
-        "identity.network_forbidden", "identity.replayed", "identity.claim_mismatch", "integration.unknown",
+        "identity.missing", "identity.malformed", "identity.signature_invalid",
+        "identity.type_refused", "identity.inactive", "identity.credential_unknown", "identity.replayed",
+        "identity.claim_mismatch", "integration.unknown",
         "nonce.required", "nonce.invalid", "nonce.reused", "request.malformed", "request.media_type",
         "request.not_found", "request.unknown_member", "claims.secret", "claims.revision", "policy.audience",
         "dependency.state", "dependency.state_reset", "dependency.introspection", "dependency.issuer_keys", "internal",
     }, sorted(site.codes)  # fmt: skip
     assert len(site.answers) > 200
     assert len(site.secrets()) > 500
-    assert places["service.log"].count(b'"decision"') > 200
+    assert places["service.log"].count(b'"decision"') > 150
     assert b"RuntimeError" in places["service.log"]
     assert b"state.unreachable" in places["service.log"]
     assert places["data/audit.jsonl"].count(b'"verdict"') > 50
@@ -379,33 +323,21 @@ def test_no_secret_is_anywhere_whole_in_part_or_encoded(left: tuple[Site, dict[s
     assert {name: names for name, names in found.items() if names} == {}
 
 
-def in_base64(before: int) -> Callable[[bytes], bytes]:
-    """Encode it as a part of something longer."""
-    return lambda secret: base64.b64encode(b"id:"[:before] + secret + b"xyz")
-
-
-ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
-    "as it is": lambda secret: secret,
-    "half of it": lambda secret: secret[7 : 7 + len(secret) // 2 + 3],
-    "hex": lambda secret: secret.hex().encode(),
-    "HEX": lambda secret: secret.hex().upper().encode(),
-    "base64": in_base64(0),
-    "base64 behind one byte": in_base64(1),
-    "base64 behind two bytes": in_base64(2),
-    "base64 behind three bytes": in_base64(3),
-    "base64url": lambda secret: base64.urlsafe_b64encode(b"\xff\xfe" + secret),
-    "in a URL": lambda secret: quote(secret.decode(), safe="").encode(),
-    "in JSON": lambda secret: msgspec.json.encode(secret.decode()),
-    "its SHA-256": lambda secret: hashlib.sha256(secret).hexdigest().encode(),
-}
-
-
-@pytest.mark.parametrize("secret", ["s%cret +client/&=?€", secrets.token_urlsafe(32)], ids=["chosen", "random"])
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_secret_that_were_written_would_be_found(encoding: str, secret: str) -> None:
-    looked_for = Secrets()
-    looked_for.add("it", secret, random=len(secret) > 32)
-    written = os.urandom(1000) + ENCODINGS[encoding](secret.encode()) + os.urandom(1000)
-    if encoding != "half of it" or len(secret) > 32:  # half of a short word is not looked for
-        assert looked_for.found_in(written)
-    assert not looked_for.found_in(os.urandom(100_000))
+def test_the_search_finds_a_written_secret_in_every_encoding() -> None:
+    padded = Random(1).randbytes(1000)
+    for secret in (b"s%cret +client/&=?\xe2\x82\xac", b"Xq3-vT_8sLw0ZpK5mN1bYc7dRj2hGf4u"):
+        search, is_random = Secrets(), len(secret) >= 32
+        search.add("it", secret.decode(), random=is_random)
+        written = {
+            "as it is": secret,
+            "half of it": secret[7 : 7 + len(secret) // 2 + 3] if is_random else secret,  # for a short word, the whole
+            "hex": secret.hex().encode(),
+            "HEX": secret.hex().upper().encode(),
+            **{f"base64 behind {n}": base64.b64encode(b"id:"[:n] + secret + b"xyz") for n in range(4)},
+            "base64url": base64.urlsafe_b64encode(b"\xff\xfe" + secret),
+            "in a URL": quote(secret.decode(), safe="").encode(),
+            "in JSON": msgspec.json.encode(secret.decode()),
+            "its SHA-256": hashlib.sha256(secret).hexdigest().encode(),
+        }
+        assert [name for name, text in written.items() if not search.found_in(padded + text + padded)] == []
+        assert not search.found_in(Random(2).randbytes(100_000))

@@ -1,6 +1,6 @@
-"""A real nginx in front of the service, with the lines that its own pages show for WebSockets.
+"""A real nginx in front of the service, configured for WebSockets as its documentation shows.
 
-They pass `Upgrade` on from any client. nginx takes the body of such a request for a body; what is behind it must, too.
+It passes `Upgrade` from any client, and reads the body of such a request as a body. The service must do the same.
 """
 
 from __future__ import annotations
@@ -72,19 +72,12 @@ def exchange(port: int, sent: bytes) -> bytes:
 
 
 def carrying(hidden: bytes, *lines: str) -> bytes:
-    head = (
-        "GET /health/live HTTP/1.1",
-        "Host: x",
-        "Connection: close",
-        f"Content-Length: {len(hidden)}",
-        *lines,
-        "",
-        "",
-    )
+    first = ("GET /health/live HTTP/1.1", "Host: x", "Connection: close", f"Content-Length: {len(hidden)}")
+    head = (*first, *lines, "", "")
     return "\r\n".join(head).encode() + hidden
 
 
-def test_a_request_in_the_body_of_an_upgrade_reaches_nobody(behind: tuple[Running, int, int]) -> None:
+def test_a_request_in_the_body_of_an_upgrade_is_not_read(behind: tuple[Running, int, int]) -> None:
     live, _, closed = behind
     decided = live.log_text().count('"decision"')
     body = msgspec.json.encode(BODY)
@@ -100,7 +93,7 @@ def test_a_request_in_the_body_of_an_upgrade_reaches_nobody(behind: tuple[Runnin
     assert live.log_text().count('"decision"') - decided == 1, "a hidden request before it would have been decided"
 
 
-def test_what_honest_clients_send_passes_the_same_lines(behind: tuple[Running, int, int]) -> None:
+def test_honest_requests_pass_the_same_proxy(behind: tuple[Running, int, int]) -> None:
     live, opened, _ = behind
     url, body = f"http://127.0.0.1:{opened}", msgspec.json.encode(BODY)
     with httpx.Client(base_url=url, timeout=60) as http:

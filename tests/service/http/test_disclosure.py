@@ -1,9 +1,8 @@
 """A stranger with a genuine token of the same provider learns nothing about any policy, from any endpoint.
 
-Two services are asked the same, on one port and with one key: one has the integration registered, the other does not.
-Whatever they answer, heads and bodies, must be equal byte for byte. Masked is what differs from request to request
-(request id, date), and readiness's digest: an operator must be able to compare it, and it says no more than that two
-folders are not the same.
+Two services get the same requests, on one port and with one key. Only the first has the integration registered. All their
+answers must be equal byte for byte, except what differs from request to request (request id, date), and readiness's
+digest: operators must be able to compare it, and it says only that two folders differ.
 """
 
 from __future__ import annotations
@@ -42,11 +41,9 @@ def seen(answer: http.client.HTTPResponse) -> Answer:
     return answer.status, tuple(sorted(heads)), content
 
 
-def requests(who: str) -> list[tuple[str, str, Any]]:
-    """Return what anyone can ask: every path of the service, with every body that names or fits the integration.
-
-    Other endpoints than those of tokens look at no identity.
-    """
+def requests(caller: str) -> list[tuple[str, str, Any]]:
+    """Return all requests of a caller: token endpoints, with every body that names or fits the integration; for the
+    CURIOUS, also all other endpoints, which ignore the identity."""
     bodies: list[Any] = [
         BODY, b"{", b"", body(benchmark_repo="x/y"), body(model_revision="short"),
         {**BODY, "integration": "inspect-ai"}, {**BODY, "integration": "no-such-thing"},
@@ -57,7 +54,7 @@ def requests(who: str) -> list[tuple[str, str, Any]]:
         ("POST", path, sent) for path in ("/tokens", "/tokens/explain") for sent in bodies
     ]
     asked += [("POST", "/tokens/batch", {"results": [numbered(1), sent]}) for sent in bodies if isinstance(sent, dict)]
-    if who not in CURIOUS:
+    if caller not in CURIOUS:
         return asked
     asked += [
         (method, path, None)
@@ -80,8 +77,8 @@ def requests(who: str) -> list[tuple[str, str, Any]]:
     return asked
 
 
-def ask(live: Running, who: str, identity: str | None) -> list[Answer]:
-    """Ask everything of `requests`, over one connection."""
+def ask(live: Running, caller: str, identity: str | None) -> list[Answer]:
+    """Send all of `requests` over one connection."""
     given = {"Content-Type": "application/json"}
     if identity is not None:
         given["Authorization"] = f"Bearer {identity}"
@@ -90,7 +87,7 @@ def ask(live: Running, who: str, identity: str | None) -> list[Answer]:
         http.client.HTTPConnection("127.0.0.1", live.settings.listen.port, timeout=60)
     ) as connection:
         answers = []
-        for method, path, sent in requests(who):
+        for method, path, sent in requests(caller):
             content = sent if isinstance(sent, bytes) else b"" if sent is None else msgspec.json.encode(sent)
             connection.request(method, path, content, given)
             answers.append(seen(connection.getresponse()))
@@ -117,7 +114,7 @@ def write_pair(folder: Path, provider: LocalProvider) -> tuple[Path, Path]:
     one, two = folder / "registered", folder / "not"
     write_folder(one, provider)
     policies = one / "policies"
-    rewrite(one, r"(?s)^tests:.*?(?=^limits:)", "")  # they are about the ids that change
+    rewrite(one, r"(?s)^tests:.*?(?=^limits:)", "")  # they have the ids that change
     text = (policies / "inspect-ai.yaml").read_text("utf-8")
     for old, new in (("integration: inspect-ai", f"integration: {OTHER}"), ("700000001", REPOSITORY["repository_id"]),
                      ("600000001", REPOSITORY["repository_owner_id"])):  # fmt: skip
@@ -128,78 +125,67 @@ def write_pair(folder: Path, provider: LocalProvider) -> tuple[Path, Path]:
     return one, two
 
 
-@pytest.fixture(scope="module")
-def signals() -> list[set[str]]:
-    """What the operator of each service was told, by what was crossed; `answers` fills it."""
-    return []
+Pairs = dict[str, tuple[list[Answer], list[Answer]]]
 
 
 @pytest.fixture(scope="module")
-def answers(
-    tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider, signals: list[set[str]]
-) -> dict[str, tuple[list[Answer], list[Answer]]]:
+def compared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> tuple[Pairs, list[set[str]]]:
+    """Return the answers of both services to each stranger, and the abuse signals of each service."""
     port = free_port()
     found: list[dict[str, list[Answer]]] = []
+    signals: list[set[str]] = []
     identities: dict[str, str | None] = {}
     folders = write_pair(tmp_path_factory.mktemp("pair"), provider)
     secret = folders[0] / "store-secret"
     make_secret(secret)
-    with EmbeddedValkey() as store:  # one for both, so that who may have a token gets the very same one again
+    with EmbeddedValkey() as store:  # one for both, so that a grant is repeated
         for folder in folders:
             with running(folder, provider, port=port, store_url=store, store_secret_file=str(secret)) as live:
                 for name, claims in STRANGERS.items():
                     identities.setdefault(name, None if claims is None else live.token(**claims))
                 found.append({name: ask(live, name, identity) for name, identity in identities.items()})
-                told = (event for event in live.audit() if event["event"] == "abuse_signal")
-                signals.append({f"{event['signal']} {event['integration']}" for event in told})
-    return {name: (found[0][name], found[1][name]) for name in STRANGERS}
+                events = (event for event in live.audit() if event["event"] == "abuse_signal")
+                signals.append({f"{event['signal']} {event['integration']}" for event in events})
+    return {name: (found[0][name], found[1][name]) for name in STRANGERS}, signals
 
 
-def test_whose_name_a_stranger_has_is_told_to_the_operator_alone(
-    answers: dict[str, tuple[list[Answer], list[Answer]]], signals: list[set[str]]
-) -> None:
-    registered, other = signals
+def test_only_the_operator_sees_that_a_stranger_uses_a_registered_name(compared: tuple[Pairs, list[set[str]]]) -> None:
+    answers, (registered, other) = compared
     assert "recycled inspect-ai" in registered
-    assert not any("inspect-ai" in told for told in other)
+    assert not any("inspect-ai" in signal for signal in other)
     named = answers["another repository of the name"]
     assert named[0] == named[1]
 
 
-@pytest.mark.parametrize("stranger", [name for name in STRANGERS if not name.startswith("a caller of")])
 def test_a_stranger_gets_the_same_bytes_whether_an_integration_exists_or_not(
-    answers: dict[str, tuple[list[Answer], list[Answer]]], stranger: str
+    compared: tuple[Pairs, list[set[str]]],
 ) -> None:
-    for request, registered, not_registered in zip(requests(stranger), *answers[stranger], strict=True):
-        assert registered == not_registered, request
-        assert registered[0] < 500, request
-    told = {status for status, *_ in answers[stranger][0]}
-    assert told >= ({200, 404, 405} if stranger in CURIOUS else {403})
+    for stranger, pair in compared[0].items():
+        for request, registered, not_registered in zip(requests(stranger), *pair, strict=True):
+            if (registered[0], not_registered[0]) == (201, 200):  # the second service repeats the token
+                assert registered[2] == not_registered[2], (stranger, request)
+            else:
+                assert registered == not_registered, (stranger, request)
+            assert registered[0] < 500, (stranger, request)
 
 
-@pytest.mark.parametrize("caller", [name for name in STRANGERS if name.startswith("a caller of")])
-def test_a_caller_of_one_integration_learns_nothing_of_another(
-    answers: dict[str, tuple[list[Answer], list[Answer]]], caller: str
+def test_the_requests_cover_all_paths_and_kinds_of_answers(
+    compared: tuple[Pairs, list[set[str]]], service: Running
 ) -> None:
-    for request, registered, not_registered in zip(requests(caller), *answers[caller], strict=True):
-        if (registered[0], not_registered[0]) == (201, 200):  # the second service has only repeated it
-            assert registered[2] == not_registered[2], request
-        else:
-            assert registered == not_registered, request
-    statuses = {status for (_, path, _), (status, *_) in zip(requests(caller), answers[caller][0], strict=True)
-                if path.startswith("/tokens")}  # fmt: skip
-    assert statuses >= ({201, 409} if caller.endswith("integration") else {403})
-
-
-def test_the_comparison_would_see_a_difference(answers: dict[str, tuple[list[Answer], list[Answer]]]) -> None:
-    """A registered caller does get other answers: the requests above are the right ones."""
+    answers, _ = compared
+    for stranger in STRANGERS:
+        statuses = {status for status, *_ in answers[stranger][0]}
+        assert statuses >= (
+            {201, 409} if stranger == "a caller of another integration" else {401} if stranger == "nobody" else {403}
+        )
+        assert stranger not in CURIOUS or statuses >= {200, 404, 405}
     mine, strangers = answers["a caller of another integration"][0], answers["another repository"][0]
-    told = [request for request, one, other in zip(requests(CURIOUS[1]), mine, strangers, strict=True) if one != other]
-    assert {path for _, path, _ in told} == {"/tokens", "/tokens/batch", "/tokens/explain"}
-
-
-def test_every_path_of_the_service_is_asked(service: Running) -> None:
-    asked = {path for _, path, _ in requests(CURIOUS[0])}
+    differing = [
+        path for (_, path, _), *two in zip(requests(CURIOUS[1]), mine, strangers, strict=True) if two[0] != two[1]
+    ]
+    assert set(differing) == {"/tokens", "/tokens/batch", "/tokens/explain"}
     assert service.post(service.token()).status_code == 201
+    paths = {path for _, path, _ in requests(CURIOUS[0])}
     for path in service.http.get("/openapi.json").json()["paths"]:
         pattern = re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path))
-        assert any(re.fullmatch(pattern, each) for each in asked), path
+        assert any(re.fullmatch(pattern, each) for each in paths), path

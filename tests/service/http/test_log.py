@@ -1,4 +1,4 @@
-"""The log over HTTP: what caches may keep, which paths there are, and who is refused."""
+"""The log over HTTP: its paths, what caches may keep, and the limits of readers."""
 
 from __future__ import annotations
 
@@ -69,31 +69,31 @@ def served(place: Place, writer: Writer) -> Iterator[Served]:
         yield live
 
 
-@pytest.mark.parametrize("prefix", [NAMED, "/log"])
-def test_all_that_a_reader_needs_is_under_both_prefixes(served: Served, writer: Writer, prefix: str) -> None:
+def test_a_reader_finds_everything_under_both_prefixes(served: Served, writer: Writer) -> None:
     _, note = writer.store.last_cosigned() or (0, b"")
-    assert served.get(f"{prefix}/checkpoint").body == note
-    hashes = served.get(f"{prefix}/tile/0/001.p/44").body
-    assert hashes == b"".join(entry.hash for entry in writer.entries[256:])
-    leaves = served.get(f"{prefix}/tile/entries/001.p/44").body
-    assert read_entries(leaves) == tuple(entry.leaf for entry in writer.entries[256:])
-    assert size_proved(served.get(f"{prefix}/proof?{asked_for(7)}").body, 7) == SIZE
-    assert served.get(f"{prefix}/log.json").body == INFO.to_json()
+    for prefix in (NAMED, "/log"):
+        assert served.get(f"{prefix}/checkpoint").body == note
+        hashes = served.get(f"{prefix}/tile/0/001.p/44").body
+        assert hashes == b"".join(entry.hash for entry in writer.entries[256:])
+        leaves = served.get(f"{prefix}/tile/entries/001.p/44").body
+        assert read_entries(leaves) == tuple(entry.leaf for entry in writer.entries[256:])
+        assert size_proved(served.get(f"{prefix}/proof?{asked_for(7)}").body, 7) == SIZE
+        assert served.get(f"{prefix}/log.json").body == INFO.to_json()
 
 
-@pytest.mark.parametrize("path", TILES)
-def test_a_tile_is_kept_by_caches_for_ever_and_is_not_sent_to_who_has_it(served: Served, path: str) -> None:
-    whole = served.get(f"/log/{path}")
-    assert (whole.status, whole.headers["content-type"]) == (200, "application/octet-stream")
-    assert whole.headers["cache-control"] == IMMUTABLE
-    again = served.get(f"/log/{path}", If_None_Match=f'"x", W/{whole.headers["etag"]}')
-    assert (again.status, again.body, again.headers["cache-control"]) == (304, b"", IMMUTABLE)
-    assert served.get(f"/log/{path}", If_None_Match='"x"').body == whole.body
-    head = served.get(f"/log/{path}", "HEAD")
-    assert (head.status, head.body, head.headers["content-length"]) == (200, b"", str(len(whole.body)))
+def test_caches_keep_a_tile_for_ever(served: Served) -> None:
+    for path in TILES:
+        whole = served.get(f"/log/{path}")
+        assert (whole.status, whole.headers["content-type"]) == (200, "application/octet-stream")
+        assert whole.headers["cache-control"] == IMMUTABLE
+        again = served.get(f"/log/{path}", If_None_Match=f'"x", W/{whole.headers["etag"]}')
+        assert (again.status, again.body, again.headers["cache-control"]) == (304, b"", IMMUTABLE)
+        assert served.get(f"/log/{path}", If_None_Match='"x"').body == whole.body
+        head = served.get(f"/log/{path}", "HEAD")
+        assert (head.status, head.body, head.headers["content-length"]) == (200, b"", str(len(whole.body)))
 
 
-def test_no_cache_keeps_a_checkpoint_unasked(served: Served) -> None:
+def test_caches_revalidate_a_checkpoint(served: Served) -> None:
     whole = served.get("/log/checkpoint")
     assert (whole.status, whole.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert whole.headers["cache-control"] == "no-cache"
@@ -113,24 +113,25 @@ NOWHERE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("prefix", [NAMED, "/log"])
-def test_a_path_in_any_other_spelling_is_nowhere_and_no_cache_remembers_that(served: Served, prefix: str) -> None:
-    for path in NOWHERE:
-        sent = f"{prefix}/{path}".encode("latin-1")
-        request = b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % sent
-        answer = served.send(request)
-        if not sent.isascii():
-            assert answer.startswith(b"HTTP/1.1 400 "), path
-            continue
-        assert answer.startswith(b"HTTP/1.1 404 "), (path, answer[:200])
-        assert b"\r\ncache-control: no-store\r\n" in answer.lower(), path
-        assert b'"code":"request.not_found"' in answer, path
+def test_any_other_spelling_of_a_path_is_absent_and_not_cached(served: Served) -> None:
+    for prefix in (NAMED, "/log"):
+        for path in NOWHERE:
+            sent = f"{prefix}/{path}".encode("latin-1")
+            answer = served.send(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % sent)
+            if not sent.isascii():
+                assert answer.startswith(b"HTTP/1.1 400 "), path
+                continue
+            assert answer.startswith(b"HTTP/1.1 404 "), (path, answer[:200])
+            assert b"\r\ncache-control: no-store\r\n" in answer.lower(), path
+            assert b'"code":"request.not_found"' in answer, path
 
 
-def test_what_is_committed_is_there_at_once(served: Served, tmp_path: Path) -> None:
+def test_committed_leaves_are_served_at_once(tmp_path: Path) -> None:
     with sqlite_place(tmp_path) as place, writing(place) as writer, serving(place.setting) as live:
         not_yet = live.get("/log/checkpoint")
-        assert (not_yet.status, not_yet.headers["access-control-allow-origin"]) == (503, "*"), "pages may read it, too"
+        assert (not_yet.status, not_yet.headers["access-control-allow-origin"]) == (503, "*"), (
+            "pages may read that it is missing"
+        )
         for size in range(1, 4):
             path = f"/log/tile/0/000.p/{size}"
             absent = live.get(path)
@@ -142,14 +143,14 @@ def test_what_is_committed_is_there_at_once(served: Served, tmp_path: Path) -> N
         eventually(lambda: live.get("/log/checkpoint").body == note)
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-@pytest.mark.parametrize("path", ["checkpoint", "tile/0/000", "proof", "log.json"])
-def test_nothing_is_taken_here(served: Served, method: str, path: str) -> None:
-    answer = served.get(f"/log/{path}", method)
-    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+def test_the_log_over_http_is_read_only(served: Served) -> None:
+    for path in ("checkpoint", "tile/0/000", "proof", "log.json"):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            answer = served.get(f"/log/{path}", method)
+            assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_the_pages_are_described_once_and_what_is_asked_for_has_its_parameters(place: Place) -> None:
+async def test_openapi_describes_the_log_with_its_parameters(place: Place) -> None:
     log = PublicLog(ORIGIN, partial(reading_at, place.setting))
     handlers = log_routes(log, INFO, Sequencer().check, Tarpit(URL), Counters(Board().rows[0]))
     paths = msgspec.json.decode(openapi(handlers))["paths"]
@@ -169,32 +170,27 @@ async def test_the_pages_are_described_once_and_what_is_asked_for_has_its_parame
 # -- proofs --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_proof_may_be_kept(served: Served) -> None:
+def test_caches_keep_a_proof_for_an_hour(served: Served) -> None:
     whole = served.get(f"/log/proof?{asked_for(299)}")
     assert (whole.status, whole.headers["cache-control"]) == (200, "public, max-age=3600")
     assert whole.headers["content-type"] == "text/plain; charset=utf-8"
     assert served.get(f"/log/proof?{asked_for(299)}&size={SIZE}").body == whole.body
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "code"),
-    [
+def test_a_query_without_a_proof_has_a_reason_and_is_not_cached(served: Served) -> None:
+    for query, status, code in (
         (asked_for(SIZE), 404, Code.LOG_NO_LEAF),
         (f"{asked_for(0)}&size=299", 400, Code.REQUEST_QUERY),
         (f"{asked_for(0)}&size=0", 400, Code.REQUEST_QUERY),
         (asked_for(0).upper(), 400, Code.REQUEST_QUERY),
         ("", 400, Code.REQUEST_QUERY),
-    ],
-)
-def test_what_has_no_proof_is_told_why_and_no_cache_remembers_it(
-    served: Served, query: str, status: int, code: Code
-) -> None:
-    answer = served.get(f"/log/proof?{query}")
-    assert (answer.status, msgspec.json.decode(answer.body)["code"]) == (status, code)
-    assert answer.headers["cache-control"] == "no-store"
+    ):
+        answer = served.get(f"/log/proof?{query}")
+        assert (answer.status, msgspec.json.decode(answer.body)["code"]) == (status, code), query
+        assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_leaf_that_is_not_cosigned_yet_is_to_be_asked_for_again(tmp_path: Path) -> None:
+def test_the_proof_of_a_leaf_that_is_not_cosigned_yet_is_pending(tmp_path: Path) -> None:
     with sqlite_place(tmp_path) as place, writing(place) as writer, serving(place.setting) as live:
         writer.grow(1)
         answer = live.get(f"/log/proof?{asked_for(0)}")
@@ -205,8 +201,8 @@ def test_a_leaf_that_is_not_cosigned_yet_is_to_be_asked_for_again(tmp_path: Path
         assert live.get(f"/log/proof?{asked_for(0)}").status == 200
 
 
-def test_that_a_leaf_is_not_there_is_said_only_while_the_log_could_be_written(served: Served) -> None:
-    """What this process reads may be an old copy of the database, which it has never seen newer; the sequencer knows."""
+def test_a_leaf_is_said_to_be_absent_only_while_the_log_can_be_written(served: Served) -> None:
+    """This process may read an old copy of the database without knowing; the sequencer knows."""
     absent = f"/log/proof?{asked_for(SIZE)}"
     assert served.get(absent).status == 404
     served.sequencer.could_append = False
@@ -214,14 +210,14 @@ def test_that_a_leaf_is_not_there_is_said_only_while_the_log_could_be_written(se
         eventually(lambda: served.get(absent).status != 404)
         answer = served.get(absent)
         assert (answer.status, msgspec.json.decode(answer.body)["code"]) == (503, Code.DEPENDENCY_LOG)
-        assert served.get(f"/log/proof?{asked_for(0)}").status == 200, "what is there is there"
+        assert served.get(f"/log/proof?{asked_for(0)}").status == 200, "a leaf that was found exists"
         assert served.get("/log/tile/0/000").status == 200
     finally:
         served.sequencer.could_append = True
     eventually(lambda: served.get(absent).status == 404)
 
 
-def test_a_database_that_is_away_is_no_verdict_and_no_tile_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_no_tile_is_said_to_be_absent_while_the_database_is_away(tmp_path: Path) -> None:
     with serving(str(tmp_path / "none.sqlite")) as live:
         for path in ("checkpoint", "tile/0/000", f"proof?{asked_for(0)}"):
             answer = live.get(f"/log/{path}")
@@ -231,12 +227,12 @@ def test_a_database_that_is_away_is_no_verdict_and_no_tile_is_said_to_be_missing
         assert live.get("/log/log.json").status == 200
 
 
-# -- who pays ------------------------------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", ["tile/0/000", "checkpoint"])
-def test_who_reads_more_than_an_address_may_is_held_back(place: Place, writer: Writer, path: str) -> None:
+def test_an_address_that_reads_too_much_is_held_back(place: Place, writer: Writer, path: str) -> None:
     assert writer.entries
     get = f"GET /log/{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     with serving(place.setting) as live:
@@ -247,7 +243,7 @@ def test_who_reads_more_than_an_address_may_is_held_back(place: Place, writer: W
     assert max(run.taken_s) > HELD_S
 
 
-def test_many_who_ask_at_once_are_all_answered(place: Place, writer: Writer) -> None:
+def test_readers_at_once_are_all_answered(place: Place, writer: Writer) -> None:
     assert writer.entries
     with serving(place.setting) as live, ThreadPoolExecutor(16) as pool:
         paths = [f"/log/{path}" for path in (*TILES, "checkpoint", f"proof?{asked_for(3)}")] * 8

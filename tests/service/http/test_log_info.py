@@ -15,39 +15,30 @@ URL = "https://issuer.example/evals"
 NAMED = "issuer.example/evals/log/2026-11-22-7f3a"
 
 
-def test_a_log_has_a_prefix_that_is_always_its_own_and_one_that_is_that_of_the_log_of_today() -> None:
+def test_a_log_has_its_own_prefix_and_that_of_the_current_log() -> None:
     assert prefixes(URL, NAMED) == ("/log/2026-11-22-7f3a", "/log")
     assert log_urls(URL, NAMED) == (f"https://{NAMED}", f"{URL}/log")
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        "issuer.example/log/2026",  # another path
-        "other.example/evals/log/2026",
-        "issuer.example/evals/log",
-        "issuer.example/evals/log/",
-        "issuer.example/evals/log/a/b",
-        "issuer.example/evals/log/..",
-        "issuer.example/evals/log/{path:path}",
-        "issuer.example/evals/log/a%20b",
-        *(f"issuer.example/evals/log/{name}" for name in ("checkpoint", "tile", "proof", "log.json")),
-        "https://issuer.example/evals/log/2026",
-        "2026",
-    ],
-)
-def test_an_origin_that_names_no_path_of_this_issuer_has_no_prefix_of_its_own(origin: str) -> None:
-    assert prefixes(URL, origin) == ("/log",)
+OTHER_ORIGINS = (
+    "issuer.example/log/2026", "other.example/evals/log/2026", "https://issuer.example/evals/log/2026", "2026",
+    *(f"issuer.example/evals/log{rest}" for rest in ("", "/", "/a/b", "/..", "/{path:path}", "/a%20b")),
+    *(f"issuer.example/evals/log/{name}" for name in ("checkpoint", "tile", "proof", "log.json")),
+)  # fmt: skip
 
 
-def test_a_log_says_its_origin_keys_urls_and_policy_and_no_policy_where_there_is_none() -> None:
+def test_an_origin_that_is_not_a_path_of_this_issuer_has_no_own_prefix() -> None:
+    assert [origin for origin in OTHER_ORIGINS if prefixes(URL, origin) != ("/log",)] == []
+
+
+def test_log_json_has_the_origin_keys_urls_and_policy() -> None:
     info = LogInfo(URL, NAMED, ("a+1+b",), "quorum none\n")
-    told = {"origin": NAMED, "vkeys": ["a+1+b"], "urls": [f"https://{NAMED}", f"{URL}/log"]}
-    assert msgspec.json.decode(info.to_json()) == {**told, "witness_policy": "quorum none\n"}
-    assert msgspec.json.decode(msgspec.structs.replace(info, witness_policy="").to_json()) == told
+    info_json = {"origin": NAMED, "vkeys": ["a+1+b"], "urls": [f"https://{NAMED}", f"{URL}/log"]}
+    assert msgspec.json.decode(info.to_json()) == {**info_json, "witness_policy": "quorum none\n"}
+    assert msgspec.json.decode(msgspec.structs.replace(info, witness_policy="").to_json()) == info_json
 
 
-def test_the_keys_of_a_log_are_those_that_its_witness_policy_names_for_it() -> None:
+def test_a_log_has_the_keys_that_its_witness_policy_names_for_it() -> None:
     keys = [Ed25519PrivateKey.from_private_bytes(bytes([each]) * 32) for each in range(3)]
     names = (NAMED, NAMED, "b.example")
     own, next_one, other = (NoteSigner(*each).verifier.to_text() for each in zip(names, keys, strict=True))
@@ -58,9 +49,9 @@ def test_the_keys_of_a_log_are_those_that_its_witness_policy_names_for_it() -> N
         LogInfo.of(URL, NAMED, b"log nothing\nquorum none\n", "policy.txt")
 
 
-def test_the_service_names_its_log_and_where_it_is_or_says_nothing_of_one() -> None:
+def test_the_metadata_of_an_issuer_with_a_log_names_it() -> None:
     policies = PolicySet({}, {}, {}, {}, "sha256:0")
     log_url = log_urls(URL, NAMED)[0]
-    told = msgspec.json.decode(metadata(URL, policies, verifies=False, log_origin=NAMED, log_url=log_url))
-    assert (told["log_origin"], told["log_url"]) == (NAMED, f"https://{NAMED}")
+    published = msgspec.json.decode(metadata(URL, policies, verifies=False, log_origin=NAMED, log_url=log_url))
+    assert (published["log_origin"], published["log_url"]) == (NAMED, f"https://{NAMED}")
     assert not {"log_origin", "log_url"} & msgspec.json.decode(metadata(URL, policies, verifies=False)).keys()

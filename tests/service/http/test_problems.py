@@ -1,11 +1,9 @@
-"""Errors over HTTP: what every problem document says, and what none of them may."""
+"""Errors over HTTP: the members of problem documents, without texts of files."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
-
-import pytest
 
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupError, Undecided
@@ -31,7 +29,7 @@ def problem(error: IssuerError) -> dict[str, Any]:
     return value
 
 
-def test_a_problem_that_is_written_once_is_the_same_document_with_each_request_s_id() -> None:
+def test_a_prepared_problem_is_the_same_document() -> None:
     request_id = "0123abcd-0123-4567-89ab-0123456789ab"
     for code in OVER_HTTP:
         written, single = WrittenProblem(Undecided(code), URL), problem_response(Undecided(code), URL, request_id)
@@ -59,20 +57,20 @@ def test_every_code_is_a_complete_problem_document() -> None:
         }
 
 
-def test_what_was_not_decided_says_when_to_come_back() -> None:
+def test_a_retryable_problem_has_a_retry_after() -> None:
     for code in OVER_HTTP:
         headers = headers_for(IssuerError(code))
         assert ("retry-after" in headers) is code.retryable, code
         assert headers.get("retry-after", "1") == "1", code
 
 
-@pytest.mark.parametrize(("wait", "header"), [(0, "1"), (1, "1"), (2, "2"), (3600, "3600")])
-def test_the_wait_is_whole_seconds_and_never_none(wait: int, header: str) -> None:
-    assert headers_for(Undecided(Code.DEPENDENCY_STATE, retry_after_s=wait))["retry-after"] == header
-    assert headers_for(Refused(Code.RATE_IDENTITY, retry_after_s=wait))["retry-after"] == header
+def test_the_wait_is_at_least_one_second() -> None:
+    for wait, header in ((0, "1"), (1, "1"), (2, "2"), (3600, "3600")):
+        assert headers_for(Undecided(Code.DEPENDENCY_STATE, retry_after_s=wait))["retry-after"] == header
+        assert headers_for(Refused(Code.RATE_IDENTITY, retry_after_s=wait))["retry-after"] == header
 
 
-def test_a_401_carries_a_challenge_and_names_an_error_only_where_a_credential_was_sent() -> None:
+def test_a_401_has_a_challenge_and_an_error_only_for_a_credential() -> None:
     assert headers_for(Refused(Code.IDENTITY_MISSING))["www-authenticate"] == "Bearer"
     assert headers_for(Refused(Code.IDENTITY_EXPIRED))["www-authenticate"] == 'Bearer error="invalid_token"'
     assert "www-authenticate" not in headers_for(Refused(Code.POLICY_TASK))
@@ -80,22 +78,22 @@ def test_a_401_carries_a_challenge_and_names_an_error_only_where_a_credential_wa
 
 def test_the_detail_is_sentences() -> None:
     fault = Fault(Code.POLICY_TASK, "/claims/task_id", "the run names x; rule: grants.tasks")
-    told = problem(Refused.of([fault]))
-    assert told["detail"] == "the run names x; rule: grants.tasks. Ask the operator to grant the task."
-    assert told["errors"] == [{"pointer": "/claims/task_id", "code": "policy.task", "detail": fault.detail}]
+    document = problem(Refused.of([fault]))
+    assert document["detail"] == "the run names x; rule: grants.tasks. Ask the operator to grant the task."
+    assert document["errors"] == [{"pointer": "/claims/task_id", "code": "policy.task", "detail": fault.detail}]
 
 
-def test_what_a_file_says_is_never_told_over_http() -> None:
+def test_no_text_of_a_file_leaves_over_http() -> None:
     for code in ON_FILES:
         file_error = InputError(code, "the pattern secret-org/*", Place("/etc/issuer/policies/x.yaml", 3, 7), "/grants")
         for error in (file_error, SetupError(code, "/etc/issuer/keys/secret.pem", (Fault(code, "", "secret"),))):
-            told = problem(error)
-            assert (told["code"], told["status"], told["errors"]) == ("internal", 500, [])
-            assert "secret" not in json.dumps(told)
-            assert "/etc" not in json.dumps(told)
+            document = problem(error)
+            assert (document["code"], document["status"], document["errors"]) == ("internal", 500, [])
+            assert "secret" not in json.dumps(document)
+            assert "/etc" not in json.dumps(document)
 
 
-def test_every_code_has_a_page_that_says_what_happened_and_what_to_do() -> None:
+def test_every_code_has_a_page_with_its_meaning_and_remedy() -> None:
     written = pages(ui=True, has_log=True)
     for code in Code:
         page = written[str(code)].whole

@@ -1,14 +1,14 @@
-"""What anybody may ask for: written beforehand, the same for all, and no way to keep callers from their tokens."""
+"""Public documents: the same for all, and no flood of requests for them delays a token."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import msgspec
@@ -17,9 +17,8 @@ import pytest
 from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
-from issuer.errors import Undecided
-from issuer.io.shared_answers import SharedAnswers
 from issuer.page.site import site
+from issuer.policy.authoring.schema import schemas
 from tests.support.http_load import drive, request
 from tests.support.judging import write_trust
 from tests.support.log_store import sqlite_place
@@ -43,22 +42,34 @@ def public(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) ->
         yield live
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_a_public_document_has_a_strong_etag_and_is_not_sent_to_who_has_it(public: Running, path: str) -> None:
-    whole = public.http.get(path)
-    etag = whole.headers["etag"]
-    assert whole.status_code == 200
-    assert etag.startswith('"')
-    assert "max-age" in whole.headers["cache-control"]
-    again = public.http.get(path, headers={"If-None-Match": etag})
-    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
-    head = public.http.head(path)
-    assert (head.status_code, head.content) == (200, b"")
-    for name in ("etag", "content-type", "cache-control", "content-length"):
-        assert head.headers[name] == whole.headers[name]
+PAGE = {"Origin": "https://leaderboard.example"}
+ASKS_FIRST = {**PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
 
 
-def test_pages_for_people_are_served_under_the_headers_that_they_come_with(public: Running) -> None:
+def allowed(answer: httpx.Response) -> str | None:
+    assert "access-control-allow-credentials" not in answer.headers
+    found = answer.headers.get("access-control-allow-origin")
+    return found if found is None else str(found)
+
+
+def test_a_public_document_has_a_strong_etag_and_is_open_to_every_page(public: Running) -> None:
+    for path in DOCUMENTS:
+        whole = public.http.get(path, headers=PAGE)
+        etag = whole.headers["etag"]
+        assert (whole.status_code, allowed(whole), etag[:1]) == (200, "*", '"')
+        assert "max-age" in whole.headers["cache-control"]
+        again = public.http.get(path, headers={**PAGE, "If-None-Match": etag})
+        assert (again.status_code, again.content, again.headers["etag"], allowed(again)) == (304, b"", etag, "*")
+        head = public.http.head(path)
+        assert (head.status_code, head.content) == (200, b"")
+        for name in ("etag", "content-type", "cache-control", "content-length"):
+            assert head.headers[name] == whole.headers[name]
+    for absent in ("/errors/none", "/schemas/none", "/.well-known/revocations.json"):
+        answer = public.http.get(absent, headers=PAGE)
+        assert (answer.status_code, allowed(answer)) == (404, "*")
+
+
+def test_pages_for_people_are_served_with_their_headers(public: Running) -> None:
     for path, file in site(public.url, has_log=False).items():
         answer = public.http.get(path)
         assert (answer.status_code, answer.content) == (200, file.body)
@@ -69,8 +80,8 @@ def test_pages_for_people_are_served_under_the_headers_that_they_come_with(publi
         assert public.http.get(other).status_code == 404
 
 
-def test_nothing_is_at_a_path_that_the_framework_made(public: Running) -> None:
-    """Litestar serves pages of its own around an OpenAPI document, HTML where something is missing."""
+def test_the_framework_adds_no_path(public: Running) -> None:
+    """Litestar serves own pages around an OpenAPI document, and HTML for a missing page."""
     paths = (
         "/openapi.json/x", "/openapi.json/openapi.json", "/openapi.json/", "/openapi.yaml", "/openapi.yml", "/openapi",
         "/schema", "/schema/x", "/schema/openapi.json", "/schema/swagger", "/docs", "/redoc", "/static/x", "/errors/x",
@@ -96,25 +107,67 @@ def test_every_path_that_is_served_is_described_or_a_page(public: Running) -> No
     assert [each["name"] for each in described["/schemas/{name}"]["get"]["parameters"]] == ["name"]
 
 
+# -- requirements and schemas --------------------------------------------------------------------------------------------
+
+REQUIREMENTS = "/integrations/inspect-ai/requirements"
+
+
+def test_a_public_integration_publishes_what_its_ci_must_send(public: Running) -> None:
+    answer = public.http.get(REQUIREMENTS)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "public, max-age=300"
+    document = answer.json()
+    (identity,) = document["identities"]
+    assert identity["provider"] == "github-actions"
+    assert identity["issuer"] == public.provider.issuer
+    assert identity["audience"] == public.url
+    assert sorted(identity["pins"]) == ["repository_id", "repository_owner_id"]
+    assert identity["require"]["ref"] == "refs/heads/main"
+    assert identity["require"].keys() >= {"workflow_ref", "runner_environment"}
+    assert "push" in identity["events"]
+    assert document["frameworks"] == [{"name": "inspect-ai", "versions": ">=0.3.100,<0.4"}]
+    assert document["token"] == {"audiences": ["https://huggingface.co"], "ttl_s": 3600}
+    for hidden in ("700000001", "600000001", "evals@example.org", "cais/", "TIGER-Lab", "evaluate-main", "quarantine"):
+        assert hidden not in answer.text, hidden
+    again = public.http.get(REQUIREMENTS, headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    request = document["requests"][0]
+    headers = {**request["headers"], "Authorization": f"Bearer {public.token()}"}
+    example = httpx.request(request["method"], request["url"], headers=headers, json=request["body"])
+    assert example.status_code == 201
+
+
+def masked(answer: httpx.Response) -> tuple[int, dict[str, str], dict[str, Any]]:
+    problem = {name: value for name, value in answer.json().items() if name not in {"request_id", "instance"}}
+    return answer.status_code, {**answer.headers, "date": ""}, problem
+
+
+def test_an_integration_that_is_not_public_looks_absent(public: Running, service: Running) -> None:
+    absent = public.http.get("/integrations/x/requirements")
+    assert absent.status_code == 404
+    for name in ("lm-eval", "no-such-thing", "INSPECT-AI", "inspect-ai%0a", "%00"):
+        assert masked(public.http.get(f"/integrations/{name}/requirements")) == masked(absent), name
+    assert masked(service.http.get(REQUIREMENTS)) == masked(
+        service.http.get("/integrations/no-such-thing/requirements")
+    )
+    assert service.http.get(REQUIREMENTS).status_code == 404
+    assert service.post(service.token()).json()["integration"] == "inspect-ai", "it is registered, and not public"
+
+
+def test_each_schema_is_served_and_revalidates(service: Running) -> None:
+    for name, document in schemas().items():
+        answer = service.http.get(f"/schemas/{name}.json")
+        assert (answer.status_code, answer.content) == (200, document)
+        assert answer.headers["content-type"] == "application/schema+json"
+        assert answer.headers["cache-control"] == "public, max-age=3600"
+        again = service.http.get(f"/schemas/{name}.json", headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    for name in ("", "policy", "no.json", ".json", "policy.json.json", "..%2fpolicy.json", "%00.json"):
+        answer = service.http.get(f"/schemas/{name}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "request.not_found"), name
+
+
 # -- pages of other origins -------------------------------------------------------------------------------------------------
-
-
-PAGE = {"Origin": "https://leaderboard.example"}
-ASKS_FIRST = {**PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-
-
-def allowed(answer: httpx.Response) -> str | None:
-    assert "access-control-allow-credentials" not in answer.headers
-    found = answer.headers.get("access-control-allow-origin")
-    return found if found is None else str(found)
-
-
-@pytest.mark.parametrize("path", [*DOCUMENTS, "/errors/none", "/schemas/none", "/.well-known/revocations.json"])
-def test_a_page_of_another_origin_may_read_what_is_public(public: Running, path: str) -> None:
-    answer = public.http.get(path, headers=PAGE)
-    assert allowed(answer) == "*", "whether it is there or not"
-    if answer.status_code == 200:
-        assert allowed(public.http.get(path, headers={**PAGE, "If-None-Match": answer.headers["etag"]})) == "*"
 
 
 def test_a_page_of_another_origin_may_ask_for_a_verdict(public: Running) -> None:
@@ -130,14 +183,13 @@ def test_a_page_of_another_origin_may_ask_for_a_verdict(public: Running) -> None
     assert (refused.status_code, allowed(refused)) == (400, "*")
 
 
-@pytest.mark.parametrize("path", ["/tokens", "/tokens/batch", "/tokens/explain"])
-def test_no_page_may_ask_for_a_token(public: Running, path: str) -> None:
-    first = public.http.request("OPTIONS", path, headers=ASKS_FIRST)
-    for answer in (
-        first, public.http.get(path, headers=PAGE), public.post(None, path=path, **PAGE), public.post("x", path=path, **PAGE),
-        public.post(public.token(), path=path, **PAGE),
-    ):  # fmt: skip
-        assert not [name for name in answer.headers if name.startswith("access-control")], answer.status_code
+def test_a_page_of_another_origin_may_not_ask_for_a_token(public: Running) -> None:
+    for path in ("/tokens", "/tokens/batch", "/tokens/explain"):
+        for answer in (
+            public.http.request("OPTIONS", path, headers=ASKS_FIRST), public.http.get(path, headers=PAGE),
+            *(public.post(identity, path=path, **PAGE) for identity in (None, "x", public.token())),
+        ):  # fmt: skip
+            assert not [name for name in answer.headers if name.startswith("access-control")], answer.status_code
 
 
 # -- the first page ---------------------------------------------------------------------------------------------------------
@@ -145,11 +197,8 @@ def test_no_page_may_ask_for_a_token(public: Running, path: str) -> None:
 
 def test_a_person_gets_a_page_and_a_machine_the_metadata(public: Running) -> None:
     page = public.http.get("/", headers={"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"})
-    assert (page.status_code, page.headers["content-type"], page.headers["vary"]) == (
-        200,
-        "text/html; charset=utf-8",
-        "Accept",
-    )
+    assert page.status_code == 200
+    assert (page.headers["content-type"], page.headers["vary"]) == ("text/html; charset=utf-8", "Accept")
     assert "<script" not in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none';")
     assert f"--issuer {public.url}" in page.text
@@ -173,39 +222,13 @@ def test_every_link_of_the_first_page_leads_somewhere(public: Running) -> None:
     assert set(statuses.values()) == {200}
 
 
-# -- readiness ------------------------------------------------------------------------------------------------------------
-
-
-async def test_all_who_ask_share_one_look_and_it_is_kept() -> None:
-    looks = itertools.count(1)
-    found: asyncio.Event = asyncio.Event()
-
-    async def look() -> int:
-        number = next(looks)
-        await found.wait()
-        if number > 1:
-            raise Undecided(Code.DEPENDENCY_STATE)
-        return number
-
-    shared: SharedAnswers[str, int] = SharedAnswers(Code.SERVICE_BUSY, kept_s=0.1)
-    first, *others = [asyncio.create_task(shared.find("ready", look)) for _ in range(50)]
-    await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.sleep(0)
-    found.set()
-    assert await asyncio.gather(*others) == [1] * 49
-    assert await shared.find("ready", look) == 1
-    await asyncio.sleep(0.15)
-    for _ in range(2):
-        with pytest.raises(Undecided):
-            await shared.find("ready", look)
-    assert next(looks) == 3
+# -- crowds ---------------------------------------------------------------------------------------------------------------
 
 
 def crowd(
     live: Running, sent: Iterator[bytes], connections: int, there: threading.Event, over: threading.Event
 ) -> Counter[int]:
-    """Ask over this many connections, each again after its answer; say when all are there."""
+    """Ask over this many connections, each again after its answer; set `there` when all have begun."""
 
     def ask() -> Iterator[bytes]:
         for number, each in enumerate(itertools.takewhile(lambda _: not over.is_set(), sent)):
@@ -216,8 +239,8 @@ def crowd(
     return drive(live.settings.listen.port, ask(), connections).statuses
 
 
-def refused_beside(live: Running, sent: Iterator[bytes], connections: int, count: int) -> Counter[int]:
-    """Send good requests, four at a time, beside a crowd; return their statuses."""
+def statuses_beside(live: Running, sent: Iterator[bytes], connections: int, count: int) -> Counter[int]:
+    """Send good requests, four at a time, beside a crowd. Return their statuses."""
     there, over = threading.Event(), threading.Event()
     good = [request("/tokens", live.token(), msgspec.json.encode(numbered(number))) for number in range(count)]
     with ThreadPoolExecutor(1) as pool:
@@ -236,29 +259,24 @@ def asked(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
-def test_readiness_that_many_ask_for_keeps_no_caller_from_its_token(public: Running) -> None:
+@pytest.mark.parametrize(("path", "connections"), [("/health/ready", 150), ("/tokens", 300), ("/tokens/nothing", 300)])
+def test_a_crowd_beside_the_endpoints_delays_no_token(public: Running, path: str, connections: int) -> None:
     assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, itertools.repeat(asked("/health/ready")), 150, 30) == {201: 30}
-
-
-@pytest.mark.parametrize("path", ["/tokens", "/tokens/nothing"])
-def test_300_connections_that_ask_beside_the_endpoints_for_tokens_keep_no_caller_from_its_token(
-    public: Running, path: str
-) -> None:
-    assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, itertools.repeat(asked(path)), 300, 60) == {201: 60}
+    assert statuses_beside(public, itertools.repeat(asked(path)), connections, 30) == {201: 30}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", [*DOCUMENTS, "/health/live", "/health/ready", "/verify", "/nothing"])
-def test_300_connections_on_a_public_endpoint_keep_no_caller_from_its_token(public: Running, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["/.well-known/jwks.json", "/", "/health/live", "/health/ready", "/verify", "/nothing"]
+)
+def test_a_crowd_on_a_public_endpoint_delays_no_token(public: Running, path: str) -> None:
     assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, itertools.repeat(asked(path)), 300, 100) == {201: 100}
+    assert statuses_beside(public, itertools.repeat(asked(path)), 300, 100) == {201: 100}
 
 
 @pytest.fixture(scope="module")
 def beside_a_log(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    """A service with the public side of a log of a thousand leaves; a proxy tells it who reads."""
+    """A service with the public side of a log of a thousand leaves, behind a proxy."""
     folder = tmp_path_factory.mktemp("beside-a-log")
     with sqlite_place(folder) as place, writing(place) as writer:
         writer.grow(1000)
@@ -274,9 +292,9 @@ def readers_of(path: str, addresses: int) -> Iterator[bytes]:
         yield f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 10.0.0.{number % addresses}\r\n\r\n".encode()
 
 
-def test_300_connections_that_read_the_log_keep_no_caller_from_its_token(beside_a_log: Running) -> None:
+def test_a_crowd_on_the_log_delays_no_token(beside_a_log: Running) -> None:
     assert beside_a_log.post(beside_a_log.token()).status_code == 201
-    assert refused_beside(beside_a_log, readers_of("/log/tile/0/000", 1), 300, 60) == {201: 60}
+    assert statuses_beside(beside_a_log, readers_of("/log/tile/0/000", 1), 300, 60) == {201: 60}
 
 
 @pytest.mark.long
@@ -284,29 +302,20 @@ def test_300_connections_that_read_the_log_keep_no_caller_from_its_token(beside_
 @pytest.mark.parametrize(
     "path",
     [
-        "/log/tile/0/000",
-        "/log/tile/entries/000",
-        "/log/tile/0/999",
-        "/log/tile/x",
-        "/log/checkpoint",
-        "/log/log.json",
-        f"/log/proof?{asked_for(7)}",
-        f"/log/proof?{asked_for(1000)}",
-        "/log/proof",
+        *("/log/tile/0/000", "/log/tile/0/999", "/log/tile/x", "/log/checkpoint", "/log/log.json", "/log/proof"),
+        *(f"/log/proof?{asked_for(number)}" for number in (7, 1000)),
     ],
     ids=lambda path: str(path).partition("?")[0],
 )
-def test_300_connections_on_each_page_of_the_log_keep_no_caller_from_its_token(
-    beside_a_log: Running, path: str, addresses: int
-) -> None:
-    """From one address, most of which is held back; and from many, which together use up all that readers may."""
+def test_a_crowd_on_each_page_of_the_log_delays_no_token(beside_a_log: Running, path: str, addresses: int) -> None:
+    """From one address, which is mostly held back; and from many, which together reach the limit of all readers."""
     assert beside_a_log.post(beside_a_log.token()).status_code == 201
-    assert refused_beside(beside_a_log, readers_of(path, addresses), 300, 100) == {201: 100}
+    assert statuses_beside(beside_a_log, readers_of(path, addresses), 300, 100) == {201: 100}
 
 
 @pytest.mark.long
-def test_60_worst_questions_at_once_from_one_address_keep_no_caller_from_its_token(public: Running) -> None:
+def test_60_worst_questions_at_once_delay_no_token(public: Running) -> None:
     text = "- {dataset: {id: a/b}, x: [" + '"abc\\u0061",' * 1900 + "1]}\n"
     worst = request("/verify", "", msgspec.json.encode({"repo": "a/b", "path": ".eval_results/b.yaml", "yaml": text}))
     assert public.post(public.token()).status_code == 201
-    assert refused_beside(public, itertools.repeat(worst), 60, 300) == {201: 300}
+    assert statuses_beside(public, itertools.repeat(worst), 60, 300) == {201: 300}

@@ -1,4 +1,4 @@
-"""`RateLimit` and `RateLimit-Policy`: what they say is what the next requests meet."""
+"""`RateLimit` and `RateLimit-Policy`: they agree with the answers to the next requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMITS = """limits:
 NOW_US = 1_795_251_600_000_000
 
 
-def test_what_is_left_fits_at_once_and_one_more_does_not() -> None:
+def test_as_many_as_remain_fit_at_once_and_one_more_does_not() -> None:
     dice = random.Random(17)
     for _ in range(500):
         rate = Rate(dice.randint(1, 1000), dice.randint(1, 86_400), dice.randint(1, 300))
@@ -31,7 +31,7 @@ def test_what_is_left_fits_at_once_and_one_more_does_not() -> None:
         assert isinstance(spend(rate, arrival, NOW_US, left + 1), Exceeded)
 
 
-def test_all_of_a_quota_is_back_after_its_time() -> None:
+def test_the_whole_quota_is_back_after_its_window() -> None:
     rate = Rate(600, 3600, 200)
     assert rate_limit([RateState("identity", rate, 0)]) == {
         "RateLimit-Policy": '"identity";q=200;w=1200',
@@ -40,9 +40,6 @@ def test_all_of_a_quota_is_back_after_its_time() -> None:
     spent = rate_limit([RateState("identity", rate, 6_000_000 * 150 - 1)])["RateLimit"]
     assert spent == '"identity";r=50;t=900'
     assert remaining(RateState("identity", rate, 6_000_000 * 150 - 900 * 1_000_000)) == 200
-
-
-def test_nothing_is_said_where_no_rate_was_asked() -> None:
     assert rate_limit(()) == {}
 
 
@@ -59,7 +56,7 @@ def left(answer: object) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r'"(\w+)";r=(\d+);t=\d+', answer.headers["RateLimit"])}  # type: ignore[attr-defined]
 
 
-def test_each_answer_says_what_is_left_and_a_repeat_says_nothing(live: Running) -> None:
+def test_an_answer_says_what_remains_and_a_repeat_does_not(live: Running) -> None:
     token = live.token()
     first = live.post(token)
     assert first.status_code == 201, first.text
@@ -69,15 +66,18 @@ def test_each_answer_says_what_is_left_and_a_repeat_says_nothing(live: Running) 
     assert (again.status_code, "RateLimit" in again.headers) == (200, False)
     for spent_or_fresh in (token, live.token()):
         explained = live.post(spent_or_fresh, path="/tokens/explain")
-        assert (explained.status_code, "RateLimit" in explained.headers) == (200, False), "it falls for the fresh alone"
+        assert (explained.status_code, "RateLimit" in explained.headers) == (200, False), (
+            "it would tell whether the token is spent"
+        )
     batch = {"results": [numbered(1), numbered(2)]}
     refused = live.post(live.token(), batch, path="/tokens/batch")
     assert refused.status_code == 429
-    assert left(refused) == {"identity": 1, "integration": 8}, "nothing of a refused batch is charged"
+    assert left(refused) == {"identity": 1, "integration": 8}, "a refused batch is not charged"
     assert live.post(live.token()).status_code == 201
     none = live.post(live.token())
-    assert (none.status_code, left(none)["identity"]) == (429, 0)
-    assert int(none.headers["Retry-After"]) <= 60
+    assert (none.status_code, none.json()["code"], none.json()["retryable"]) == (429, "rate.identity", True)
+    assert left(none)["identity"] == 0
+    assert 1 <= int(none.headers["Retry-After"]) <= 60
     assert "RateLimit" not in live.post("not a token").headers
 
 

@@ -1,4 +1,4 @@
-"""`POST /verify` on the real service: the whole report for every question, and nothing fetched, kept or logged."""
+"""`POST /verify`: the whole report for every question, which is not kept or logged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def judging(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -
         live.process.terminate()
         assert live.process.wait(60) == 0
         assert_nothing_secret(live)
-        assert "gsm8k" not in live.log_text(), "something of a question was logged"
+        assert "gsm8k" not in live.log_text()
 
 
 @pytest.fixture(scope="module")
@@ -72,56 +72,62 @@ def assert_problem(answer: httpx.Response, status: int, code: str) -> dict[str, 
 # -- answers --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_entry_that_this_issuer_signed_is_verified_by_the_whole_report(judging: Running, entry: str) -> None:
+def question(**members: Any) -> bytes:
+    body = msgspec.json.encode({"repo": make.REPO, "path": PATH, **members})
+    assert len(body) <= 65_536
+    return body
+
+
+def test_entries_are_answered_by_reports(judging: Running, entry: str) -> None:
     found = report(answer := ask(judging, yaml=entry))
     assert (found["verdict"], found["issuer"], found["at_from"]) == ("verified", judging.url, "unknown")
     assert [check["status"] for check in found["checks"]] == ["pass"] * 9 + ["skip"] * 2
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-request-id"]
-
-
-def test_the_same_entry_as_json_is_verified_too(judging: Running) -> None:
-    (as_json,) = load(str(judging.post(judging.token()).json()["entry"]).encode(), "entry").value  # type: ignore[misc]
+    (as_json,) = load(entry.encode(), "entry").value  # type: ignore[misc]
     assert report(ask(judging, entry=as_json))["verdict"] == "verified"
-
-
-def test_a_no_and_a_missing_token_are_200_too(judging: Running, entry: str) -> None:
     changed = report(ask(judging, yaml=entry.replace("no tools", "tools")))
     assert (changed["verdict"], [c["number"] for c in changed["checks"] if c["status"] == "fail"]) == ("failed", [9])
     assert report(ask(judging, yaml=entry, repo="acme/other"))["verdict"] == "failed"
     assert report(ask(judging, yaml=entry[: entry.index("  verify_token")]))["verdict"] == "unverified"
+    late = report(ask(judging, yaml=entry, at=int(time.time()) + 90_000))
+    assert (late["verdict"], late["at_from"]) == ("failed", "stated")
+    assert "expired" in late["checks"][4]["evidence"]
+    alone = f"{entry}  value: 1\n"
+    assert report(ask(judging, yaml=alone))["verdict"] == "undecided", "it has no benchmark definition"
+    assert report(ask(judging, yaml=alone, benchmark=make.BENCHMARK_TEXT))["verdict"] == "failed"
+    several = ask(judging, yaml=entry + entry)
+    VALIDATOR.validate(several.json())
+    assert [found["pointer"] for found in several.json()["reports"]] == ["/0", "/1"]
+    assert ask(judging, yaml="[]").json() == {"version": 1, "reports": []}
 
 
-def test_a_key_that_is_not_published_is_a_no_once_the_own_keys_were_read_again(tmp_path: Path) -> None:
+def test_an_unknown_key_fails_once_the_own_keys_were_read_again(tmp_path: Path) -> None:
     trust = OwnTrust(write_trust(tmp_path, make.ISSUER), {OWN_KEYS: lambda: make.jwks(make.STRANGER)}, make.NOW)
-    body = msgspec.json.encode(
-        {"repo": make.REPO, "path": PATH, "yaml": make.file_for(make.submission(), aud=AUDIENCE)}
-    )
+    body = question(yaml=make.file_for(make.submission(), aud=AUDIENCE))
     for now, verdict in ((make.NOW + 1, "undecided"), (make.NOW + REREAD_S, "failed")):
         (report,) = answer_question(body, trust, now).reports
         assert (report.verdict, report.wants_keys_of == make.ISSUER) == (verdict, verdict == "undecided")
 
 
-def test_a_key_that_has_rotated_away_is_no_accusation_and_the_own_archive_has_it(tmp_path: Path) -> None:
-    """Of an old file a reader cannot know; who says when it came gets a yes with the archive, and no answer without."""
+def test_a_token_of_a_retired_key_is_verified_only_by_the_archive_and_a_stated_time(tmp_path: Path) -> None:
     alone = write_trust(tmp_path, make.ISSUER)
     (tmp_path / "whole").mkdir()
     whole = write_trust(tmp_path / "whole", make.ISSUER)
     whole.write_text(f"{whole.read_text()}  archive: {{url: {OWN_ARCHIVE}}}\n")
     kept = make.jwks(make.KEY, active_from=make.NOW - 1, last_token_exp=make.NOW + make.YEAR - 1)
     own = {OWN_KEYS: lambda: make.jwks(make.STRANGER), OWN_ARCHIVE: lambda: kept}
-    asked = {"repo": make.REPO, "path": PATH, "yaml": make.file_for(make.submission(), aud=AUDIENCE)}
+    text, now = make.file_for(make.submission(), aud=AUDIENCE), make.NOW + make.YEAR
     for path, at, verdict in (
         (alone, None, "undecided"), (alone, make.NOW + 5, "undecided"),
         (whole, None, "undecided"), (whole, make.NOW + 5, "verified"),
     ):  # fmt: skip
-        body = msgspec.json.encode(asked if at is None else {**asked, "at": at})
-        now = make.NOW + make.YEAR
-        (report,) = answer_question(body, OwnTrust(path, own, now), now).reports
+        stated = {} if at is None else {"at": at}
+        (report,) = answer_question(question(yaml=text, **stated), OwnTrust(path, own, now), now).reports
         assert (report.verdict, report.failed) == (verdict, ()), (path, at)
 
 
-def test_a_revocation_list_that_was_put_back_does_not_count(tmp_path: Path) -> None:
+def test_an_older_revocation_list_does_not_count(tmp_path: Path) -> None:
     path = write_trust(tmp_path, make.ISSUER)
     path.write_text(path.read_text() + "  revocations: {file: list.jwt}\nrevocation_keys: {file: rk.json}\n")
     (tmp_path / "rk.json").write_bytes(make.jwks(make.REVOCATION_KEY))
@@ -134,11 +140,11 @@ def test_a_revocation_list_that_was_put_back_does_not_count(tmp_path: Path) -> N
         assert listed.number == 2
 
 
-def test_an_attempt_is_said_and_judged_by_the_service_s_trust_file(tmp_path: Path) -> None:
+def test_an_attempt_is_reported_and_judged_by_the_service_s_trust_file(tmp_path: Path) -> None:
     path = write_trust(tmp_path, make.ISSUER)
     attempt = {"number": 3, "since": make.NOW - 9}
     text = make.file_for(make.submission(), aud=AUDIENCE, attempt=attempt)
-    body = msgspec.json.encode({"repo": make.REPO, "path": PATH, "yaml": text})
+    body = question(yaml=text)
     for line, failed in (("", ()), ("max_attempt: 3\nrequire: [attempt]\n", ()), ("max_attempt: 2\n", (4,))):
         path.write_text(write_trust(tmp_path, make.ISSUER).read_text() + line)
         reports = answer_question(body, OwnTrust(path, {OWN_KEYS: make.jwks}, make.NOW), make.NOW)
@@ -147,29 +153,10 @@ def test_an_attempt_is_said_and_judged_by_the_service_s_trust_file(tmp_path: Pat
         assert (document["reports"][0]["attempt"], reports.reports[0].failed) == (attempt, failed)
 
 
-def test_the_time_may_be_stated_and_the_report_says_so(judging: Running, entry: str) -> None:
-    found = report(ask(judging, yaml=entry, at=int(time.time()) + 90_000))
-    assert (found["verdict"], found["at_from"]) == ("failed", "stated")
-    assert "expired" in found["checks"][4]["evidence"]
-
-
-def test_a_lone_value_is_judged_by_the_definition_that_is_sent(judging: Running, entry: str) -> None:
-    text = f"{entry}  value: 1\n"
-    assert report(ask(judging, yaml=text))["verdict"] == "undecided"
-    assert report(ask(judging, yaml=text, benchmark=make.BENCHMARK_TEXT))["verdict"] == "failed"
-
-
-def test_a_file_of_several_entries_has_as_many_reports(judging: Running, entry: str) -> None:
-    answer = ask(judging, yaml=entry + entry)
-    VALIDATOR.validate(answer.json())
-    assert [found["pointer"] for found in answer.json()["reports"]] == ["/0", "/1"]
-    assert ask(judging, yaml="[]").json() == {"version": 1, "reports": []}
-
-
 # -- refusals -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_malformed_question_is_a_problem_with_its_place_and_none_of_its_content(judging: Running, entry: str) -> None:
+def test_a_malformed_question_is_a_problem_with_its_place(judging: Running, entry: str) -> None:
     problem = assert_problem(ask(judging, yaml=entry + "- &secret-anchor 1\n"), 400, "request.malformed")
     assert problem["errors"][0]["pointer"] == "/yaml"
     assert "line " in problem["errors"][0]["detail"]
@@ -199,35 +186,23 @@ TASKS = "name: x\ntasks:\n" + "- {id: a}\n" * 600
 
 
 def test_a_question_has_a_bounded_number_of_values() -> None:
-    """The worst of 64 KiB took 240 ms without the bound, and takes 24 with it; 5 s are for a machine that is busy."""
+    """The worst 64 KiB took 240 ms of CPU time without the bound, and take 24 with it; 5 s are for a slow machine."""
     for text in FEW:
-        answered(yaml=text, benchmark=TASKS)
-    for members in ({"yaml": text} for text in MANY):
-        assert refusal(**members) == "/yaml"
-    assert refusal(yaml=FEW[0], benchmark=TASKS + "- {id: a}\n" * 3000) == "/benchmark"
-    assert refusal(entry={"artifacts": [0] * 3000}) == ""
+        began = time.process_time()
+        answer_question(question(yaml=text, benchmark=TASKS), lambda _: make.trust(), make.NOW)
+        assert time.process_time() - began < 5
+    too_large: list[tuple[str, dict[str, Any]]] = [
+        *(("/yaml", {"yaml": text}) for text in MANY),
+        ("/benchmark", {"yaml": FEW[0], "benchmark": TASKS + "- {id: a}\n" * 3000}),
+        ("", {"entry": {"artifacts": [0] * 3000}}),
+    ]
+    for pointer, members in too_large:
+        with pytest.raises(Refused, match=r"request.malformed: .*more than 2000 values") as caught:
+            answer_question(question(**members), lambda _: make.trust(), make.NOW)
+        assert caught.value.faults[0].pointer == pointer
 
 
-def answered(**members: Any) -> None:
-    began = time.process_time()
-    answer_question(question(**members), lambda _: make.trust(), make.NOW)
-    assert time.process_time() - began < 5
-
-
-def refusal(**members: Any) -> str:
-    """Return where a question has too many values."""
-    with pytest.raises(Refused, match=r"request.malformed: .*more than 2000 values") as caught:
-        answer_question(question(**members), lambda _: make.trust(), make.NOW)
-    return caught.value.faults[0].pointer
-
-
-def question(**members: Any) -> bytes:
-    body = msgspec.json.encode({"repo": "acme/open-model", "path": PATH, **members})
-    assert len(body) <= 65_536
-    return body
-
-
-def test_openapi_describes_the_question_and_the_report(judging: Running) -> None:
+def test_openapi_describes_questions_and_reports(judging: Running) -> None:
     document = judging.http.get("/openapi.json").json()
     operation, schemas = document["paths"]["/verify"]["post"], document["components"]["schemas"]
     assert operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/VerifyRequest")
@@ -238,9 +213,7 @@ def test_openapi_describes_the_question_and_the_report(judging: Running) -> None
 
 
 @pytest.mark.long
-def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
-    tmp_path: Path, provider: LocalProvider
-) -> None:
+def test_a_source_with_too_many_questions_still_gets_tokens(tmp_path: Path, provider: LocalProvider) -> None:
     port = free_port()
     trust = write_trust(tmp_path, f"http://127.0.0.1:{port}")
     with running(tmp_path, provider, port=port, trust=str(trust)) as live:
@@ -256,21 +229,17 @@ def test_a_source_that_asks_too_often_waits_and_tokens_are_still_issued(
 # -- the trust file -------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_trust_file_there_is_no_such_endpoint(service: Running) -> None:
+def test_a_service_without_a_trust_file_has_no_such_endpoint(service: Running) -> None:
     assert verify_routes("", service.url, {}, Tarpit(service.url), Counters(Board().rows[0])) == []
     assert service.post(service.token()).status_code == 201
     assert_problem(ask(service, yaml="[]"), 404, "request.not_found")
     assert "/verify" not in service.http.get("/openapi.json").json()["paths"]
 
 
-def test_a_trust_file_that_would_need_the_network_stops_the_start(tmp_path: Path) -> None:
-    path = write_trust(tmp_path, "https://other.example")
+def test_an_unfit_trust_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="the service fetches none") as caught:
-        OwnTrust(path, OWN, make.NOW)
+        OwnTrust(write_trust(tmp_path, "https://other.example"), OWN, make.NOW)
     assert caught.value.code is Code.SETTINGS_INVALID
-
-
-def test_a_broken_or_missing_trust_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"file\.unreadable"):
         OwnTrust(tmp_path / "none.yaml", OWN, make.NOW)
     path = write_trust(tmp_path, make.ISSUER)
@@ -279,7 +248,7 @@ def test_a_broken_or_missing_trust_file_stops_the_start(tmp_path: Path) -> None:
         OwnTrust(path, OWN, make.NOW)
 
 
-def test_files_are_read_again_after_a_minute_and_a_broken_one_leaves_the_last_good_trust(tmp_path: Path) -> None:
+def test_files_are_read_again_after_a_minute_and_a_broken_file_is_not_used(tmp_path: Path) -> None:
     path = write_trust(tmp_path, make.ISSUER)
     own = OwnTrust(path, OWN, make.NOW)
     assert own(make.NOW).issuers[make.ISSUER].keys == make.key_set()
@@ -288,11 +257,11 @@ def test_files_are_read_again_after_a_minute_and_a_broken_one_leaves_the_last_go
     assert own(make.NOW + 60).audience == "https://new.example"
     good = path.read_text("utf-8")
     path.write_text("broken", "utf-8")
-    with capture_logs() as told:
+    with capture_logs() as events:
         assert [own(make.NOW + 60 * turn).audience for turn in (2, 3, 4)] == ["https://new.example"] * 3
         path.write_text(good.replace("https://new.example", AUDIENCE), "utf-8")
-        assert own(make.NOW - 86_400).audience == AUDIENCE, "a clock that was set back keeps no file from being read"
-    assert [line["event"] for line in told] == ["trust file not read again", "trust file read again"]
+        assert own(make.NOW - 86_400).audience == AUDIENCE, "also after the clock was set back"
+    assert [line["event"] for line in events] == ["trust file not read again", "trust file read again"]
 
 
 def test_files_beside_the_trust_file_are_used(tmp_path: Path) -> None:

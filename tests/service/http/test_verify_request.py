@@ -1,4 +1,4 @@
-"""The body of `POST /verify`: one well-formed question, or a refusal with its place; never anything else."""
+"""The body of `POST /verify`: one well-formed question, or a refusal with its place."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def refusal(raw: bytes) -> Refused:
     return caught.value
 
 
-def test_a_question_has_the_entries_of_its_file_and_where_they_sit() -> None:
+def test_a_question_has_the_entries_of_its_file() -> None:
     question = read_question(asked(yaml=FILE + FILE, at=5))
     assert question.entries == read_entries((FILE + FILE).encode(), "x")
     assert (question.repo, question.path, question.at, question.benchmarks) == (make.REPO, make.PATH, 5, {})
@@ -42,67 +42,64 @@ def test_a_question_has_the_entries_of_its_file_and_where_they_sit() -> None:
 def test_an_entry_in_json_is_the_same_entry() -> None:
     (entry,) = read_question(asked(yaml=..., entry=ENTRY)).entries
     (same,) = read_entries(FILE.encode(), "x")
-    assert (entry.form, entry.token, entry.metrics, entry.dataset) == (
-        same.form,
-        same.token,
-        same.metrics,
-        same.dataset,
-    )
+    for name in ("form", "token", "metrics", "dataset"):
+        assert getattr(entry, name) == getattr(same, name)
     assert entry.pointer == ""
 
 
-def test_the_definition_is_of_the_commit_that_the_entries_name() -> None:
+def test_the_benchmark_definition_is_of_the_commit_of_the_entries() -> None:
     question = read_question(asked(benchmark=make.BENCHMARK_TEXT))
     assert question.benchmarks == {(make.BENCHMARK, SAID.claims.benchmark_revision): make.benchmark()}
 
 
-@pytest.mark.parametrize(
-    ("members", "code", "pointer"),
-    [
-        ({"yaml": ...}, Code.REQUEST_MALFORMED, ""), ({"entry": ENTRY}, Code.REQUEST_MALFORMED, ""), ({"repo": ...}, Code.REQUEST_MALFORMED, ""),
-        ({"path": ...}, Code.REQUEST_MALFORMED, ""), ({"repo": ""}, Code.REQUEST_MALFORMED, "/repo"), ({"repo": 5}, Code.REQUEST_MALFORMED, "/repo"),
-        ({"path": "x" * 513}, Code.REQUEST_MALFORMED, "/path"), ({"yaml": 5}, Code.REQUEST_MALFORMED, "/yaml"), ({"yaml": None}, Code.REQUEST_MALFORMED, "/yaml"),
-        ({"yaml": "- &a 1"}, Code.REQUEST_MALFORMED, "/yaml"), ({"yaml": "x: 1"}, Code.REQUEST_MALFORMED, "/yaml"), ({"yaml": "- x: 1"}, Code.REQUEST_MALFORMED, "/yaml"),
-        ({"at": "2026-11-21"}, Code.REQUEST_MALFORMED, "/at"), ({"at": -1}, Code.REQUEST_MALFORMED, "/at"), ({"at": 2**34}, Code.REQUEST_MALFORMED, "/at"), ({"at": True}, Code.REQUEST_MALFORMED, "/at"),
-        ({"benchmark": "x: 1"}, Code.REQUEST_MALFORMED, "/benchmark"), ({"benchmark": {}}, Code.REQUEST_MALFORMED, "/benchmark"), ({"trust": "x"}, Code.REQUEST_UNKNOWN_MEMBER, "/trust"),
-        ({"yaml": ..., "entry": []}, Code.REQUEST_MALFORMED, "/entry"), ({"yaml": ..., "entry": {}}, Code.REQUEST_MALFORMED, "/entry"),
-        ({"yaml": ..., "entry": {**ENTRY, "dataset": 5}}, Code.REQUEST_MALFORMED, "/entry/dataset"), ({"yaml": ..., "entry": {**ENTRY, "verifyToken": "x"}}, Code.REQUEST_MALFORMED, "/entry/verifyToken"),
-        ({"yaml": ..., "entry": {**ENTRY, "run": {"a": [None]}}}, Code.REQUEST_MALFORMED, "/entry/run/a/0"),
-    ],
-)  # fmt: skip
-def test_a_body_that_is_no_question_is_refused_at_its_place(members: dict[str, Any], code: Code, pointer: str) -> None:
-    error = refusal(asked(**members))
-    assert (error.code, error.faults[0].pointer, error.code.meaning.status) == (code, pointer, 400)
+# The members of a body that is refused, by the place of the fault.
+FAULTS: dict[str, list[dict[str, Any]]] = {
+    "": [{"yaml": ...}, {"entry": ENTRY}, {"repo": ...}, {"path": ...}],
+    "/repo": [{"repo": ""}, {"repo": 5}],
+    "/path": [{"path": "x" * 513}],
+    "/yaml": [{"yaml": each} for each in (5, None, "- &a 1", "x: 1", "- x: 1")],
+    "/at": [{"at": each} for each in ("2026-11-21", -1, 2**34, True)],
+    "/benchmark": [{"benchmark": "x: 1"}, {"benchmark": {}}],
+    "/entry": [{"yaml": ..., "entry": []}, {"yaml": ..., "entry": {}}],
+    "/entry/dataset": [{"yaml": ..., "entry": {**ENTRY, "dataset": 5}}],
+    "/entry/verifyToken": [{"yaml": ..., "entry": {**ENTRY, "verifyToken": "x"}}],
+    "/entry/run/a/0": [{"yaml": ..., "entry": {**ENTRY, "run": {"a": [None]}}}],
+}
 
 
-def test_a_fault_in_the_text_is_told_with_its_line_and_column() -> None:
+def test_a_body_that_is_not_a_question_is_refused_at_its_place() -> None:
+    for pointer, bodies in FAULTS.items():
+        for members in bodies:
+            error = refusal(asked(**members))
+            assert (error.code, error.faults[0].pointer) == (Code.REQUEST_MALFORMED, pointer), members
+            assert error.code.meaning.status == 400
+    error = refusal(asked(trust="x"))
+    assert (error.code, error.faults[0].pointer) == (Code.REQUEST_UNKNOWN_MEMBER, "/trust")
+
+
+def test_a_fault_says_its_line_and_what_to_do_about_quotes() -> None:
     error = refusal(asked(yaml=FILE.replace("value: 20.9", "value: 1e3")))
     assert error.faults[0].detail.startswith("line 12, column 14: ")
+    details: dict[str, dict[str, Any]] = {
+        "expected text, got a whole number: put it in double quotes": {"dataset": {"id": 5}},
+        "expected a number, got text: write it without quotes": {"value": "20.9"},
+        "expected a list, got a whole number": {"metrics": 5},
+    }
+    for detail, member in details.items():
+        assert refusal(asked(yaml=..., entry={**ENTRY, **member})).faults[0].detail == detail
 
 
-@pytest.mark.parametrize(
-    ("member", "detail"),
-    [
-        ({"dataset": {"id": 5}}, "expected text, got a whole number: put it in double quotes"),
-        ({"value": "20.9"}, "expected a number, got text: write it without quotes"),
-        ({"metrics": 5}, "expected a list, got a whole number"),
-    ],
-)
-def test_a_fault_in_an_entry_of_json_says_what_to_do_about_quotes(member: dict[str, Any], detail: str) -> None:
-    assert refusal(asked(yaml=..., entry={**ENTRY, **member})).faults[0].detail == detail
-
-
-@pytest.mark.parametrize(
-    ("raw", "code"),
-    [
-        (b"", Code.REQUEST_MALFORMED), (b"[]", Code.REQUEST_MALFORMED), (b"\xff", Code.REQUEST_MALFORMED), (b"{" * 9999, Code.REQUEST_MALFORMED),
-        (b'{"repo":"a","repo":"b"}', Code.REQUEST_DUPLICATE_MEMBER), (b" " * (MAX_QUESTION_BYTES + 1), Code.REQUEST_MALFORMED),
-        (asked().replace(b'"yaml"', b'"at":1e400,"yaml"'), Code.REQUEST_MALFORMED),
-    ],
-    ids=range(7),
-)  # fmt: skip
-def test_what_is_no_strict_json_is_refused(raw: bytes, code: Code) -> None:
-    assert refusal(raw).code is code
+def test_a_body_that_is_not_strict_json_is_refused() -> None:
+    for raw in (
+        b"",
+        b"[]",
+        b"\xff",
+        b"{" * 9999,
+        b" " * (MAX_QUESTION_BYTES + 1),
+        asked().replace(b'"yaml"', b'"at":1e400,"yaml"'),
+    ):
+        assert refusal(raw).code is Code.REQUEST_MALFORMED
+    assert refusal(b'{"repo":"a","repo":"b"}').code is Code.REQUEST_DUPLICATE_MEMBER
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -115,7 +112,7 @@ JSON = st.recursive(
 
 @examples(200)
 @given(st.dictionaries(st.sampled_from(["entry", "yaml", "benchmark", "at", "repo", "x"]), JSON))
-def test_any_members_are_the_question_or_a_refusal(members: dict[str, Any]) -> None:
+def test_any_members_are_a_question_or_refused(members: dict[str, Any]) -> None:
     (same,) = read_entries(FILE.encode(), "x")
     for body in ({**ASKED, **members}, {"repo": make.REPO, "path": make.PATH, "entry": {**ENTRY, **members}}):
         try:

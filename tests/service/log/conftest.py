@@ -1,5 +1,4 @@
-"""A fresh database of each engine for a log. What tests the database alone runs on every one in `make test`, the rest on
-all in `make check`."""
+"""A fresh database of each engine for a log: SQLite in `make test`, PostgreSQL in `make check` too."""
 
 from __future__ import annotations
 
@@ -11,20 +10,9 @@ import pytest
 from tests.support.log_store import ENGINES, POSTGRESQL, Place
 
 
-@pytest.fixture(params=sorted(ENGINES))
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.long] * (name == POSTGRESQL)) for name in sorted(ENGINES)]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     with ENGINES[request.param](tmp_path) as fresh:
         yield fresh
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is for `make check`, before the marks are looked at."""
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        if (
-            callspec is not None
-            and callspec.params.get("place") == POSTGRESQL
-            and item.path.name != "tests/service/log/database/test_store.py"
-        ):
-            item.add_marker(pytest.mark.long)

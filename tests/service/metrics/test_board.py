@@ -1,4 +1,4 @@
-"""The memory that workers count in: what is in it stays, is seen whole, and is bounded."""
+"""The memory that workers count in: counts stay, are read whole, and are bounded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_worker_that_dies_loses_nothing_and_the_next_one_in_its_place_goes_on(
     assert board.counted() == {("issuer_x", "3"): [3], ("issuer_x", "4"): [4], ("issuer_x", "both"): [7]}
 
 
-def test_a_worker_that_lives_says_how_it_is_and_one_that_died_while_it_did_says_nothing() -> None:
+def test_a_half_written_state_of_a_worker_is_not_told() -> None:
     board = Board(1)
     (row,) = board.rows
     row.write_state(b"one")
@@ -65,7 +65,7 @@ def test_what_is_too_long_for_its_place_is_not_told() -> None:
 
 
 @pytest.mark.parametrize("length", [8, pytest.param(64, marks=pytest.mark.long)])
-def test_however_many_integrations_there_are_a_row_is_bounded_and_no_request_is_lost(length: int) -> None:
+def test_a_row_is_bounded_and_no_request_of_many_integrations_is_lost(length: int) -> None:
     board = Board(1)
     counts = Counters(board.rows[0])
     for number in range(20_000):

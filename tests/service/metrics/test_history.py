@@ -1,4 +1,4 @@
-"""What was answered lately: each answer in the minute and in the hour in which it was given, and bounded."""
+"""Recent answers: each one in the minute and in the hour in which it was given, and bounded."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Kept:
         self.counts[0].answered("/tokens", "issued", integration="before", count=1000)
         self.history = History(BoardReader(self.board), lambda: self.now)
 
-    def wait(self, seconds: int) -> None:
-        for _ in range(seconds):
-            self.now += 1
+    def wait(self, seconds: int, every_s: int = 1) -> None:
+        for _ in range(0, seconds, every_s):
+            self.now += every_s
             self.history.turn()
 
     @property
@@ -68,7 +68,7 @@ def test_an_hour_and_a_day_are_all_that_is_kept() -> None:
     kept = Kept()
     for number in range(30):
         kept.counts[0].answered("/tokens", "issued", integration=f"{number}")
-        kept.wait(3600)
+        kept.wait(3600, every_s=20)
     kept.counts[0].answered("/tokens", "issued", integration="now")
     assert sum(kept.minutes, Counter()) == {"issued": 1}
     assert [[answer.integration for answer in hour] for hour in kept.hours] == [

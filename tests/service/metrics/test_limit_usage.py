@@ -95,7 +95,7 @@ def test_what_is_used_is_what_the_store_has_charged(url: str) -> None:
     ]  # fmt: skip
 
 
-def test_however_many_look_the_store_is_asked_seldom_and_one_that_is_gone_is_said() -> None:
+def test_the_store_is_asked_seldom_and_a_missing_one_is_said() -> None:
     now, policies = [0.0], {"a": policy("a", "ci")}
     with EmbeddedValkey() as url, Redis.from_url(url) as client:
         look = StoreLook(url, lambda: policies, lambda: now[0])
@@ -109,7 +109,7 @@ def test_however_many_look_the_store_is_asked_seldom_and_one_that_is_gone_is_sai
         now[0] += METRIC_HELD_S
         look.found()
         assert asked() == 2
-    assert look.found() == StandingsView("", [], []), "what was found counts for as long"
+    assert look.found() == StandingsView("", [], []), "an answer counts for as long"
     now[0] += METRIC_HELD_S
     assert "does not work" in look.found().unknown
 

@@ -7,19 +7,13 @@ import time
 from pathlib import Path
 
 import httpx
-import msgspec
 import pytest
 
-from issuer.dev.provider import LocalProvider
-from issuer.dev.sandbox import environment, free_port
-from issuer.formats.times import show_time
 from issuer.page.operator import loaded
 from issuer.service.signing.keyring import generate
-from tests.support.browser import drive, looks
-from tests.support.command import clean, issuer
-from tests.support.running import Running, body, numbered, register, running
+from tests.support.browser import drive
+from tests.support.running import Running, body
 from tests.support.scraping import scraped, total
-from tests.support.stores import Store
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_tool("chromium", "node", "npm"), pytest.mark.timeout(600)]
@@ -103,37 +97,3 @@ LIMITS = """limits:
   integration: {count: 6, per_s: 3600, burst: 100}
   refusals: {count: 6, per_s: 3600, burst: 6}
 """
-
-
-def test_limits_and_quarantines_are_those_of_the_store_and_of_the_newest_policies(
-    tmp_path: Path, provider: LocalProvider
-) -> None:
-    """As `issuer abuse list` has them; and a store that is gone is said, and no scrape fails by it."""
-    with (
-        Store(tmp_path / "store") as store,
-        running(tmp_path, provider, limits=LIMITS, store_url=store.url, metrics_port=free_port()) as live,
-    ):
-        for number in range(5):
-            assert live.post(live.token(), numbered(number)).status_code == 201
-        refused = [live.post(live.token(), body(benchmark_repo="no/such")).json().get("code") for _ in range(8)]
-        assert refused[-1] == "abuse.quarantined", refused
-        (new,) = register(live.folder, 1)
-        eventually(lambda: live.post(live.token(repository_id=new), numbered(9)).status_code == 201)
-        env = {**clean(), **environment(live.settings)}
-        order = ("quarantine", "inspect-ai", f"other-{new}", "--for", "2h", "--reason", "a test")
-        assert issuer("abuse", *order, env=env).returncode == 0
-        listed = [msgspec.json.decode(line) for line in issuer("abuse", "list", "--json", env=env).stdout.splitlines()]
-        ends = {f"inspect-ai/{one['identity']}": show_time(one["quarantined_until"]) for one in listed}
-        assert len(ends) == 2
-        program = """[...document.querySelectorAll("tbody tr")].filter((row) => row.textContent.includes("quarantined by"))
-            .map((row) => [row.cells[0].textContent, row.querySelector("time").dateTime])"""
-        steps = [["goto", address(live)], ["axe", "axe"], ["shot", "held"], ["texts", "rows", "tbody tr"],
-                 ["evaluate", "ends", program]]  # fmt: skip
-        (look,) = looks(drive(steps, tmp_path, themes=("light",), widths=(390,)), address(live)[:-1])
-        assert dict(look["ends"]) == ends
-        rows = [" ".join(row.split()) for row in look["rows"]]
-        assert "inspect-ai: rate of the integration 6 100 6 %" in rows
-        assert any(re.fullmatch(r"inspect-ai/\S+: refusals [67] 6 100 %", row) for row in rows), rows
-        store.kill()
-        eventually(lambda: "are unknown: <bdi>the store at 127.0.0.1" in httpx.get(address(live), timeout=20).text)
-        assert total(scraped(live), "issuer_workers") == 1

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.long, pytest.mark.needs_tool("prometheus")]
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    """A service of two workers that has everything: a log with a witness, and a signed list of what is revoked."""
+    """A service of two workers that has everything: a log with a witness, and a signed revocation list."""
     begun = Begun(tmp_path_factory.mktemp("watched"))
     done = run(["revocations", "init", "--dir", "keys", "--data", "data"], begun.folder)
     assert done.code == 0, done.err
@@ -78,7 +78,7 @@ def is_ready(http: httpx.Client) -> bool:
 
 
 def ask(http: httpx.Client, query: str) -> list[Any]:
-    """Return what Prometheus answers; numbers that are none count as no answer."""
+    """Return what Prometheus answers; NaN counts as no answer."""
     answer = http.get("/api/v1/query", params={"query": query}).json()
     assert answer["status"] == "success", (query, answer)
     return [each for each in answer["data"]["result"] if each["value"][1] != "NaN"]

@@ -1,4 +1,4 @@
-"""A running service is scraped: what it counts is exact over its workers, over their deaths, and names no stranger."""
+"""A running service is scraped: its counts are exact over its workers, over their deaths, and names no stranger."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_under_load_two_workers_count_exactly_what_was_sent(live: Running) -> No
     assert risen("issuer_request_duration_seconds_count", endpoint="/tokens") == 500
     assert risen("issuer_admission_duration_seconds_count") == 400
     assert risen("issuer_signing_duration_seconds_count") == 300
-    assert risen("issuer_log_append_duration_seconds_count") == 0, "there is no log here"
+    assert risen("issuer_log_append_duration_seconds_count") == 0, "the service has no log"
     assert 0 < risen("issuer_request_duration_seconds_sum") < 60
 
 

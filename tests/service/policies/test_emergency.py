@@ -1,4 +1,4 @@
-"""A stop comes in every worker within two seconds, whatever else is broken; nothing that is broken lets more through."""
+"""A stop is in force in every worker within two seconds, despite any other fault; no fault widens a permission."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def write_stops(live: Running, *whats: str) -> None:
 
 def status(live: Running) -> dict[str, Any]:
     """Ask on a new connection, so that any worker may answer."""
-    found: dict[str, Any] = httpx.get(
-        f"http://127.0.0.1:{live.settings.listen.port}/health/stops", timeout=60, verify=NO_TLS
-    ).json()
+    found: dict[str, Any] = httpx.get(f"{live.http.base_url}/health/stops", timeout=60, verify=NO_TLS).json()
     return found
 
 
@@ -51,17 +49,11 @@ def everywhere(live: Running, count: int) -> bool:
 
 
 def codes(live: Running, requests: int = 24) -> set[str]:
-    """Return what this many connections are answered: the kernel deals them out among the workers."""
+    """Return the codes or statuses of the answers on this many connections, which the kernel spreads over the workers."""
     found = set()
     for _ in range(requests):
         headers = {"Authorization": f"Bearer {live.token()}"}
-        answer = httpx.post(
-            f"http://127.0.0.1:{live.settings.listen.port}/tokens",
-            json=BODY,
-            headers=headers,
-            timeout=60,
-            verify=NO_TLS,
-        )
+        answer = httpx.post(f"{live.http.base_url}/tokens", json=BODY, headers=headers, timeout=60, verify=NO_TLS)
         found.add(answer.json().get("code", str(answer.status_code)))
     return found
 
@@ -78,40 +70,44 @@ def shared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) ->
 
 @pytest.fixture
 def live(shared: Running) -> Iterator[Running]:
-    """The one service, which stops nothing, before and afterwards."""
+    """The shared service, without stops before and after a test."""
     yield shared
     write_stops(shared)
     eventually(lambda: everywhere(shared, 0))
 
 
-def test_a_stop_refuses_at_every_door_and_is_lifted(live: Running) -> None:
+def test_a_stop_refuses_at_every_endpoint_and_is_lifted(live: Running) -> None:
     write_stops(live, "integration:inspect-ai")
     assert within(10, lambda: everywhere(live, 1))
     for path, sent in (("/tokens", BODY), ("/tokens/explain", BODY), ("/tokens/batch", {"results": [BODY]})):
         answer = live.post(live.token(), sent, path)
         assert (answer.status_code, answer.json()["code"]) == (403, "integration.stopped")
         assert "a test" not in answer.text
-    told = [event for event in live.audit() if event.get("code") == "integration.stopped"]
-    assert {event["verdict"] for event in told} == {"refused"}, "the first at once, the others by the minute"
+    events = [event for event in live.audit() if event.get("code") == "integration.stopped"]
+    assert {event["verdict"] for event in events} == {"refused"}
     assert live.http.get("/health/ready").json()["stops"] == status(live)
     write_stops(live)
     eventually(lambda: everywhere(live, 0))
     assert live.post(live.token()).status_code == 201
 
 
-@pytest.mark.parametrize("what", ["everything", "identity:inspect-ai/{}", "account:github-actions/700000001"])
-def test_a_stop_of_any_kind_reaches_its_callers_alone(live: Running, what: str) -> None:
+def test_each_kind_of_stop_reaches_only_its_callers(live: Running) -> None:
     registered = live.post(live.token()).json()["identity"]
-    write_stops(live, what.format(registered), "provider:gitlab-ci", "identity:inspect-ai/nobody")
-    eventually(lambda: everywhere(live, 3))
-    assert live.post(live.token()).json()["code"] == "integration.stopped"
+    others = ("provider:gitlab-ci", "identity:inspect-ai/nobody")
+    for what in ("everything", f"identity:inspect-ai/{registered}", "account:github-actions/700000001"):
+        write_stops(live, *others, what)
+        eventually(lambda: everywhere(live, 3))
+        assert live.post(live.token()).json()["code"] == "integration.stopped"
+        write_stops(live, *others)
+        eventually(lambda: everywhere(live, 2))
+        assert live.post(live.token()).status_code == 201
 
 
-def test_a_request_under_way_meets_a_stop_that_came_while_its_body_did(live: Running) -> None:
+def test_a_stop_reaches_a_request_whose_body_is_awaited(live: Running) -> None:
     body = msgspec.json.encode(BODY)
     with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
         connection.sendall(request("/tokens", live.token(), body, "Expect: 100-continue")[: -len(body)])
-        assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "its standing was good, and its body is awaited"
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "its body is awaited"
         write_stops(live, "everything")
         eventually(lambda: everywhere(live, 1))
         connection.sendall(body)
@@ -120,7 +116,7 @@ def test_a_request_under_way_meets_a_stop_that_came_while_its_body_did(live: Run
     assert b"integration.stopped" in answer
 
 
-def test_a_signal_stops_everything_at_once_and_another_lifts_it(live: Running) -> None:
+def test_a_signal_stops_everything_and_another_lifts_it(live: Running) -> None:
     live.process.send_signal(signal.SIGUSR1)
     eventually(lambda: status(live)["everything"])
     assert codes(live) == {"integration.stopped"}
@@ -141,7 +137,7 @@ def break_policies(live: Running) -> None:
 
 
 @pytest.mark.long
-def test_a_stop_comes_in_time_while_everything_else_is_broken(tmp_path: Path, provider: LocalProvider) -> None:
+def test_a_stop_is_in_force_in_time_despite_every_other_fault(tmp_path: Path, provider: LocalProvider) -> None:
     """At the same time: a typo, a failing test, an unreadable file, an unfit key, a full disk; then no disk at all."""
     write_folder(tmp_path, provider)
     retiring = generate(tmp_path / "keys", "retiring")
@@ -153,8 +149,8 @@ def test_a_stop_comes_in_time_while_everything_else_is_broken(tmp_path: Path, pr
         eventually(lambda: listening(live) == WORKERS)
         assert codes(live) == {"201"}
         break_policies(live)
-        spoilt = generate(live.folder / "keys", "next")
-        spoilt.write_bytes(b"no key")
+        unfit = generate(live.folder / "keys", "next")
+        unfit.write_bytes(b"no key")
         ballast = fill(disk / "ballast")
         eventually(lambda: live.http.get("/health/ready").status_code == 503)
 
@@ -192,7 +188,7 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, pr
         eventually(lambda: live.post(live.token()).json().get("code") == "integration.suspended")
 
 
-def test_a_suspension_counts_while_another_file_does_not_load(tmp_path: Path, provider: LocalProvider) -> None:
+def test_a_suspension_is_in_force_although_another_file_does_not_load(tmp_path: Path, provider: LocalProvider) -> None:
     with running(tmp_path, provider) as live:
         before = live.post(live.token()).json()["policy"]
         break_policies(live)
@@ -200,15 +196,15 @@ def test_a_suspension_counts_while_another_file_does_not_load(tmp_path: Path, pr
         eventually(lambda: live.post(live.token()).json().get("code") == "integration.suspended")
         policies = live.http.get("/health/ready").json()["policies"]
         assert (policies["stale"], policies["narrowed"]) == (True, 1)
-        event = live.audit()[-1]
-        assert (event["code"], event["policy"]) == ("integration.suspended", before)
+        suspended = [event for event in live.audit() if event.get("code") == "integration.suspended"]
+        assert {event["policy"] for event in suspended} == {before}
         rewrite(tmp_path, "^mode: suspended", "mode: active")
         live.process.send_signal(signal.SIGHUP)
         eventually(lambda: [event["event"] for event in live.audit()].count("policies_refused") >= 2)
-        assert live.post(live.token()).json()["code"] == "integration.suspended", "it never widens"
+        assert live.post(live.token()).json()["code"] == "integration.suspended", "a refused folder grants nothing"
 
 
-def test_a_stopped_provider_is_asked_for_nothing(tmp_path: Path, provider: LocalProvider) -> None:
+def test_no_keys_of_a_stopped_provider_are_fetched(tmp_path: Path, provider: LocalProvider) -> None:
     write_folder(tmp_path, provider)
     (tmp_path / "policies" / "stops.yaml").write_text("version: 1\nstops:\n" + ITEM.format("provider:github-actions"))
     fetched = provider.requests[KEY_SET_PATH]

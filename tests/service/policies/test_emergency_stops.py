@@ -1,4 +1,4 @@
-"""The stops of a running process: taken at the first look, lifted at the second, and lost to nothing that is broken."""
+"""The stops of a running process: in force at the first look, lifted at the second, and kept despite any fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from issuer.service.policies.emergency_stops import LiveStops
 from tests.support.policies import NOW, POLICY, caller, load, registration
 
 
-class House:
+class Stage:
     """A folder of policies, and the stops that follow it."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,13 +46,17 @@ class House:
     def stopped(self) -> bool:
         """Say whether the one registered caller is refused."""
         arrival = Arrival("r", "/tokens", "192.0.2.1", NOW)
-        who = Registered.of(arrival, caller(self.policies), registration(self.policies), StoreSecret(bytes(32)))
-        refused = self.stops.refusal(who)
-        assert refused is None or (str(refused.code), refused.detail) == (
-            "integration.stopped",
-            refused.code.meaning.title,
-        )
-        return refused is not None
+        registered = Registered.of(arrival, caller(self.policies), registration(self.policies), StoreSecret(bytes(32)))
+        refused = self.stops.refusal(registered)
+        if refused is None:
+            return False
+        assert (str(refused.code), refused.detail) == ("integration.stopped", refused.code.meaning.title)
+        return True
+
+    async def turn(self, times: int = 1) -> None:
+        """Look so many times."""
+        for _ in range(times):
+            await self.stops.turn(False)
 
     def recorded(self) -> list[list[str]]:
         events = map(json.loads, self.events.read_text().splitlines())
@@ -60,146 +64,127 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    built = House(tmp_path)
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    built = Stage(tmp_path)
     yield built
     built.audit.close()
 
 
-async def test_a_stop_is_in_force_after_one_look_and_lifted_after_two(house: House) -> None:
-    house.write("integration:inspect-ai")
-    assert not house.stopped()
-    await house.stops.turn(False)
-    assert house.stopped()
-    house.write()
-    await house.stops.turn(False)
-    assert house.stopped()
-    await house.stops.turn(False)
-    assert not house.stopped()
-    assert house.recorded() == [["integration:inspect-ai"], []]
+async def test_a_stop_is_in_force_after_one_look_and_lifted_after_two(stage: Stage) -> None:
+    stage.write("integration:inspect-ai")
+    assert not stage.stopped()
+    await stage.turn()
+    assert stage.stopped()
+    stage.write()
+    await stage.turn()
+    assert stage.stopped()
+    await stage.turn()
+    assert not stage.stopped()
+    assert stage.recorded() == [["integration:inspect-ai"], []]
 
 
-async def test_a_checkout_in_the_middle_of_a_change_lifts_nothing(house: House) -> None:
-    house.write("everything")
-    for _ in range(2):
-        await house.stops.turn(False)
-    house.file.rename(house.file.with_suffix(".away"))
-    await house.stops.turn(False)
-    assert house.stopped()
-    house.file.with_suffix(".away").rename(house.file)
+async def test_a_checkout_that_is_under_way_lifts_nothing(stage: Stage) -> None:
+    stage.write("everything")
+    await stage.turn(2)
+    stage.file.rename(stage.file.with_suffix(".away"))
+    await stage.turn()
+    assert stage.stopped()
+    stage.file.with_suffix(".away").rename(stage.file)
     for _ in range(3):
-        await house.stops.turn(False)
-        assert house.stopped()
-    house.file.unlink()
+        await stage.turn()
+        assert stage.stopped()
+    stage.file.unlink()
     for _ in range(2):
-        await house.stops.turn(True)
-    assert not house.stopped(), "twice seen to be gone: that is meant"
+        await stage.stops.turn(True)
+    assert not stage.stopped(), "two looks saw that it is gone"
 
 
-async def test_a_stop_that_was_there_for_one_look_is_lifted_like_any_other(house: House) -> None:
-    house.write("everything")
-    await house.stops.turn(False)
-    house.file.unlink()  # it looks as it did before
-    await house.stops.turn(False)
-    assert house.stopped()
-    await house.stops.turn(False)
-    assert not house.stopped()
+async def test_a_stop_that_one_look_saw_is_lifted_after_two(stage: Stage) -> None:
+    stage.write("everything")
+    await stage.turn()
+    stage.file.unlink()  # the folder looks as before
+    await stage.turn()
+    assert stage.stopped()
+    await stage.turn()
+    assert not stage.stopped()
 
 
-async def test_a_folder_that_vanishes_lifts_nothing(house: House) -> None:
-    house.write("everything")
-    await house.stops.turn(False)
-    house.folder.rename(house.folder.with_name("away"))
-    house.folder.mkdir()  # where a volume was mounted
-    for _ in range(3):
-        await house.stops.turn(False)
-    assert house.stopped()
-    assert house.stops.status.stale
+async def test_a_folder_that_vanishes_lifts_nothing(stage: Stage) -> None:
+    stage.write("everything")
+    await stage.turn()
+    stage.folder.rename(stage.folder.with_name("away"))
+    stage.folder.mkdir()  # where a volume was mounted
+    await stage.turn(3)
+    assert stage.stopped()
+    assert stage.stops.status.stale
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nothing good", "version: 1\nstops: [", "version: 2\nstops: []", b"\xff".decode("latin-1")]
-)
-async def test_a_file_that_is_broken_lifts_nothing_and_says_so(house: House, text: str) -> None:
-    house.write("everything")
-    for _ in range(2):
-        await house.stops.turn(False)
-    house.file.write_text(text, "latin-1")
-    for _ in range(3):
-        await house.stops.turn(False)
-    assert house.stopped()
-    assert house.stops.status.stale
-    house.write()
-    for _ in range(2):
-        await house.stops.turn(False)
-    assert not house.stopped()
-    assert not house.stops.status.stale
+async def test_a_broken_file_lifts_nothing_and_is_reported(stage: Stage) -> None:
+    for text in ("", "nothing good", "version: 1\nstops: [", "version: 2\nstops: []", "\xff"):
+        stage.write("everything")
+        await stage.turn(2)
+        stage.file.write_text(text, "latin-1")
+        await stage.turn(3)
+        assert (stage.stopped(), stage.stops.status.stale) == (True, True), text
+        stage.write()
+        await stage.turn(2)
+        assert (stage.stopped(), stage.stops.status.stale) == (False, False), text
 
 
-async def test_a_file_that_anybody_may_write_to_stops_and_lifts_nothing(house: House) -> None:
-    house.write("everything")
-    house.file.chmod(0o666)
-    await house.stops.turn(False)
-    assert house.stopped()
-    house.write()
-    for _ in range(3):
-        await house.stops.turn(False)
-    assert house.stopped()
-    assert house.stops.status.stale
+async def test_a_file_that_others_may_write_to_stops_and_lifts_nothing(stage: Stage) -> None:
+    stage.write("everything")
+    stage.file.chmod(0o666)
+    await stage.turn()
+    assert stage.stopped()
+    stage.write()
+    await stage.turn(3)
+    assert stage.stopped()
+    assert stage.stops.status.stale
 
 
-async def test_a_stop_counts_although_another_one_of_the_file_is_broken(house: House) -> None:
-    house.file.write_text(
+async def test_a_stop_counts_beside_a_broken_one_in_the_same_file(stage: Stage) -> None:
+    stage.file.write_text(
         'version: 1\nstops:\n  - {what: "a typo", reason: "x", since: "2026-11-21T08:00:00Z"}\n'
         '  - {what: "integration:inspect-ai", reason: "x", since: "2026-11-21T08:00:00Z"}\n'
     )
-    await house.stops.turn(False)
-    assert house.stopped()
-    assert house.stops.status.stale
+    await stage.turn()
+    assert stage.stopped()
+    assert stage.stops.status.stale
 
 
-async def test_a_stop_begins_and_ends_by_the_clock_without_another_look(house: House) -> None:
-    house.file.write_text(
+async def test_a_stop_begins_and_ends_by_the_clock_without_another_look(stage: Stage) -> None:
+    stage.file.write_text(
         'version: 1\nstops:\n  - what: "everything"\n    reason: "x"\n    since: "2026-11-21T10:00:00Z"\n'
         '    until: "2026-11-21T11:00:00Z"\n'
     )
-    await house.stops.turn(False)
+    await stage.turn()
     held = []
     for hour in range(4):
-        house.now = NOW + hour * 3600
-        held.append(house.stopped())
+        stage.now = NOW + hour * 3600
+        held.append(stage.stopped())
     assert held == [False, True, False, False]
 
 
-async def test_a_stop_waits_for_no_audit_and_is_recorded_once_there_is_one(house: House) -> None:
-    house.events.unlink()
-    house.events.mkdir()
-    house.write("everything")
+async def test_a_stop_is_in_force_before_it_can_be_audited(stage: Stage) -> None:
+    stage.events.unlink()
+    stage.events.mkdir()
+    stage.write("everything")
     for _ in range(2):
-        await house.stops.turn(False)
-        assert house.stopped()
-    house.events.rmdir()
-    for _ in range(2):
-        await house.stops.turn(False)
-    assert house.recorded() == [["everything"]]
+        await stage.turn()
+        assert stage.stopped()
+    stage.events.rmdir()
+    await stage.turn(2)
+    assert stage.recorded() == [["everything"]]
 
 
-def test_a_process_that_cannot_read_its_stops_does_not_start(house: House) -> None:
-    house.file.write_text("version: 1\nstops: [")
+def test_a_process_that_cannot_read_its_stops_does_not_start(stage: Stage) -> None:
+    stage.file.write_text("version: 1\nstops: [")
     with pytest.raises(InputError) as refused:
-        house.start()
-    assert refused.value.place.file == str(house.file)
-    house.write("everything")
-    house.stops = house.start()
-    assert house.stopped()
-
-
-def test_a_signal_stops_everything_without_any_file(house: House) -> None:
-    house.page.stop_everything(True)
-    assert house.stopped()
-    assert house.stops.status.everything
-    house.page.stop_everything(False)
-    assert not house.stopped()
+        stage.start()
+    assert refused.value.place.file == str(stage.file)
+    stage.write("everything")
+    stage.stops = stage.start()
+    assert stage.stopped()
 
 
 # -- the page that processes share ------------------------------------------------------------------------------------
@@ -212,7 +197,7 @@ def elsewhere(page: SharedPage, tell: bytes, told: object, end: object) -> None:
     assert page.everything_stopped
 
 
-def test_each_process_sees_what_all_living_ones_have_told() -> None:
+def test_each_process_sees_the_digests_of_all_living_processes() -> None:
     page, fork = SharedPage(), multiprocessing.get_context("fork")
     told, end = fork.Event(), fork.Event()
     page.publish("stops", b"a" * 32)
@@ -226,21 +211,21 @@ def test_each_process_sees_what_all_living_ones_have_told() -> None:
     end.set()
     other.join(60)
     assert other.exitcode == 0, "it saw the flag"
-    assert page.published("stops") == [b"c" * 32], "the dead are not waited for"
+    assert page.published("stops") == [b"c" * 32], "a dead process does not count"
 
 
-def test_a_process_tells_of_its_keys_and_of_its_stops_apart() -> None:
+def test_a_process_publishes_its_keys_and_its_stops_apart() -> None:
     page = SharedPage()
     page.publish("keys", b"k" * 32)
-    assert page.published("stops") == [bytes(32)], "it has told nothing of these: whoever waits for them must wait for it"
+    assert page.published("stops") == [bytes(32)], "it has not published these"
     page.publish("stops", b"s" * 32)
     assert (page.published("stops"), page.published("keys")) == ([b"s" * 32], [b"k" * 32])
     assert page.host != SharedPage().host
 
 
-async def test_a_process_that_starts_is_waited_for_until_it_has_the_stops(house: House) -> None:
-    assert house.page.published("stops") == [bytes(32)]
-    assert (house.stops.status.workers, house.stops.status.agreeing) == (1, 0)
-    await house.stops.announce()
-    assert (house.stops.status.workers, house.stops.status.agreeing) == (1, 1)
-    assert house.stops.status.digest == Stops().digest == jcs.digest([])
+async def test_a_starting_process_counts_as_disagreeing_until_it_has_the_stops(stage: Stage) -> None:
+    assert stage.page.published("stops") == [bytes(32)]
+    assert (stage.stops.status.workers, stage.stops.status.agreeing) == (1, 0)
+    await stage.stops.announce()
+    assert (stage.stops.status.workers, stage.stops.status.agreeing) == (1, 1)
+    assert stage.stops.status.digest == Stops().digest == jcs.digest([])

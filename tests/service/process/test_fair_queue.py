@@ -1,4 +1,4 @@
-"""Whose work is next: the steps of several callers, on a real event loop."""
+"""The steps of several callers, in a fair order, on a real event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 from issuer.issuance.steps import Payer, finish, one_by_one
-from issuer.service.process.bounds import REST_S, TURN_S
+from issuer.service.process.bounds import TURN_S
 from issuer.service.process.fair_queue import FairQueue
 
 ONE, OTHER = Payer("i", "one"), Payer("i", "other")
@@ -36,7 +36,7 @@ def work() -> Work:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 (it is others' work that is waited for, as it goes on)
+    while not holds():  # noqa: ASYNC110 (other tasks work in each turn)
         await asyncio.sleep(0)
 
 
@@ -54,7 +54,7 @@ async def test_work_returns_what_its_steps_return_and_raises_what_they_raise(wor
     assert await turns.take(ONE, work.steps("still", 1)) == "still"
 
 
-async def test_who_has_much_work_costs_another_caller_a_step_or_two(work: Work) -> None:
+async def test_the_work_of_one_caller_delays_another_by_two_steps(work: Work) -> None:
     turns, seen = work.queue, work.seen
     step_s = 2 * TURN_S
     much = [asyncio.create_task(turns.take(ONE, work.steps("much", 5, step_s))) for _ in range(8)]
@@ -67,22 +67,22 @@ async def test_who_has_much_work_costs_another_caller_a_step_or_two(work: Work) 
     assert seen.count("much") == 40
 
 
-async def test_little_work_is_done_at_once_and_what_is_more_of_the_same_caller_waits(work: Work) -> None:
+async def test_little_work_is_done_at_once_and_more_of_a_busy_caller_waits(work: Work) -> None:
     turns, seen = work.queue, work.seen
     much = asyncio.create_task(turns.take(ONE, work.steps("much", 20, 2 * TURN_S)))
     await until(lambda: len(seen) >= 2)
     turned = list[bool]()
     asyncio.get_running_loop().call_soon(turned.append, True)
     assert await turns.take(OTHER, work.steps("little", 3)) == "little"
-    assert not turned, "the event loop had no turn: nothing was waited for"
+    assert not turned, "the event loop had no turn in between"
     before = len(seen)
     assert await turns.take(ONE, work.steps("more", 3)) == "more"
-    assert seen[before:].count("much") == 18, "it comes after what the same caller asked for before"
+    assert seen[before:].count("much") == 18, "after the earlier work of the same caller"
     await much
 
 
-async def test_who_was_away_has_saved_nothing_up(work: Work) -> None:
-    """It begins where the others are: else one caller could let its claim grow, and then hold up everybody."""
+async def test_an_idle_caller_gains_no_credit(work: Work) -> None:
+    """It begins where the others are. Otherwise its claim could grow, and then hold up all others."""
     turns, seen = work.queue, work.seen
     first = asyncio.create_task(turns.take(ONE, work.steps("first", 40, TURN_S)))
     await until(lambda: len(seen) >= 10)
@@ -92,7 +92,7 @@ async def test_who_was_away_has_saved_nothing_up(work: Work) -> None:
     await asyncio.gather(first, second)
 
 
-async def test_who_comes_again_and_again_keeps_nobody_waiting_for_ever(work: Work) -> None:
+async def test_a_caller_that_always_comes_back_cannot_starve_another(work: Work) -> None:
     turns, seen = work.queue, work.seen
     patient = asyncio.create_task(turns.take(ONE, work.steps("patient", 20, TURN_S)))
     while not patient.done():
@@ -101,19 +101,19 @@ async def test_who_comes_again_and_again_keeps_nobody_waiting_for_ever(work: Wor
 
 
 async def test_the_event_loop_turns_between_steps(work: Work) -> None:
-    turns = work.queue
-    task = asyncio.create_task(turns.take(ONE, work.steps("x", 30, TURN_S)))
-    rounds = 0
+    """After each step that uses up the time of a turn."""
+    task = asyncio.create_task(work.queue.take(ONE, work.steps("x", 30, TURN_S)))
+    turns = 0
     while not task.done():
-        await asyncio.sleep(REST_S / 4)
-        rounds += 1
-    assert rounds >= 30, "after each step that uses the time up"
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 30
 
 
-async def test_nobody_s_work_is_not_done(work: Work) -> None:
+async def test_cancelled_work_is_not_done(work: Work) -> None:
     turns, seen = work.queue, work.seen
     given_up = asyncio.create_task(turns.take(ONE, work.steps("given up", 1000, TURN_S)))
-    await asyncio.sleep(3 * TURN_S)
+    await until(lambda: len(seen) >= 3)
     given_up.cancel()
     await turns.take(OTHER, work.steps("other", 1))
     count = len(seen)
@@ -122,7 +122,7 @@ async def test_nobody_s_work_is_not_done(work: Work) -> None:
     assert given_up.cancelled()
 
 
-def test_items_are_made_one_a_step() -> None:
+def test_each_step_makes_one_item() -> None:
     made = list[int]()
 
     def make(number: int) -> int:

@@ -18,14 +18,14 @@ from issuer.service.process.server import handed_over
 from tests.support.running import BODY, write_folder
 
 
-def test_what_was_meant_for_another_process_is_left_alone() -> None:
+def test_sockets_for_another_process_are_ignored() -> None:
     environ = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "OTHER": "stays"}
     assert handed_over(environ) == []
-    assert environ == {"OTHER": "stays"}, "a child does not take them either"
+    assert environ == {"OTHER": "stays"}, "nor do its children see them"
 
 
-def test_a_descriptor_that_nobody_listens_on_is_refused() -> None:
-    """Here descriptor 3 is whatever this process has there."""
+def test_a_descriptor_that_does_not_listen_is_refused() -> None:
+    """In this process, descriptor 3 may be any file."""
     kept = os.dup(3) if os.path.exists("/proc/self/fd/3") else None
     with socket.socket() as plain:
         os.dup2(plain.fileno(), 3)
@@ -41,9 +41,7 @@ def test_a_descriptor_that_nobody_listens_on_is_refused() -> None:
 @pytest.mark.long
 @pytest.mark.needs_tool("systemd-socket-activate")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_service_answers_on_the_socket_that_it_was_handed(
-    tmp_path: Path, provider: LocalProvider, workers: str
-) -> None:
+def test_the_service_answers_on_the_socket_of_systemd(tmp_path: Path, provider: LocalProvider, workers: str) -> None:
     write_folder(tmp_path, provider)
     port, elsewhere = free_port(), free_port()
     settings = settings_for(tmp_path, elsewhere)
@@ -57,7 +55,7 @@ def test_the_service_answers_on_the_socket_that_it_was_handed(
         with httpx.Client(
             base_url=f"http://127.0.0.1:{port}", timeout=60, transport=httpx.HTTPTransport(retries=50)
         ) as http:
-            assert http.get("/health/live").status_code == 200, "it is started by the first who asks"
+            assert http.get("/health/live").status_code == 200, "the first request starts it"
             token = provider.token(settings.url)
             assert http.post("/tokens", json=BODY, headers={"Authorization": f"Bearer {token}"}).status_code == 201
         with pytest.raises(ConnectionRefusedError):

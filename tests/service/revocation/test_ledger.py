@@ -1,4 +1,4 @@
-"""The files of revocation: what a relying party has seen is never taken back, whatever happens to files and clocks."""
+"""The files of revocation: a list never contradicts an earlier one, whatever happens to files and clocks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ from issuer.service.revocation.ledger import (
     NOTHING,
     Act,
     Ledger,
-    SignedList,
     Signing,
     find_key,
-    is_due,
     make_key,
-    unlisted,
 )
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import generate
@@ -38,7 +35,6 @@ from tests.support.make import ISSUER, NOW, REVOCATION_KEY, STRANGER
 from tests.support.revoking import JTIS, act, as_a_relying_party, interval_of, renew
 
 SIGNING = Signing(REVOCATION_KEY)
-Spoil = Callable[[Path], object]
 
 
 def ledger(folder: Path) -> Ledger:
@@ -88,19 +84,19 @@ def test_the_same_again_adds_nothing_to_the_record(tmp_path: Path) -> None:
     assert ledger(tmp_path).add(act(JTIS[0], JTIS[1]))
 
 
-@pytest.mark.parametrize("gone", ["revocations.jsonl", "both, and an old copy put back"])
-def test_what_a_list_has_named_the_next_one_names_too(tmp_path: Path, gone: str) -> None:
-    ledger(tmp_path).add(act(JTIS[0]))
-    old = contents(tmp_path)
-    seen = renew(tmp_path).listed
-    (tmp_path / "revocations.jsonl").unlink()
-    if gone != "revocations.jsonl":
-        for name, raw in old.items():
-            (tmp_path / name).write_bytes(raw)
-    ledger(tmp_path).add(act(JTIS[1]))
-    newer = renew(tmp_path).listed
-    assert objection(newer, seen) == ""
-    assert newer.jtis == {JTIS[0], JTIS[1]}
+def test_what_a_list_has_named_the_next_one_names_too(tmp_path: Path) -> None:
+    for put_back in (False, True):
+        folder = tmp_path / str(put_back)
+        ledger(folder).add(act(JTIS[0]))
+        old = contents(folder)
+        seen = renew(folder).listed
+        (folder / "revocations.jsonl").unlink()
+        for name, raw in old.items() if put_back else ():
+            (folder / name).write_bytes(raw)
+        ledger(folder).add(act(JTIS[1]))
+        newer = renew(folder).listed
+        assert objection(newer, seen) == ""
+        assert newer.jtis == {JTIS[0], JTIS[1]}
 
 
 def test_a_list_is_never_dated_before_the_last_one(tmp_path: Path) -> None:
@@ -114,7 +110,7 @@ def test_a_lost_list_is_numbered_above_one_that_is_known(tmp_path: Path) -> None
     assert renew(tmp_path, above=7).listed.number == 43
 
 
-def test_a_list_that_no_relying_party_would_read_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_list_that_no_relying_party_would_read_is_not_written(tmp_path: Path) -> None:
     renew(tmp_path)
     before = contents(tmp_path)
     many = tuple(jose.base64url_encode(number.to_bytes(16, "big")) for number in range(MAX_BYTES // 33))
@@ -127,15 +123,7 @@ def test_a_list_that_no_relying_party_would_read_is_refused_before_anything_is_w
     assert as_a_relying_party(tmp_path).count == len(many) // 2
 
 
-def test_when_a_list_is_due(tmp_path: Path) -> None:
-    published = renew(tmp_path)
-    half = NOW + LIST_GOOD_S // 2
-    assert is_due(None, 0, NOW)
-    assert [is_due(published, 0, at) for at in (NOW - 9999, NOW, half - 1, half)] == [False, False, False, True]
-    assert is_due(published, unlisted(published, act(JTIS[0]).items), NOW)
-
-
-def test_of_many_who_would_renew_it_at_once_one_does(tmp_path: Path) -> None:
+def test_of_many_hosts_that_renew_it_at_once_one_does(tmp_path: Path) -> None:
     first = renew(tmp_path)
     due = NOW + LIST_GOOD_S // 2
 
@@ -147,24 +135,23 @@ def test_of_many_who_would_renew_it_at_once_one_does(tmp_path: Path) -> None:
     assert (as_a_relying_party(tmp_path).number, as_a_relying_party(tmp_path).iat) == (2, due)
 
 
-def test_of_many_who_revoke_at_once_each_is_recorded(tmp_path: Path) -> None:
+def test_of_many_operators_that_revoke_at_once_each_is_recorded(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as operators:
         list(operators.map(lambda jti: ledger(tmp_path).add(act(jti)), JTIS))
     assert len(ledger(tmp_path).read().acts) == len(JTIS)
 
 
-@pytest.mark.parametrize("happened", ["gone", "an older one"])
-def test_a_process_that_has_served_a_newer_list_goes_on_from_that(tmp_path: Path, happened: str) -> None:
-    old = renew(tmp_path)
-    ledger(tmp_path).add(act(JTIS[0]))
-    served = renew(tmp_path, NOW + 9)
-    (tmp_path / "revocations.jsonl").unlink()
-    (tmp_path / "revocations.jwt").unlink() if happened == "gone" else (tmp_path / "revocations.jwt").write_bytes(
-        old.raw
-    )
-    ledger(tmp_path).keep(SIGNING, NOW, NOTHING, served)
-    newer = as_a_relying_party(tmp_path)
-    assert (objection(newer, served.listed), newer.number) == ("", served.listed.number + 1)
+def test_a_process_that_has_served_a_newer_list_goes_on_from_that(tmp_path: Path) -> None:
+    for is_gone in (True, False):
+        folder = tmp_path / str(is_gone)
+        old = renew(folder)
+        ledger(folder).add(act(JTIS[0]))
+        served = renew(folder, NOW + 9)
+        (folder / "revocations.jsonl").unlink()
+        (folder / "revocations.jwt").unlink() if is_gone else (folder / "revocations.jwt").write_bytes(old.raw)
+        ledger(folder).keep(SIGNING, NOW, NOTHING, served)
+        newer = as_a_relying_party(folder)
+        assert (objection(newer, served.listed), newer.number) == ("", served.listed.number + 1)
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
@@ -176,35 +163,34 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 # -- nonsense, and damage ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("members", "pointer"),
-    [
-        ({"why": ""}, "/why"),
-        ({"why": " \n"}, "/why"),
-        ({"jti": ()}, ""),
-        ({"jti": (JTIS[0], "x")}, "/jti/1"),
-        ({"jti": (JTIS[0][:-1] + "B",)}, "/jti/0"),
-        ({"sub": (interval_of("Inspect AI", from_=1),)}, "/sub/0/sub"),
-        ({"sub": (interval_of(from_=2, until=1),)}, "/sub/0/until"),
-        ({"sub": (interval_of(from_=MAX_UNIX_S + 1),)}, "/sub"),
-        ({"sub": (interval_of(from_=-1),)}, "/sub"),
-        ({"why": "x" * (MAX_REASON_CHARS + 1)}, "/why"),
-    ],
-    ids=str,
-)
-def test_nonsense_is_not_recorded_and_where_it_lies_in_a_record_its_line_is_named(
-    tmp_path: Path, members: dict[str, Any], pointer: str
-) -> None:
-    nonsense = Act(**{"time": NOW, "who": "x", "why": "y", "jti": (JTIS[0],), **members})
-    with pytest.raises(FormatError) as refused:
-        ledger(tmp_path).add(nonsense)
-    assert refused.value.pointer == pointer
-    assert contents(tmp_path) == {}
-    (tmp_path / "revocations.jsonl").write_bytes(b"".join(map(to_line, (act(JTIS[1]), nonsense))))
-    found = ledger(tmp_path).read()
-    assert found.error is not None
-    assert found.error.place.line == 2
-    assert found.items.jtis >= {JTIS[1]}
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"why": ""}, "/why"),
+    ({"why": " \n"}, "/why"),
+    ({"jti": ()}, ""),
+    ({"jti": (JTIS[0], "x")}, "/jti/1"),
+    ({"jti": (JTIS[0][:-1] + "B",)}, "/jti/0"),
+    ({"sub": (interval_of("Inspect AI", from_=1),)}, "/sub/0/sub"),
+    ({"sub": (interval_of(from_=2, until=1),)}, "/sub/0/until"),
+    ({"sub": (interval_of(from_=MAX_UNIX_S + 1),)}, "/sub"),
+    ({"sub": (interval_of(from_=-1),)}, "/sub"),
+    ({"why": "x" * (MAX_REASON_CHARS + 1)}, "/why"),
+]
+
+
+def test_nonsense_is_not_recorded_and_in_a_record_its_line_is_named(tmp_path: Path) -> None:
+    for members, pointer in NONSENSE:
+        nonsense = Act(**{"time": NOW, "who": "x", "why": "y", "jti": (JTIS[0],), **members})
+        with pytest.raises(FormatError) as refused:
+            ledger(tmp_path).add(nonsense)
+        assert refused.value.pointer == pointer, members
+        assert contents(tmp_path) == {}
+        record = tmp_path / "revocations.jsonl"
+        record.write_bytes(b"".join(map(to_line, (act(JTIS[1]), nonsense))))
+        found = ledger(tmp_path).read()
+        assert found.error is not None
+        assert found.error.place.line == 2, members
+        assert found.items.jtis >= {JTIS[1]}
+        record.unlink()
 
 
 def cut(path: Path) -> None:
@@ -229,25 +215,19 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize(
-    ("name", "spoil"),
-    [
-        ("revocations.jwt", cut),
-        ("revocations.jwt", empty),
-        ("revocation-keys.json", cut),
-        ("revocation-keys.json", empty),
-        ("revocation-keys.json", Path.unlink),
-    ],
-)
-def test_a_damaged_list_is_no_base_for_another_and_keeps_nothing_from_being_recorded(
-    tmp_path: Path, name: str, spoil: Spoil
-) -> None:
-    renew(tmp_path)
-    spoil(tmp_path / name)
-    with pytest.raises(InputError) as refused:
-        renew(tmp_path)
-    assert str(tmp_path / name) in str(refused.value)
-    assert ledger(tmp_path).add(act(JTIS[0]))
+def test_a_damaged_list_is_no_base_for_another_and_stops_no_revocation(tmp_path: Path) -> None:
+    spoils: list[tuple[str, Callable[[Path], object]]] = [
+        ("revocations.jwt", cut), ("revocations.jwt", empty), ("revocation-keys.json", cut),
+        ("revocation-keys.json", empty), ("revocation-keys.json", Path.unlink),
+    ]  # fmt: skip
+    for number, (name, spoil) in enumerate(spoils):
+        folder = tmp_path / str(number)
+        renew(folder)
+        spoil(folder / name)
+        with pytest.raises(InputError) as refused:
+            renew(folder)
+        assert str(folder / name) in str(refused.value)
+        assert ledger(folder).add(act(JTIS[0]))
 
 
 def test_another_issuer_s_list_is_none(tmp_path: Path) -> None:
@@ -256,7 +236,7 @@ def test_another_issuer_s_list_is_none(tmp_path: Path) -> None:
         renew(tmp_path)
 
 
-def test_whose_the_list_is_stands_in_the_list_or_must_be_said(tmp_path: Path) -> None:
+def test_the_issuer_of_a_list_is_in_the_list_or_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="as --url"):
         Ledger(FolderHome(tmp_path), None).renew(SIGNING, NOW)
     renew(tmp_path)
@@ -299,21 +279,21 @@ def test_there_is_one_key(keys: Path) -> None:
         found_in(keys)
 
 
-@pytest.mark.parametrize("state", ["next", "active", "retiring", "gone"])
-def test_a_key_that_signs_tokens_or_once_did_signs_no_list(keys: Path, state: KeyState | Literal["gone"]) -> None:
-    path = make_key(keys, None)
-    kid, point = (
-        path.stem.removeprefix("key-"),
-        jose.base64url_encode(keyfile.read(path).public_key().public_bytes_raw()),
-    )
-    if state == "gone":
-        KeyHistory(FolderHome(keys.parent)).record(lambda _: [KeyEvent(NOW, "archived", kid, point, "an operator")])
-    else:
-        generate(keys, state).write_bytes(path.read_bytes())
-    generate(keys, "next").write_text("no key, which is none of the list's business")
-    with pytest.raises(SetupError, match="signs tokens, or did") as refused:
-        found_in(keys)
-    assert refused.value.code is Code.KEY_UNUSABLE
+def test_a_key_that_signs_tokens_or_once_did_signs_no_list(tmp_path: Path) -> None:
+    states: tuple[KeyState | Literal["gone"], ...] = ("next", "active", "retiring", "gone")
+    for state in states:
+        keys = tmp_path / state / "keys"
+        path = make_key(keys, None)
+        if state == "gone":
+            jwk = jose.public_jwk(keyfile.read(path).public_key())
+            gone = KeyEvent(NOW, "archived", str(jwk["kid"]), str(jwk["x"]), "an operator")
+            KeyHistory(FolderHome(keys.parent)).record(lambda _: [gone])  # noqa: B023
+        else:
+            generate(keys, state).write_bytes(path.read_bytes())
+        generate(keys, "next").write_text("no key, which does not concern the list")
+        with pytest.raises(SetupError, match="signs tokens, or did") as refused:
+            found_in(keys)
+        assert refused.value.code is Code.KEY_UNUSABLE
 
 
 def test_a_key_that_others_may_read_or_move_is_not_taken(keys: Path) -> None:
@@ -343,14 +323,3 @@ def test_what_root_writes_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
     ledger(tmp_path).add(act(JTIS[0]))
     renew(tmp_path)
     assert {path.stat().st_uid for path in tmp_path.iterdir()} == {65534}
-
-
-def test_who_has_seen_a_list_is_not_shown_an_older_one(tmp_path: Path) -> None:
-    old, new = renew(tmp_path), renew(tmp_path, NOW + 1)
-    assert isinstance(old, SignedList)
-    assert (old.is_behind(new), new.is_behind(old), new.is_behind(new), old.is_behind(None)) == (
-        True,
-        False,
-        False,
-        False,
-    )

@@ -6,10 +6,8 @@ import json
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
-from issuer.dev.provider import LocalProvider
-from tests.support.running import running
+from tests.support.running import Running
 
 LOGGING = r"""
 import logging, structlog
@@ -57,10 +55,8 @@ def test_every_event_is_one_write_of_one_line_of_json() -> None:
     assert b"secret" not in b"".join(lines)
 
 
-def test_whatever_a_library_configures_the_service_logs_nothing_but_lines_of_json(
-    tmp_path: Path, provider: LocalProvider
-) -> None:
-    with running(tmp_path, provider) as service:
-        assert service.post(service.token()).status_code == 201
-    events = [json.loads(line) for line in service.log_text().splitlines()]
+def test_a_service_logs_nothing_but_lines_of_json(service: Running) -> None:
+    assert service.post(service.token()).status_code == 201
+    text = service.until_log_says('"decision"')
+    events = [json.loads(line) for line in text[: text.rindex("\n")].splitlines()]
     assert "decision" in {event["event"] for event in events}

@@ -58,7 +58,7 @@ async def test_a_generated_key_signs_and_is_published(tmp_path: Path) -> None:
     assert not verified(keyring, keyring.active_kid, b"two", first)
 
 
-def test_keys_of_all_states_are_published_and_may_sign_and_one_is_active(tmp_path: Path) -> None:
+def test_keys_of_all_states_are_published_and_one_is_active(tmp_path: Path) -> None:
     states: tuple[KeyState, ...] = ("next", "active", "retiring", "retiring")
     paths = [generate(tmp_path, state) for state in states]
     keyring = load_keyring(tmp_path)
@@ -66,17 +66,6 @@ def test_keys_of_all_states_are_published_and_may_sign_and_one_is_active(tmp_pat
     assert set(keyring.usable_kids) == {path.stem for path in paths}
     assert keyring.states == dict(zip((path.stem for path in paths), states, strict=True))
     assert {key["kid"] for key in json.loads(keyring.jwks)["keys"]} == {path.stem for path in paths}
-
-
-def test_a_rotation_is_a_move(tmp_path: Path) -> None:
-    old, new = generate(tmp_path, "active"), generate(tmp_path, "next")
-    before = load_keyring(tmp_path)
-    (tmp_path / "retiring").mkdir(mode=0o700)
-    old.rename(tmp_path / "retiring" / old.name)
-    new.rename(tmp_path / "active" / new.name)
-    after = load_keyring(tmp_path)
-    assert (before.active_kid, after.active_kid) == (old.stem, new.stem)
-    assert set(before.usable_kids) == set(after.usable_kids)
 
 
 def test_the_key_set_holds_public_members_only_and_is_always_the_same_bytes(tmp_path: Path) -> None:
@@ -96,19 +85,17 @@ def test_the_kid_is_the_thumbprint_whatever_the_file_is_called(tmp_path: Path) -
     assert load_keyring(tmp_path).active_kid == path.stem
 
 
-@pytest.mark.parametrize("states", [[], ["next"], ["retiring"], ["next", "retiring"], ["active", "active"]])
-def test_there_is_exactly_one_active_key(tmp_path: Path, states: list[KeyState]) -> None:
-    for state in states:
-        generate(tmp_path, state)
-    error = refused(tmp_path)
-    assert error.code is Code.KEY_UNUSABLE
-    count = states.count("active")
-    wanted = f"exactly one active key; there are {count}" if states else f"`issuer keys generate --dir {tmp_path}`"
-    assert wanted in error.detail
-
-
-def test_a_folder_that_is_not_there_says_how_to_make_a_key(tmp_path: Path) -> None:
-    assert "issuer keys generate" in refused(tmp_path / "nowhere").detail
+def test_there_is_exactly_one_active_key(tmp_path: Path) -> None:
+    folders: list[list[KeyState]] = [[], ["next"], ["retiring"], ["next", "retiring"], ["active", "active"]]
+    for number, states in enumerate(folders):
+        folder = tmp_path / str(number)
+        for state in states:
+            generate(folder, state)
+        error = refused(folder)
+        assert error.code is Code.KEY_UNUSABLE
+        count = states.count("active")
+        wanted = f"exactly one active key; there are {count}" if states else f"`issuer keys generate --dir {folder}`"
+        assert wanted in error.detail
 
 
 def test_the_same_key_in_two_folders_is_refused(tmp_path: Path) -> None:
@@ -121,15 +108,14 @@ def test_the_same_key_in_two_folders_is_refused(tmp_path: Path) -> None:
     assert len(find_keys(tmp_path, lambda: None).keys) == 2
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o606, 0o620, 0o602, 0o610, 0o601])
-@pytest.mark.parametrize("state", ["next", "active", "retiring"])
-def test_a_key_that_others_may_touch_is_refused(tmp_path: Path, state: KeyState, mode: int) -> None:
-    generate(tmp_path, "active")
-    path = next((tmp_path / "active").iterdir()) if state == "active" else generate(tmp_path, state)
-    path.chmod(mode)
-    error = refused(tmp_path)
-    assert error.code is Code.KEY_UNSAFE
-    assert f"chmod 600 {path}" in error.detail
+def test_a_key_that_others_may_touch_is_refused(tmp_path: Path) -> None:
+    states: tuple[KeyState, ...] = ("active", "next", "retiring")
+    for path in [generate(tmp_path, state) for state in states]:
+        for mode in (0o640, 0o604, 0o644, 0o660, 0o606, 0o620, 0o602, 0o610, 0o601):
+            path.chmod(mode)
+            error = refused(tmp_path)
+            assert (error.code, f"chmod 600 {path}" in error.detail) == (Code.KEY_UNSAFE, True), (path, mode)
+        path.chmod(0o600)
 
 
 def test_a_link_to_a_key_is_refused(tmp_path: Path) -> None:
@@ -179,7 +165,7 @@ def test_nothing_is_known_of_keys_that_no_descriptor_is_free_for(tmp_path: Path)
     assert (found.keys, found.unjudged) == ((), frozenset({path}))
 
 
-def test_a_key_that_lies_elsewhere_is_opened_once_and_let_go_when_its_file_is_gone(tmp_path: Path) -> None:
+def test_a_remote_key_is_opened_once_and_dropped_when_its_file_is_gone(tmp_path: Path) -> None:
     opener, path = Opener(), tmp_path / "active" / "key.yaml"
     path.parent.mkdir(0o700)
     path.touch(0o600)
@@ -194,14 +180,15 @@ def test_a_key_that_lies_elsewhere_is_opened_once_and_let_go_when_its_file_is_go
         assert (anew.kid, anew.private is one.private) == (one.kid, False)
 
 
-@pytest.mark.parametrize("state", ["", *STATES])
-def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, state: str) -> None:
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     generate(tmp_path, "active")
-    folder = tmp_path / state
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o702)
-    error = refused(tmp_path)
-    assert (error.code, error.detail.partition(":")[0]) == (Code.KEY_UNSAFE, str(folder))
+    for state in ("", *STATES):
+        folder = tmp_path / state
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o702)
+        error = refused(tmp_path)
+        assert (error.code, error.detail.partition(":")[0]) == (Code.KEY_UNSAFE, str(folder))
+        folder.chmod(0o700)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a folder to any group")
@@ -215,16 +202,15 @@ def test_a_folder_that_a_group_may_write_to_is_refused(tmp_path: Path) -> None:
 # -- generating ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_a_generated_key_and_its_folders_are_their_owner_s_alone(tmp_path: Path, umask: int) -> None:
-    before = os.umask(umask)
-    try:
-        path = generate(tmp_path / "keys", "active")
-    finally:
-        os.umask(before)
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700
+def test_a_generated_key_and_its_folders_are_their_owner_s_alone(tmp_path: Path) -> None:
+    for umask in (0o000, 0o022, 0o077):
+        before = os.umask(umask)
+        try:
+            path = generate(tmp_path / str(umask), "active")
+        finally:
+            os.umask(before)
+        modes = [each.stat().st_mode & 0o777 for each in (path, path.parent, tmp_path / str(umask))]
+        assert modes == [0o600, 0o700, 0o700]
 
 
 def test_an_encrypted_key_opens_with_its_passphrase_only(tmp_path: Path) -> None:
@@ -257,39 +243,19 @@ def test_no_key_is_made_through_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_two_generated_keys_differ(tmp_path: Path) -> None:
-    assert generate(tmp_path, "active").stem != generate(tmp_path, "next").stem
-
-
 # -- signing -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_signature_is_the_same_every_time(tmp_path: Path) -> None:
+async def test_a_key_that_is_gone_cannot_sign(tmp_path: Path) -> None:
     generate(tmp_path, "active")
-    one, other = load_keyring(tmp_path), load_keyring(tmp_path)
-    assert await one.sign(one.active_kid, (b"x",)) == await other.sign(other.active_kid, (b"x",))
-
-
-async def test_a_retiring_key_finishes_what_it_began(tmp_path: Path) -> None:
-    generate(tmp_path, "active")
-    retiring = generate(tmp_path, "retiring").stem
     keyring = load_keyring(tmp_path)
-    (signature,) = await keyring.sign(retiring, (b"x",))
-    assert verified(keyring, retiring, b"x", signature)
-    assert not verified(keyring, keyring.active_kid, b"x", signature)
+    for kid in ("", "unknown", "../active", "\x00"):
+        with pytest.raises(Undecided) as error:
+            await keyring.sign(kid, (b"x",))
+        assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
-@pytest.mark.parametrize("kid", ["", "unknown", "../active", "\x00"])
-async def test_a_key_that_is_gone_cannot_sign(tmp_path: Path, kid: str) -> None:
-    generate(tmp_path, "active")
-    with pytest.raises(Undecided) as error:
-        await load_keyring(tmp_path).sign(kid, (b"x",))
-    assert error.value.code is Code.DEPENDENCY_SIGNER
-
-
-async def test_a_part_of_a_keyring_signs_with_what_it_has_and_without_its_active_key_begins_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_a_keyring_without_its_active_key_only_signs_retries(tmp_path: Path) -> None:
     _, retiring = (generate(tmp_path, state).stem for state in ("active", "retiring"))
     part = KeyringSigner(tuple(key for key in load_keyring(tmp_path).keys if key.kid == retiring))
     (signature,) = await part.sign(retiring, (b"x",))
@@ -317,23 +283,16 @@ async def test_readiness_asks_a_key_that_lies_elsewhere(tmp_path: Path) -> None:
     assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
-async def test_readiness_signs_and_verifies_through_the_published_set(tmp_path: Path) -> None:
-    generate(tmp_path, "active")
-    generate(tmp_path, "next")
-    await load_keyring(tmp_path).check(NOW)
-
-
-@pytest.mark.parametrize("jwks", [b'{"keys":[]}', "another key's"])
-async def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: Path, jwks: bytes | str) -> None:
+async def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: Path) -> None:
     generate(tmp_path, "active")
     keyring = load_keyring(tmp_path)
-    if isinstance(jwks, str):
-        other = jose.public_jwk(Ed25519PrivateKey.generate().public_key())
-        jwks = json.dumps({"keys": [{**other, "kid": keyring.active_kid}]}).encode()
-    keyring.jwks = jwks
-    with pytest.raises(Undecided) as error:
-        await keyring.check(NOW)
-    assert error.value.code is Code.DEPENDENCY_SIGNER
+    await keyring.check(NOW)
+    other = jose.public_jwk(Ed25519PrivateKey.generate().public_key())
+    for jwks in ([], [{**other, "kid": keyring.active_kid}]):
+        keyring.jwks = json.dumps({"keys": jwks}).encode()
+        with pytest.raises(Undecided) as error:
+            await keyring.check(NOW)
+        assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
 def test_a_readiness_signature_can_never_be_a_token_s() -> None:

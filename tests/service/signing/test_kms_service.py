@@ -52,12 +52,6 @@ def test_tokens_are_signed_by_the_published_key_and_a_retry_gets_the_same_bytes(
     assert first.json()["verify_token"] == again.json()["verify_token"]
 
 
-def test_a_batch_of_a_hundred_is_signed(service: Running) -> None:
-    answer = service.post(service.token(), {"results": [numbered(n) for n in range(100)]}, "/tokens/batch")
-    assert answer.status_code == 201
-    assert len({make.payload_by_joserfc(each["verify_token"]) for each in answer.json()["tokens"]}) == 100
-
-
 def test_what_kms_does_not_take_is_refused_before_a_use_is_spent(service: Running, kms: LocalKms) -> None:
     asked, identity = kms.asked["Sign"], service.token()
     metrics = [{"metric_id": f"metric-{number:030}", "value": 0.5} for number in range(60)]
@@ -71,30 +65,20 @@ def test_what_kms_does_not_take_is_refused_before_a_use_is_spent(service: Runnin
     assert service.post(identity).status_code == 201
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [("refuses", "ThrottlingException"), ("signs_with", "the published key does not verify its signature")],
-)
-def test_while_kms_does_not_sign_nobody_gets_a_token_and_afterwards_the_retry_does(
-    service: Running, kms: LocalKms, fault: str, reason: str
-) -> None:
-    identity = service.token()
-    setattr(kms, fault, {"refuses": "ThrottlingException", "signs_with": make.STRANGER}[fault])
-    late = service.post(identity)
-    setattr(kms, fault, {"refuses": "", "signs_with": None}[fault])
-    assert (late.status_code, late.json()["code"]) == (503, "dependency.signer")
-    assert "verify_token" not in late.text
-    assert late.headers["Retry-After"] == "1"
-    assert reason in service.log_text()
-    assert token_of(service.post(identity))["iss"] == service.url
-
-
-def test_readiness_makes_no_call_while_requests_do(service: Running, kms: LocalKms) -> None:
-    assert service.post(service.token()).status_code == 201
-    asked = kms.asked["Sign"]
-    for _ in range(5):
-        assert service.http.get("/health/ready").status_code == 200
-    assert kms.asked["Sign"] == asked
+def test_while_kms_does_not_sign_callers_get_503_and_then_their_token(service: Running, kms: LocalKms) -> None:
+    for fault, wrong, right, reason in (
+        ("refuses", "ThrottlingException", "", "ThrottlingException"),
+        ("signs_with", make.STRANGER, None, "the published key does not verify its signature"),
+    ):
+        identity = service.token()
+        setattr(kms, fault, wrong)
+        late = service.post(identity)
+        setattr(kms, fault, right)
+        assert (late.status_code, late.json()["code"]) == (503, "dependency.signer")
+        assert "verify_token" not in late.text
+        assert late.headers["Retry-After"] == "1"
+        service.until_log_says(reason)
+        assert token_of(service.post(identity))["iss"] == service.url
 
 
 def test_a_slow_kms_is_asked_a_few_times_at_once(service: Running, kms: LocalKms) -> None:

@@ -1,4 +1,4 @@
-"""What a host makes of its folders and of the history that all hosts share: who signs, and what it tells."""
+"""A host's conclusions from its folders and the shared history: the key that signs, and the events that it records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def seen_in(folders: dict[str, KeyState], made: int = 0) -> list[KeyObservation]
     return [KeyObservation(kid, XS[kid], state, made) for kid, state in folders.items()]
 
 
-def told(
+def recorded(
     folders: dict[str, KeyState], lives: Lives, before: str | None, *, now: int = NOW, changed: bool = False
 ) -> list[tuple[What, str]]:
     return [(event.what, event.kid) for event in missing_events(seen_in(folders), lives, before, now, changed=changed)]
@@ -59,7 +59,7 @@ def test_without_a_key_in_active_none_signs() -> None:
     assert signer_of(seen_in({A: "retiring"}), lives_of(("active", A)), A) is None
 
 
-def test_until_its_successor_may_the_key_that_signed_here_goes_on_and_after_a_start_what_the_history_has() -> None:
+def test_until_its_successor_may_sign_the_last_signer_goes_on() -> None:
     elsewhere = lives_of(("active", A), ("active", C), ("retiring", A))
     assert signer_of(seen_in({A: "active", C: "next"}), elsewhere, A) == A
     assert signer_of(seen_in({A: "active", C: "next"}), elsewhere, None) == C
@@ -69,7 +69,7 @@ def test_until_its_successor_may_the_key_that_signed_here_goes_on_and_after_a_st
     assert signer_of(seen_in({C: "retiring", A: "retiring", B: "active"}), two, None) == C, "the latest"
 
 
-def test_a_key_that_was_put_away_by_plan_or_that_nobody_knows_does_not_go_on() -> None:
+def test_an_archived_or_unknown_key_does_not_go_on() -> None:
     folders = seen_in({A: "retiring", B: "active"})
     assert signer_of(folders, lives_of(("active", A), ("next", B), ("archived", A)), A) is None
     assert signer_of(folders, lives_of(("next", B)), A) is None
@@ -103,7 +103,7 @@ def test_a_key_may_sign_from_the_second_on_in_which_everybody_can_know_it() -> N
     assert may_sign(folders, {}, NOW) == (), "what the history does not name never signs"
 
 
-# -- what is told -----------------------------------------------------------------------------------------------------
+# -- what is recorded -----------------------------------------------------------------------------------------------------
 
 
 def test_a_history_begins_with_who_retired_then_who_signs_then_who_is_to_come() -> None:
@@ -116,68 +116,74 @@ def test_a_history_begins_with_who_retired_then_who_signs_then_who_is_to_come() 
 
 
 def test_what_was_told_is_not_told_again() -> None:
-    assert told({A: "next"}, lives_of(("next", A)), None, changed=True) == []
+    assert recorded({A: "next"}, lives_of(("next", A)), None, changed=True) == []
     lives = lives_of(("active", A), ("active", B), ("retiring", A), ("next", C))
-    assert told({A: "retiring", B: "active", C: "next"}, lives, B, changed=True) == []
+    assert recorded({A: "retiring", B: "active", C: "next"}, lives, B, changed=True) == []
 
 
 def test_a_host_whose_folders_changed_tells_where_each_key_is() -> None:
     lives = lives_of(("active", A))
-    assert told({A: "active", B: "next", C: "retiring"}, lives, A, changed=True) == [("next", B), ("next", C)]
-    assert told({A: "active", B: "next"}, lives, A) == []
+    assert recorded({A: "active", B: "next", C: "retiring"}, lives, A, changed=True) == [("next", B), ("next", C)]
+    assert recorded({A: "active", B: "next"}, lives, A) == []
     lives = lives_of(("active", A), ("active", B), ("retiring", A))
-    assert told({A: "next", B: "active"}, lives, B, changed=True) == [("next", A)], "it has signed, and lies in next"
-    assert told({A: "retiring", B: "active"}, lives_of(("active", A), ("active", B)), B, changed=True) == [
+    assert recorded({A: "next", B: "active"}, lives, B, changed=True) == [("next", A)], (
+        "it has signed, and its file is in next"
+    )
+    assert recorded({A: "retiring", B: "active"}, lives_of(("active", A), ("active", B)), B, changed=True) == [
         ("retiring", A)
     ]
 
 
-def test_a_key_in_active_is_told_as_next_until_it_is_due_and_then_as_active_by_a_host_that_did_not_change() -> None:
+def test_a_key_in_active_is_recorded_as_next_until_it_is_due() -> None:
     folders: dict[str, KeyState] = {A: "retiring", B: "active"}
-    assert told(folders, lives_of(("active", A)), A, changed=True) == [("next", B)]
+    assert recorded(folders, lives_of(("active", A)), A, changed=True) == [("next", B)]
     lives, due = lives_of(("active", A), ("next", B), ("published", B)), NOW + PUBLISHED_S
-    assert told(folders, lives, A, now=due - 1, changed=True) == []
-    assert told(folders, lives, A, now=due) == [("retiring", A), ("active", B)]
+    assert recorded(folders, lives, A, now=due - 1, changed=True) == []
+    assert recorded(folders, lives, A, now=due) == [("retiring", A), ("active", B)]
 
 
-def test_a_host_that_did_not_change_says_of_its_own_signer_alone_that_it_signs_on() -> None:
+def test_a_host_that_did_not_change_records_only_its_signer() -> None:
     put_away = lives_of(("active", A), ("active", B), ("retiring", A))
-    assert told({A: "active", C: "next"}, put_away, A) == [("active", A)], "neither what is new here, nor what lacks"
-    assert told({A: "retiring", B: "active", C: "next"}, put_away, A) == [], "another host has told that B signs"
+    assert recorded({A: "active", C: "next"}, put_away, A) == [("active", A)], (
+        "neither what is new here, nor what lacks"
+    )
+    assert recorded({A: "retiring", B: "active", C: "next"}, put_away, A) == [], (
+        "another host has recorded that B signs"
+    )
 
 
-def test_a_key_that_signs_now_and_by_the_history_not_yet_is_told_to_have_begun_once() -> None:
+def test_a_key_that_signs_before_its_history_says_so_is_recorded_once() -> None:
     lives = lives_of(("active", A))
     (event,) = missing_events(seen_in({A: "active", B: "next"}), lives, A, NOW - 1, changed=False)
     assert (event.what, event.kid, event.since) == ("active", A, NOW - 1 - CLOCK_BACK_S)
-    assert told({A: "active", B: "next"}, lives, A) == []
+    assert recorded({A: "active", B: "next"}, lives, A) == []
     corrected = fold([KeyEvent(NOW, "active", A, XS[A], "somebody", since=NOW - 1 - CLOCK_BACK_S)], lives)
-    assert told({A: "active", B: "next"}, corrected, A, now=NOW - 1) == []
+    assert recorded({A: "active", B: "next"}, corrected, A, now=NOW - 1) == []
     assert [one.since for one in missing_events(seen_in({A: "active"}), lives, A, 5, changed=False)] == [0]
-    assert told({A: "retiring"}, lives_of(("active", A), ("retiring", A)), None, now=5) == [], (
+    assert recorded({A: "retiring"}, lives_of(("active", A), ("retiring", A)), None, now=5) == [], (
         "what signs no more stays"
     )
 
 
 def test_without_a_key_in_active_a_host_that_did_not_change_tells_nothing() -> None:
-    assert told({A: "retiring", C: "next"}, lives_of(("active", A)), A) == []
+    assert recorded({A: "retiring", C: "next"}, lives_of(("active", A)), A) == []
 
 
-def test_what_lies_in_no_folder_is_told_when_the_folders_changed_and_at_once_where_it_is_to_come() -> None:
+def test_a_missing_key_is_recorded_when_the_folders_change() -> None:
     lives = lives_of(("active", B), ("retiring", B), ("active", A), ("next", C))
-    assert told({A: "active"}, lives, A) == [("removed", C)]
-    assert told({A: "active"}, lives, A, changed=True) == [("removed", B), ("removed", C)]
+    assert recorded({A: "active"}, lives, A) == [("removed", C)]
+    assert recorded({A: "active"}, lives, A, changed=True) == [("removed", B), ("removed", C)]
     for last in ("archived", "revoked", "removed"):
         ended = lives_of(("active", B), ("active", A), (last, B))
-        assert told({A: "active"}, ended, A, changed=True) == [], last
+        assert recorded({A: "active"}, ended, A, changed=True) == [], last
 
 
 def test_a_revoked_key_that_lies_in_a_folder_is_neither_told_nor_lost() -> None:
     lives = lives_of(("active", A), ("next", B), ("revoked", B))
-    assert told({A: "active", B: "next"}, lives, A, changed=True) == []
+    assert recorded({A: "active", B: "next"}, lives, A, changed=True) == []
 
 
-def test_of_a_signer_alone_that_the_history_has_as_signing_later_it_is_told_that_it_signs_by_now() -> None:
+def test_a_signer_whose_history_begins_later_is_recorded_as_signing_now() -> None:
     lives = lives_of(("active", A), ("active", B))
     folders = seen_in({A: "active", B: "retiring"})
     for now, since in ((NOW - 100, NOW - 100 - CLOCK_BACK_S), (CLOCK_BACK_S, 0), (5, 0)):

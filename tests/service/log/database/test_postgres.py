@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,16 +17,15 @@ import psycopg
 import pytest
 
 from issuer.errors import SetupError
-from issuer.service.log.bounds import LOG_DATABASE_S, LOG_ROW_LOCK_S
 from issuer.service.log.database.engines import database_at
-from issuer.service.log.database.postgres import NO_STANDBY, PostgresDatabase, PostgresReading
+from issuer.service.log.database.postgres import PostgresDatabase, PostgresReading
 from issuer.service.log.database.store import LogStore, OutcomeUnknown, Reader, StoreFailed
 from tests.support.log_store import append, created, token
 from tests.support.postgresql import GUARDED, PostgreSQL, postgresql
 from tests.support.postgresql_proxy import Proxy, is_cut
 from tests.support.shared import ROOT
 from tests.support.tls import certificate
-from tests.support.waiting import within
+from tests.support.waiting import eventually
 
 PASSWORD = "correct horse@battery:staple/?#%"
 
@@ -59,7 +59,7 @@ def waits(server: PostgreSQL) -> Iterator[Callable[[], None]]:
 def configure(server: PostgreSQL, name: str, value: str) -> None:
     server.execute(f"ALTER SYSTEM SET {name} = '{value}'")
     server.reload()
-    assert within(10, lambda: server.execute(f"SHOW {name}") == [(value,)])
+    eventually(lambda: server.execute(f"SHOW {name}") == [(value,)])
 
 
 def size(url: str) -> int:
@@ -72,28 +72,27 @@ def size(url: str) -> int:
 # -- which database -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "postgresql://me:{}@here/log",
-        "postgresql://me:{}@",
-        "postgresql://me:{}@here:port/log",
-        "postgresql://me:{}@here/log?nonsense=1",
-        "postgresql://me@here/log?password={}&sslmode",
-        "postgresql://me:{}@[::1/log",
-        "postgresql://me:{}@here/log?port=1?",
-    ],
+WRONG_URLS = (
+    "postgresql://me:{}@here/log",
+    "postgresql://me:{}@",
+    "postgresql://me:{}@here:port/log",
+    "postgresql://me:{}@here/log?nonsense=1",
+    "postgresql://me@here/log?password={}&sslmode",
+    "postgresql://me:{}@[::1/log",
+    "postgresql://me:{}@here/log?port=1?",
 )
-@pytest.mark.parametrize("secret", ["s3cret", "s3@cret", "s3 cret", "s3/cret", "s3%cret"])
-def test_no_error_shows_the_password(written: str, secret: str) -> None:
-    text = written.format(secret)
-    with pytest.raises((SetupError, StoreFailed)) as caught, closing(PostgresDatabase(text)) as database:
-        database.open()
-    error: BaseException | None = caught.value
-    while error is not None:
-        assert "s3" not in str(error)
-        assert "cret" not in str(error)
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def test_no_error_shows_the_password() -> None:
+    for secret in ("s3cret", "s3@cret", "s3 cret", "s3/cret", "s3%cret"):
+        for written in WRONG_URLS:
+            text = written.format(secret)
+            with pytest.raises((SetupError, StoreFailed)) as caught, closing(PostgresDatabase(text)) as database:
+                database.open()
+            error: BaseException | None = caught.value
+            while error is not None:
+                assert not [part for part in ("s3", "cret") if part in str(error)], text
+                error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def test_a_password_is_taken_from_the_url_and_shown_nowhere(server: PostgreSQL, schema: str) -> None:
@@ -132,14 +131,14 @@ def test_a_schema_with_other_tables_is_no_place_for_a_new_log(server: PostgreSQL
 # -- what the server must be ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["fsync", "full_page_writes"])
-def test_a_server_that_may_lose_what_it_has_committed_is_refused(server: PostgreSQL, url: str, name: str) -> None:
-    configure(server, name, "off")
-    try:
-        with closing(database_at(url)) as database, pytest.raises(SetupError, match=f"{name} off"):
-            database.open(create=True)
-    finally:
-        configure(server, name, "on")
+def test_a_server_that_may_lose_what_it_has_committed_is_refused(server: PostgreSQL, url: str) -> None:
+    for name in ("fsync", "full_page_writes"):
+        configure(server, name, "off")
+        try:
+            with closing(database_at(url)) as database, pytest.raises(SetupError, match=f"{name} off"):
+                database.open(create=True)
+        finally:
+            configure(server, name, "on")
 
 
 def test_a_role_s_own_settings_weaken_nothing(server: PostgreSQL, url: str) -> None:
@@ -152,7 +151,7 @@ def test_a_role_s_own_settings_weaken_nothing(server: PostgreSQL, url: str) -> N
         "default_transaction_isolation": "serializable",
         "default_transaction_read_only": "on",
     }
-    with psycopg.connect(server.url()) as connection:  # what is set holds for the next one
+    with psycopg.connect(server.url()) as connection:  # a setting of a role holds for its next connection
         for name, value in weak.items():
             connection.execute(f"ALTER ROLE postgres SET {name} = {value}".encode())
     try:
@@ -235,27 +234,34 @@ def test_a_commit_that_was_rolled_back_is_no_success(url: str) -> None:
             database.commit()
 
 
-@pytest.mark.parametrize("end", ["pg_cancel_backend", "pg_terminate_backend"])
 def test_a_commit_that_no_longer_waits_for_its_replica_is_no_success(
-    server: PostgreSQL, url: str, waits: Callable[[], None], end: str
+    server: PostgreSQL, url: str, waits: Callable[[], None]
 ) -> None:
     """Measured: it ends as a success, with a warning."""
     with closing(PostgresDatabase(url)) as database:
         store = created(database)
-        waits()
-        ending = threading.Thread(target=lambda: assert_ended(server, end))
-        ending.start()
-        with pytest.raises(OutcomeUnknown):
-            append(store, [token(1)])
-        ending.join()
-        assert size(url) == 1  # committed here, and nowhere else
+        for number, end in enumerate(("pg_cancel_backend", "pg_terminate_backend")):
+            waits()
+            ending = threading.Thread(target=end_waiting, args=(server, end))
+            ending.start()
+            with pytest.raises(OutcomeUnknown):
+                append(store, [token(number)])
+            ending.join()
+            assert size(url) == number + 1  # committed here, and nowhere else
+            database.close()
+            configure(server, "synchronous_standby_names", "")
+            database.open()
 
 
-def assert_ended(server: PostgreSQL, end: str) -> None:
+def waiting_commits(server: PostgreSQL) -> list[tuple[object, ...]]:
+    """Return the process of each COMMIT that waits for a replica."""
+    return server.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+
+def end_waiting(server: PostgreSQL, end: str) -> None:
     """End the COMMIT that waits, as an operator could."""
-    waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    assert within(10, lambda: bool(server.execute(f"SELECT 1 {waiting}")))
-    server.execute(f"SELECT {end}(pid) {waiting}")
+    eventually(lambda: waiting_commits(server))
+    server.execute(f"SELECT {end}(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 
 
 @pytest.mark.long
@@ -265,11 +271,9 @@ def test_a_commit_that_waits_for_too_long_is_an_unknown_outcome(
     with closing(PostgresDatabase(url)) as database:
         store = created(database)
         waits()
-        begun = time.monotonic()
         with pytest.raises(OutcomeUnknown, match="no answer"):
             append(store, [token(1)])
-        assert LOG_DATABASE_S <= time.monotonic() - begun < LOG_DATABASE_S + 1
-        # Its lock stays while it waits: nobody builds on it, and nobody takes it for lost.
+        # Its lock stays while it waits, so another host cannot append after it or believe that it is lost.
         database.close()
         with pytest.raises(StoreFailed, match="lock timeout"):
             database.open()
@@ -280,9 +284,7 @@ def test_a_commit_that_waits_for_too_long_is_an_unknown_outcome(
 
 
 @pytest.mark.long
-def test_what_was_committed_before_is_with_the_replicas_before_anybody_builds_on_it(
-    url: str, waits: Callable[[], None]
-) -> None:
+def test_an_earlier_commit_is_with_the_replicas_before_the_log_goes_on(url: str, waits: Callable[[], None]) -> None:
     """An earlier COMMIT may have ended here alone: its server was killed while it waited."""
     with closing(PostgresDatabase(url)) as database:
         append(created(database), [token(1)])
@@ -290,6 +292,12 @@ def test_what_was_committed_before_is_with_the_replicas_before_anybody_builds_on
         database.close()
         with pytest.raises(OutcomeUnknown):
             database.open()
+
+
+def interrupt_waiting(server: PostgreSQL) -> None:
+    """Interrupt this process when its COMMIT waits."""
+    eventually(lambda: waiting_commits(server))
+    os.kill(os.getpid(), signal.SIGALRM)
 
 
 def test_an_interrupt_cancels_no_commit(server: PostgreSQL, url: str, waits: Callable[[], None]) -> None:
@@ -302,46 +310,33 @@ def test_an_interrupt_cancels_no_commit(server: PostgreSQL, url: str, waits: Cal
         store = created(database)
         waits()
         before = signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        interrupting = threading.Thread(target=interrupt_waiting, args=(server,))
+        interrupting.start()
         try:
             with pytest.raises(KeyboardInterrupt):
                 append(store, [token(1)])
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            interrupting.join()
             signal.signal(signal.SIGALRM, before)
-        time.sleep(0.2)
-        assert server.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == [(1,)]
+        assert len(waiting_commits(server)) == 1
         assert size(url) == 0
-
-
-def test_whether_a_failover_would_end_the_log_is_told(url: str, server: PostgreSQL, waits: Callable[[], None]) -> None:
-    with closing(PostgresDatabase(url)) as database:
-        database.open(create=True)
-        told = [database.warnings]
-        waits()
-        database.close()
-        database.open(create=True)
-        told.append(database.warnings)
-    assert told == [(NO_STANDBY,), ()]
 
 
 # -- other hosts, and other servers ---------------------------------------------------------------------------------------
 
 
-def test_who_waits_for_another_host_gives_up_within_a_second(url: str) -> None:
+def test_a_host_that_waits_for_another_one_gives_up(url: str) -> None:
     with closing(PostgresDatabase(url)) as first, closing(PostgresDatabase(url)) as second:
         created(first)
         second.open()
         LogStore(first).begin()
-        begun = time.monotonic()
         with pytest.raises(StoreFailed, match="lock timeout"):
             LogStore(second).begin()
-        assert LOG_ROW_LOCK_S <= time.monotonic() - begun < LOG_ROW_LOCK_S + 0.5
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("rows", [0, 1, 2000], ids=lambda rows: f"{rows} rows written")
-def test_a_host_that_stops_within_its_transaction_holds_up_the_others_for_two_seconds(url: str, rows: int) -> None:
+def test_a_host_that_stops_in_its_transaction_delays_the_others_for_2_s(url: str, rows: int) -> None:
     with closing(PostgresDatabase(url)) as stopped, closing(PostgresDatabase(url)) as other:
         created(stopped)
         other.open()
@@ -349,7 +344,7 @@ def test_a_host_that_stops_within_its_transaction_holds_up_the_others_for_two_se
         assert locked is not None
         hashes = [(9, at, bytes(32)) for at in range(rows)]
         assert stopped.write("INSERT INTO hashes (level, idx, hash) VALUES (%s, %s, %s)", hashes) == rows
-        time.sleep(1.5)
+        time.sleep(1.5)  # a slow peer
         append(LogStore(other), [token(1)])
         with pytest.raises(StoreFailed):
             store.append(locked, locked, [token(2)], [])
@@ -365,31 +360,12 @@ def test_a_server_that_says_nothing_is_given_up(server: PostgreSQL, url: str) ->
         server.send(signal.SIGSTOP, pid, read_by)
         try:
             for ask in (store.head, Reader(reading).head):
-                begun = time.monotonic()
                 with pytest.raises(StoreFailed, match="no answer"):
                     ask()
-                assert time.monotonic() - begun < LOG_DATABASE_S + 1
             assert database.is_another()
             assert Reader(reading).head() is not None  # on a new connection
         finally:
             server.send(signal.SIGCONT, pid, read_by)
-
-
-@pytest.mark.long
-def test_a_server_that_was_killed_is_found_again(server: PostgreSQL, url: str) -> None:
-    with closing(PostgresDatabase(url)) as database, closing(PostgresReading(url)) as reading:
-        store = created(database)
-        append(store, [token(1)])
-        head = Reader(reading).head()
-        server.kill()
-        for ask in (store.head, Reader(reading).head):
-            with pytest.raises(StoreFailed):
-                ask()
-        server.start()
-        assert Reader(reading).head() == head
-        database.close()
-        database.open()
-        assert store.head() == head
 
 
 @pytest.mark.long
@@ -430,7 +406,7 @@ def test_a_replica_is_never_asked_and_a_promoted_one_is_another_server(tmp_path:
 
 
 def test_another_machine_is_reached_by_tls_unless_the_url_says_otherwise(server: PostgreSQL, schema: str) -> None:
-    """127.1 is this machine by a name that nobody knows as such."""
+    """127.1 is this machine, by a name that the client does not know as local."""
     with Proxy(server, tcp=True) as proxy:
         remote = PostgresDatabase(proxy.url(host="127.1", options=schema))
         with closing(remote), pytest.raises(StoreFailed):

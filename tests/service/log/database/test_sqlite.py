@@ -1,10 +1,9 @@
-"""What only SQLite does: files that are replaced, what is written ahead, full disks, and plans of queries."""
+"""SQLite alone: files that are replaced, its write-ahead log, full disks, and plans of queries."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -47,16 +46,18 @@ def without_what_was_written_ahead(_kept: Path, file: Path) -> None:
     Path(f"{file}-wal").unlink()
 
 
-@pytest.mark.parametrize("put_back", [by_name, over_the_bytes, removed, without_what_was_written_ahead])
-def test_a_file_that_others_touched_is_seen(file: Path, put_back: Callable[[Path, Path], None]) -> None:
-    with closing(SqliteDatabase(file)) as database:
-        store = created(database)
-        append(store, [token(1)])
-        kept = copy_of(file)
-        append(store, [token(2)])
-        assert not database.is_another()
-        put_back(kept, file)
-        assert database.is_another()
+def test_a_file_that_others_touched_is_seen(tmp_path: Path) -> None:
+    for put_back in (by_name, over_the_bytes, removed, without_what_was_written_ahead):
+        file = tmp_path / put_back.__name__ / "log.sqlite"
+        file.parent.mkdir()
+        with closing(SqliteDatabase(file)) as database:
+            store = created(database)
+            append(store, [token(1)])
+            kept = copy_of(file)
+            append(store, [token(2)])
+            assert not database.is_another()
+            put_back(kept, file)
+            assert database.is_another(), put_back
 
 
 def test_closing_does_not_write_into_a_file_that_was_put_there(file: Path) -> None:
@@ -88,7 +89,7 @@ def test_what_was_written_ahead_stays_small(file: Path) -> None:
     with closing(SqliteDatabase(file)) as database:
         store = created(database)
         ahead, largest = Path(f"{file}-wal"), 0
-        for number in range(30):
+        for number in range(12):
             append(store, [token(1000 * number + each) for each in range(500)])
             largest = max(largest, ahead.stat().st_size)
             database.tend()

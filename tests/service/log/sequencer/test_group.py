@@ -1,4 +1,4 @@
-"""Group commit: who waits for a batch, how large one is, and who is left out of it."""
+"""Group commit: the questions that wait for a batch, its size, and the questions that it leaves out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.sequencing import new_log, tokens
 
 
 class Group:
-    """A group commit on a log, and what it has told."""
+    """A group commit on a log, and the heads that it published."""
 
-    def __init__(self, commit: GroupCommit, thread: ThreadPoolExecutor, told: list[CommittedHead]) -> None:
+    def __init__(self, commit: GroupCommit, thread: ThreadPoolExecutor, logged: list[CommittedHead]) -> None:
         self.commit = commit
         self.thread = thread
-        self.told = told
+        self.logged = logged
 
     def add(self, *numbers: int) -> asyncio.Future[tuple[Placed, ...] | None]:
         settled: asyncio.Future[tuple[Placed, ...] | None] = asyncio.get_running_loop().create_future()
@@ -33,12 +33,12 @@ class Group:
 
 @asynccontextmanager
 async def group(settings: LogSettings) -> AsyncIterator[Group]:
-    told: list[CommittedHead] = []
+    logged: list[CommittedHead] = []
     with turn(settings), ThreadPoolExecutor(1) as thread:
-        made = GroupCommit(sequencer_of(settings), thread, told.append)
+        made = GroupCommit(sequencer_of(settings), thread, logged.append)
         try:
             await made.do(Sequencer.start)
-            yield Group(made, thread, told)
+            yield Group(made, thread, logged)
             await made.finish()
         finally:
             await made.do(Sequencer.close)
@@ -50,23 +50,23 @@ async def test_what_comes_while_a_batch_is_committed_is_the_next_batch(tmp_path:
         await asyncio.sleep(0)  # it has begun
         more = [each.add(number) for number in range(1, 100)]
         await asyncio.gather(first, *more)
-        assert [published.head.size for published in each.told] == [1, 100]
+        assert [published.head.size for published in each.logged] == [1, 100]
 
 
 async def test_a_batch_is_bounded_and_no_question_is_parted(tmp_path: Path) -> None:
     async with group(new_log(tmp_path)) as each:
         many = [each.add(*range(100 * number, 100 * number + 100)) for number in range(12)]
         await asyncio.gather(*many)
-        sizes = [0, *(published.head.size for published in each.told)]
+        sizes = [0, *(published.head.size for published in each.logged)]
         steps = [after - before for before, after in pairwise(sizes)]
         assert max(steps) <= LOG_BATCH_LEAVES
         assert not [step for step in steps if step % 100]
 
 
 async def test_what_has_waited_too_long_gets_no_leaf(tmp_path: Path) -> None:
-    """Who asked has been told 503 by then: its leaf would have no token."""
+    """The caller has 503 by then: its leaf would have no token."""
     async with group(new_log(tmp_path)) as each:
-        each.thread.submit(time.sleep, LOG_CALL_S + 0.3)
+        each.thread.submit(time.sleep, LOG_CALL_S + 0.3)  # a slow peer
         first = each.add(1)
         await asyncio.sleep(0)
         late = each.add(2)
@@ -89,5 +89,5 @@ async def test_another_head_is_told_once(tmp_path: Path) -> None:
         for _ in range(3):
             await each.add(1)
             await each.add()
-        assert [published.head.size for published in each.told] == [1]
-        assert each.commit.newest is each.told[0]
+        assert [published.head.size for published in each.logged] == [1]
+        assert each.commit.newest is each.logged[0]

@@ -1,4 +1,4 @@
-"""What is known outside of the database: only what the log signed counts, nothing goes back, and silence is told."""
+"""Records outside of the database: only signed heads count, a record never goes back, and silence is an error."""
 
 from __future__ import annotations
 
@@ -77,9 +77,10 @@ def test_a_file_is_on_the_disk_with_its_name_before_it_counts(tmp_path: Path) ->
     assert record.read() == b"a note"
     (file,) = tmp_path.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
+    assert FileRecord(tmp_path, "issuer.example/log/other").read() is None, "each log has its own file"
 
 
-def test_each_further_note_is_one_write_in_place_of_the_note_before_the_last(tmp_path: Path) -> None:
+def test_a_further_note_is_one_write_in_place_of_the_one_before_the_last(tmp_path: Path) -> None:
     record = FileRecord(tmp_path, ORIGIN)
     record.write(b"note 0")
     (file,) = tmp_path.iterdir()
@@ -91,19 +92,20 @@ def test_each_further_note_is_one_write_in_place_of_the_note_before_the_last(tmp
         assert [old == new for old, new in halves].count(True) == 1
 
 
-@pytest.mark.parametrize("written", [0, 1, 86, 90, 100], ids="{} bytes".format)
-def test_a_note_that_was_not_written_to_its_end_leaves_the_one_before_it(tmp_path: Path, written: int) -> None:
-    record = FileRecord(tmp_path, ORIGIN)
-    for note in (b"older", b"old"):
-        record.write(note)
-    (file,) = tmp_path.iterdir()
-    before = file.read_bytes()
-    record.write(b"a new note")
-    torn = file.read_bytes()[:written] + before[written:]
-    file.write_bytes(torn)
-    assert record.read() == b"old"
-    record.write(b"again")
-    assert record.read() == b"again"
+def test_a_note_that_was_not_written_to_its_end_leaves_the_one_before_it(tmp_path: Path) -> None:
+    for written in (0, 1, 86, 90, 100):
+        folder = tmp_path / str(written)
+        folder.mkdir()
+        record = FileRecord(folder, ORIGIN)
+        for note in (b"older", b"old"):
+            record.write(note)
+        (file,) = folder.iterdir()
+        before = file.read_bytes()
+        record.write(b"a new note")
+        file.write_bytes(file.read_bytes()[:written] + before[written:])
+        assert record.read() == b"old", written
+        record.write(b"again")
+        assert record.read() == b"again", written
 
 
 def test_a_file_without_one_whole_note_is_silence_until_it_is_written_anew(tmp_path: Path) -> None:
@@ -127,12 +129,6 @@ def test_a_note_without_room_and_a_link_in_its_place_are_refused(tmp_path: Path)
     file.symlink_to("elsewhere")
     with pytest.raises(RecordSilent):
         record.write(b"another")
-
-
-def test_logs_that_share_a_folder_have_files_of_their_own(tmp_path: Path) -> None:
-    one, other = FileRecord(tmp_path, ORIGIN), FileRecord(tmp_path, "issuer.example/log/other")
-    one.write(b"one")
-    assert other.read() is None
 
 
 def test_a_file_that_is_none_is_silence(tmp_path: Path) -> None:
@@ -192,25 +188,17 @@ def test_another_note_of_the_same_size_is_handed_back(url: str, seal: Seal) -> N
         assert one.read() == seal.sign(head(5))
 
 
-def test_what_a_writer_to_the_store_puts_there_does_not_hold_the_log_up(url: str, seal: Seal) -> None:
+def test_what_a_writer_to_the_store_puts_there_does_not_delay_the_log(url: str, seal: Seal) -> None:
     with closing(RedisRecord(url, ORIGIN)) as record, redis.Redis.from_url(url, protocol=2) as client:
         host = Raised(seal, record)
         host.to(head(3))
         (key,) = client.keys("{evi1}:log:*")
-        for junk in (b"999999", Seal(NoteSigner(ORIGIN, keyfile.generate())).sign(head(10**6)), b"\xff"):
-            client.set(key, junk)
+        for junk in (b"999999", Seal(NoteSigner(ORIGIN, keyfile.generate())).sign(head(10**6)), b"\xff", None):
+            client.delete(key) if junk is None else client.set(key, junk)
             assert Records(seal, [record]).ask() == ()
             host.to(head(4))
             assert client.get(key) == seal.sign(head(4))
         assert host.found == []
-
-
-def test_a_store_that_forgot_gets_it_anew(url: str, seal: Seal) -> None:
-    with closing(RedisRecord(url, ORIGIN)) as record, redis.Redis.from_url(url, protocol=2) as client:
-        record.write(seal.sign(head(3)))
-        client.flushall()
-        Raised(seal, record).to(head(4))
-        assert record.read() == seal.sign(head(4))
 
 
 def test_a_store_that_is_away_or_silent_is_silence(tmp_path: Path, seal: Seal) -> None:
@@ -260,20 +248,20 @@ def test_one_record_that_answers_is_enough_to_start(log: Log, tmp_path: Path) ->
             assert [place and place.index for place in places] == [1]
 
 
-@pytest.mark.parametrize("numbers", [(2,), (2, 3, 4)], ids=["as large", "larger"])
-def test_two_databases_under_one_key_are_found_by_the_record_that_they_share(
-    url: str, tmp_path: Path, numbers: tuple[int, ...]
-) -> None:
-    """A database that was copied to a second host: who comes second latches before it answers."""
-    with sqlite_place(tmp_path / "one") as here, sqlite_place(tmp_path / "two") as there:
-        log = Log(here, tmp_path / "one")
-        other = Log(there, tmp_path / "two", log.signer)
-    with log.open(RedisRecord(url, ORIGIN)) as one, other.open(RedisRecord(url, ORIGIN)) as two:
-        two.append(())  # its records were asked: there was nothing yet
-        one.append(tokens(1))
-        with pytest.raises(Undecided):
-            two.append(tokens(*numbers))
-        assert "log.rollback" in two.latched
-        own = other.file_record.read()
-        assert own == log.seal.sign(EMPTY), "what was refused is on no record: the right tree can be restored"
-        log.demand_placed(tokens(1, 5), one.append(tokens(1, 5)))
+def test_two_databases_under_one_key_are_found_by_their_shared_record(url: str, tmp_path: Path) -> None:
+    """A database that was copied to a second host: the second writer latches before it answers."""
+    for name, numbers in (("as large", (2,)), ("larger", (2, 3, 4))):
+        with redis.Redis.from_url(url, protocol=2) as client:
+            client.flushall()
+        with sqlite_place(tmp_path / name / "one") as here, sqlite_place(tmp_path / name / "two") as there:
+            log = Log(here, tmp_path / name / "one")
+            other = Log(there, tmp_path / name / "two", log.signer)
+        with log.open(RedisRecord(url, ORIGIN)) as one, other.open(RedisRecord(url, ORIGIN)) as two:
+            two.append(())  # it has read its records, which were empty
+            one.append(tokens(1))
+            with pytest.raises(Undecided):
+                two.append(tokens(*numbers))
+            assert "log.rollback" in two.latched
+            own = other.file_record.read()
+            assert own == log.seal.sign(EMPTY), "the refused head is on no record: the right tree can be restored"
+            log.demand_placed(tokens(1, 5), one.append(tokens(1, 5)))

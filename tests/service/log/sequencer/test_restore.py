@@ -1,4 +1,4 @@
-"""What is restored is exactly what was signed, whatever a source and its reader say; on each engine."""
+"""A restore writes exactly the signed leaves, whatever a source and its reader say; on each engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from issuer.errors import SetupError
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.log.database.engines import SCHEME, reading_at
 from issuer.service.log.database.store import Reader, TreeHead
-from issuer.service.log.sequencer.restore import Restored, restore
+from issuer.service.log.sequencer.restore import restore
 from issuer.service.log.sequencer.setup import LogSettings, read_seal, records_of, sequencer_of, turn
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.leaf import AuditLeaf
@@ -26,7 +26,7 @@ LEAVES = [token_leaf(number) for number in range(1200)]
 
 
 class Claimed:
-    """A source that is what it is told to be, and whose reader compares nothing. Implements `restore.Source`."""
+    """A source with the given leaves; its reader compares nothing. Implements `restore.Source`."""
 
     name = "a source"
 
@@ -109,16 +109,21 @@ def head_of(log: LogSettings) -> int:
     return head.size
 
 
-def test_exactly_what_is_missing_is_appended(settings: LogSettings) -> None:
+def test_exactly_what_is_missing_is_appended_and_the_log_goes_on(settings: LogSettings) -> None:
     publish(settings, LEAVES)
     done = restore(settings, Claimed(LEAVES))
     assert (done.before, done.head.size, done.is_recorded) == (600, 1200, True)
     assert head_of(settings) == 1200
     assert restore(settings, Claimed(LEAVES)).before == 1200
+    assert done.by.startswith(settings.records)
+    with turn(settings), closing(sequencer_of(settings)) as sequencer:
+        sequencer.start()
+        places = sequencer.append(tokens(0, 1199, 1200))
+    assert [place.index for place in places if place] == [0, 1199, 1200]
 
 
 def test_what_a_source_has_beyond_the_record_is_left_there(settings: LogSettings) -> None:
-    """It was committed and never published: whoever waited for it has been told that nobody knows."""
+    """It was committed and never published: its callers were answered that the outcome is unknown."""
     publish(settings, LEAVES[:900])
 
     class Beyond(Honest):
@@ -136,17 +141,20 @@ LIES: dict[str, Callable[[], Claimed]] = {
     "one leaf more": lambda: Honest([*LEAVES, token_leaf(5000)]),
     "another tree, all of it": lambda: Claimed([token_leaf(number) for number in range(1, 1201)]),
     "another tree behind ours": lambda: Claimed([*LEAVES[:600], *(token_leaf(number) for number in range(2000, 2600))]),
-    "what is no leaf": lambda: Honest([*LEAVES[:700], b"x", *LEAVES[701:]]),
+    "bytes that are not a leaf": lambda: Honest([*LEAVES[:700], b"x", *LEAVES[701:]]),
     "one leaf less than it says": lambda: Honest(LEAVES[:1199], size=1200),
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_source_that_lies_is_refused_before_anything_of_it_counts(settings: LogSettings, lie: str) -> None:
-    publish(settings, LEAVES)
-    assert refused(settings, LIES[lie]()).code == Code.LOG_ROLLBACK
-    assert head_of(settings) < 1200
-    assert restore(settings, Claimed(LEAVES)).head.size == 1200
+def test_a_source_that_lies_is_refused_before_anything_of_it_counts(tmp_path: Path) -> None:
+    for lie, source in LIES.items():
+        (tmp_path / lie).mkdir()
+        settings = new_log(tmp_path / lie)
+        appended(settings, 600)
+        publish(settings, LEAVES)
+        assert refused(settings, source()).code == Code.LOG_ROLLBACK, lie
+        assert head_of(settings) < 1200, lie
+        assert restore(settings, Claimed(LEAVES)).head.size == 1200, lie
 
 
 def test_without_any_signed_checkpoint_nothing_is_restored(settings: LogSettings, store: str) -> None:
@@ -162,16 +170,6 @@ def test_a_checkpoint_of_another_key_is_none(settings: LogSettings, tmp_path: Pa
     other = new_log(tmp_path / "other")
     note = appended(other, 1200)
     assert "not signed by this log" in refused(settings, Claimed(LEAVES, note=note)).detail
-
-
-def test_the_log_goes_on_after_it(settings: LogSettings) -> None:
-    publish(settings, LEAVES)
-    restored: Restored = restore(settings, Claimed(LEAVES))
-    with turn(settings), closing(sequencer_of(settings)) as sequencer:
-        sequencer.start()
-        places = sequencer.append(tokens(0, 1199, 1200))
-    assert [place.index for place in places if place] == [0, 1199, 1200]
-    assert restored.by.startswith(settings.records)
 
 
 def test_a_leaf_of_a_kind_that_a_later_version_wrote_comes_back_as_it_is(settings: LogSettings) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from structlog.testing import capture_logs
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.service.log.bounds import MAX_WITNESS_BYTES, WITNESS_S
-from issuer.service.log.database.store import Reader
-from issuer.service.log.sequencer.server import GroupCommit
 from issuer.service.log.sequencer.setup import WitnessSettings
 from issuer.service.log.witnesses.witness import Contradiction, LogWitness, WitnessedLog
 from issuer.service.log.witnesses.witnesses import (
@@ -33,9 +30,8 @@ from issuer.service.log.witnesses.witnesses import (
 from issuer.tlog.checkpoint import WitnessSubmission, parse_checkpoint
 from issuer.tlog.note import Cosigner, SignatureLine, parse_note
 from issuer.tlog.witness_policy import WitnessPolicy, parse_policy
-from tests.support.log_store import Place
 from tests.support.scripted import Action, drip, hang_up, reply, stall
-from tests.support.sequencing import Log, tokens
+from tests.support.waiting import until
 from tests.support.witnessing import (
     GrowingLog,
     RunningWitness,
@@ -63,13 +59,13 @@ def asking(**more: Any) -> WitnessSettings:
     return WitnessSettings("", development=True, **more)
 
 
-def asked(log: GrowingLog, policy: WitnessPolicy, **more: Any) -> tuple[LogWitness, ...]:
+def witnesses_asked(log: GrowingLog, policy: WitnessPolicy, **more: Any) -> tuple[LogWitness, ...]:
     own = own_keys(policy, log.log.signer.verifier)
     return witnesses_of(policy, asking(**more), own)
 
 
 async def shown_of(log: GrowingLog, policy: WitnessPolicy) -> tuple[WitnessRecord, ...]:
-    return await shown_at_start(asked(log, policy))
+    return await shown_at_start(witnesses_asked(log, policy))
 
 
 class RecordedFaults(Faults):
@@ -84,7 +80,7 @@ class RecordedFaults(Faults):
 
 
 class Shown:
-    """What runs in a test: the task, and what it was alarmed about."""
+    """The task that runs in a test, and its alarms."""
 
     def __init__(
         self, log: WitnessedLog, policy: WitnessPolicy, witnesses: Sequence[LogWitness], pace_s: float
@@ -97,7 +93,7 @@ class Shown:
 @contextlib.asynccontextmanager
 async def showing(log: GrowingLog, policy: WitnessPolicy, pace_s: float = PACE_S) -> AsyncIterator[Shown]:
     """Show a log's heads to the witnesses of a policy until the block ends."""
-    shown = Shown(log, policy, asked(log, policy), pace_s)
+    shown = Shown(log, policy, witnesses_asked(log, policy), pace_s)
     running = asyncio.create_task(shown.task.run())
     try:
         yield shown
@@ -105,12 +101,6 @@ async def showing(log: GrowingLog, policy: WitnessPolicy, pace_s: float = PACE_S
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await shown.task.aclose()
-
-
-async def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110  (what it looks at is in other processes, too)
-            await asyncio.sleep(0.01)
 
 
 def grow(log: GrowingLog, shown: Shown, size: int) -> None:
@@ -132,9 +122,7 @@ def witness(tmp_path: Path, log: GrowingLog) -> Iterator[RunningWitness]:
 # -- what is kept --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_head_that_the_quorum_has_signed_is_kept_with_their_lines(
-    log: GrowingLog, witness: RunningWitness
-) -> None:
+async def test_a_head_is_kept_with_the_lines_of_its_quorum(log: GrowingLog, witness: RunningWitness) -> None:
     with ScriptedWitness(cosigning) as second:
         policy = policy_of(log.log, witness, second)
         async with showing(log, policy) as shown:
@@ -148,48 +136,28 @@ async def test_a_head_that_the_quorum_has_signed_is_kept_with_their_lines(
     assert both_verify(witness.shown(log.log.origin), log.log, witness).text == log.log.text(300)
 
 
-async def test_idle_seconds_add_nothing_and_ask_nobody(log: GrowingLog) -> None:
+async def test_a_head_that_did_not_change_is_shown_to_nobody_again(log: GrowingLog) -> None:
     with ScriptedWitness(cosigning) as witness:
         async with showing(log, policy_of(log.log, witness)) as shown:
-            grow(log, shown, 3)
-            await until(lambda: 3 in log.kept)
-            for _ in range(5):
-                shown.task.committed()
-                await asyncio.sleep(2 * PACE_S)
-    assert len(witness.submissions) == 1
-
-
-async def test_witnesses_of_different_speed_sign_the_same_checkpoints_while_the_log_grows(log: GrowingLog) -> None:
-    def after(seconds: float) -> Callable[[WitnessSubmission, Cosigner], bytes]:
-        def answer(submission: WitnessSubmission, cosigner: Cosigner) -> bytes:
-            time.sleep(seconds)
-            return cosigning(submission, cosigner)
-
-        return answer
-
-    with (
-        ScriptedWitness(after(0.01), name="a.example") as first,
-        ScriptedWitness(after(0.05), name="b.example") as second,
-        ScriptedWitness(after(0.08), name="c.example") as third,
-    ):
-        policy = policy_of(log.log, first, second, third)
-        async with showing(log, policy) as shown:
-            for size in range(1, 60):
+            for size in (3, 4):
                 grow(log, shown, size)
-                await asyncio.sleep(0.02)
-            await until(lambda: 59 in log.kept)
-    assert len(log.kept) > 5
-    assert all(policy.check(note, int(time.time())) for note in log.kept.values())
+                await until(lambda size=size: size in log.kept)  # type: ignore[misc]
+                for _ in range(5):
+                    shown.task.committed()
+                    await asyncio.sleep(0)
+    sizes = [parse_checkpoint(parse_note(sent.note).text).size for sent in witness.submissions]
+    assert sizes == [3, 4]
 
 
 async def test_a_head_that_reached_no_quorum_is_shown_again(log: GrowingLog, witness: RunningWitness) -> None:
     witness.kill()
-    async with showing(log, policy_of(log.log, witness)) as shown:
-        grow(log, shown, 4)
-        await asyncio.sleep(0.3)
-        assert not log.kept
-        witness.start()
-        await until(lambda: 4 in log.kept)
+    with capture_logs() as logged:
+        async with showing(log, policy_of(log.log, witness)) as shown:
+            grow(log, shown, 4)
+            await until(lambda: any(event["event"] == "witness fails" for event in logged))
+            assert not log.kept
+            witness.start()
+            await until(lambda: 4 in log.kept)
 
 
 async def test_where_no_witness_is_demanded_those_that_are_named_still_sign(log: GrowingLog) -> None:
@@ -205,52 +173,11 @@ async def test_where_no_witness_is_demanded_those_that_are_named_still_sign(log:
 # -- which size a witness knows ------------------------------------------------------------------------------------------
 
 
-async def test_a_witness_that_knows_the_log_is_shown_what_extends_that(
-    log: GrowingLog, witness: RunningWitness
-) -> None:
+async def test_a_witness_is_shown_what_extends_its_head(log: GrowingLog, witness: RunningWitness) -> None:
     witness.submit(log.log.submission(0, 7))
     async with showing(log, policy_of(log.log, witness)) as shown:
         grow(log, shown, 12)
         await until(lambda: 12 in log.kept)
-    assert shown.alarms == []
-
-
-async def test_two_hosts_that_race_at_one_witness_both_go_on(log: GrowingLog, witness: RunningWitness) -> None:
-    policy = policy_of(log.log, witness)
-    async with showing(log, policy) as one, showing(log, policy) as other:
-        for size in range(1, 30):
-            grow(log, one, size)
-            other.task.committed()
-            await asyncio.sleep(0.02)
-        await until(lambda: 29 in log.kept)
-        assert await one.task.wait_for(29)
-        assert await other.task.wait_for(29)
-    assert one.alarms == other.alarms == []
-
-
-async def test_a_witness_killed_between_its_commit_and_its_answer_is_asked_again(
-    log: GrowingLog, witness: RunningWitness
-) -> None:
-    """Its answer is swallowed on the way, and it is killed: the log knows nothing of what it has committed."""
-    alive, committed = iter([True]), list[int]()
-
-    def swallow(submission: WitnessSubmission, _: Cosigner) -> Action:
-        if next(alive, False):
-            status = witness.submit(submission.to_bytes()).status_code
-            witness.kill()
-            committed.append(status)
-        return hang_up
-
-    with ScriptedWitness(swallow) as relay:
-        lost = policy_of(log.log, relay)
-        async with showing(log, lost) as shown:
-            grow(log, shown, 6)
-            await until(lambda: bool(committed))
-    assert (committed, log.kept) == ([200], {})
-    witness.start()
-    async with showing(log, policy_of(log.log, witness)) as shown:
-        grow(log, shown, 6)
-        await until(lambda: 6 in log.kept)
     assert shown.alarms == []
 
 
@@ -290,7 +217,7 @@ def flood(connection: socket.socket) -> None:
 
 LIES: dict[str, tuple[Callable[[WitnessSubmission, Cosigner], bytes | Action], str]] = {
     "another key's signature": (of_another_key, "is invalid"),
-    "a line of a key that nobody knows": (
+    "a line of an unknown key": (
         lambda sent, _: reply(200, line(STRANGER, parse_note(sent.note).text)),
         "no signature of its key",
     ),
@@ -312,7 +239,7 @@ LIES: dict[str, tuple[Callable[[WitnessSubmission, Cosigner], bytes | Action], s
     "an unknown log": (lambda *_: reply(404), "answered 404"),
     "409 without a size": (lambda *_: reply(409, b"many\n"), "409 without"),
     "409 with a size that has a leading zero": (lambda *_: reply(409, b"07\n"), "409 without"),
-    "409 with the size that it was told": (lambda sent, _: reply(409, b"%d\n" % sent.old), "409 without"),
+    "409 with the size that it was asked about": (lambda sent, _: reply(409, b"%d\n" % sent.old), "409 without"),
     "409 with another size each time": (
         lambda sent, _: reply(409, b"%d\n" % ((sent.old + 1) % 4)),
         "with another size",
@@ -326,48 +253,43 @@ LIES: dict[str, tuple[Callable[[WitnessSubmission, Cosigner], bytes | Action], s
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-async def test_a_witness_that_lies_is_named_and_the_others_are_enough(log: GrowingLog, lie: str) -> None:
-    answering, told_of = LIES[lie]
-    with ScriptedWitness(answering) as liar, ScriptedWitness(cosigning, name="honest.example/w") as honest:
-        policy = policy_of(log.log, liar, honest, demanded="any")
-        with capture_logs() as told:
-            async with showing(log, policy) as shown:
+async def test_a_witness_that_lies_is_named_and_the_others_are_enough() -> None:
+    for lie, (answering, reason) in LIES.items():
+        log = GrowingLog(TestLog("log.example/cosigned"))
+        with ScriptedWitness(answering) as liar, ScriptedWitness(cosigning, name="honest.example/w") as honest:
+            policy = policy_of(log.log, liar, honest, demanded="any")
+            with capture_logs() as logged:
+                async with showing(log, policy) as shown:
+                    grow(log, shown, 4)
+                    await until(lambda: 4 in log.kept and any(event["event"] == "witness fails" for event in logged))  # noqa: B023
+        (fault,) = [event for event in logged if event["event"] == "witness fails"]
+        assert (fault["witness"], reason in fault["reason"], fault["reason"].isprintable()) == ("w1", True, True), lie
+        assert {signed.name for signed in log.kept[4].signatures} == {log.log.origin, "honest.example/w"}, lie
+
+
+async def test_no_lie_reaches_the_quorum() -> None:
+    for lie in ("another key's signature", "no time", "a time in the future", "nothing", "422"):
+        log = GrowingLog(TestLog("log.example/cosigned"))
+        with ScriptedWitness(LIES[lie][0]) as liar:
+            async with showing(log, policy_of(log.log, liar)) as shown:
                 grow(log, shown, 4)
-                await until(lambda: 4 in log.kept)
-                await until(lambda: any(event["event"] == "witness fails" for event in told))
-    (fault,) = [event for event in told if event["event"] == "witness fails"]
-    assert fault["witness"] == "w1"
-    assert told_of in fault["reason"]
-    assert fault["reason"].isprintable()
-    assert {signed.name for signed in log.kept[4].signatures} == {log.log.origin, "honest.example/w"}
-
-
-@pytest.mark.parametrize("lie", ["another key's signature", "no time", "a time in the future", "nothing", "422"])
-async def test_no_lie_reaches_the_quorum(log: GrowingLog, lie: str) -> None:
-    with ScriptedWitness(LIES[lie][0]) as liar:
-        async with showing(log, policy_of(log.log, liar)) as shown:
-            grow(log, shown, 4)
-            await until(lambda: len(liar.submissions) > 2)
-    assert log.kept == {}
+                await until(lambda: len(liar.submissions) > 2)
+        assert log.kept == {}, lie
 
 
 @pytest.mark.parametrize("slow", [stall, pytest.param(drip, marks=pytest.mark.long)], ids=["stalls", "drips"])
-async def test_a_witness_that_stalls_holds_nobody_up_and_is_named(log: GrowingLog, slow: Action) -> None:
+async def test_a_witness_that_stalls_delays_nobody_and_is_named(log: GrowingLog, slow: Action) -> None:
     with (
         ScriptedWitness(lambda *_: slow) as stalled,
         ScriptedWitness(cosigning, name="honest.example/w") as honest,
-        capture_logs() as told,
+        capture_logs() as logged,
     ):
         async with showing(log, policy_of(log.log, stalled, honest, demanded="any")) as shown:
-            began = time.monotonic()
             for size in range(1, 6):
                 grow(log, shown, size)
                 await until(lambda size=size: size in log.kept)  # type: ignore[misc]
-            assert time.monotonic() - began < WITNESS_S, "five heads, while the first request still hangs"
-            await until(lambda: any(event["event"] == "witness fails" for event in told))
-    assert len(stalled.submissions) == 1, "one request at a time"
-    (fault,) = [event for event in told if event["event"] == "witness fails"]
+            await until(lambda: any(event["event"] == "witness fails" for event in logged))
+    (fault,) = [event for event in logged if event["event"] == "witness fails"]
     assert (fault["witness"], f"within {WITNESS_S:.3g} s" in fault["reason"]) == ("w1", True)
 
 
@@ -396,11 +318,11 @@ async def test_a_fault_is_told_once_and_its_end(log: GrowingLog) -> None:
     def answer(submission: WitnessSubmission, cosigner: Cosigner) -> bytes:
         return reply(500) if next(faults, None) is not None else cosigning(submission, cosigner)
 
-    with ScriptedWitness(answer) as witness, capture_logs() as told:
+    with ScriptedWitness(answer) as witness, capture_logs() as logged:
         async with showing(log, policy_of(log.log, witness)) as shown:
             grow(log, shown, 1)
             await until(lambda: 1 in log.kept)
-    assert [event["event"] for event in told] == ["witness fails", "witness cosigns again"]
+    assert [event["event"] for event in logged] == ["witness fails", "witness cosigns again"]
 
 
 # -- a log that was set back, or forked ----------------------------------------------------------------------------------
@@ -424,15 +346,15 @@ async def test_running_only_what_the_log_has_signed_is_evidence(log: GrowingLog,
 
 async def test_evidence_is_told_with_the_checkpoint_once_and_a_mere_word_is_not(log: GrowingLog) -> None:
     shown, tell = parse_note(log.log.checkpoint(7)), Faults().alarm
-    with capture_logs() as told:
+    with capture_logs() as logged:
         for evidence in (None, shown, shown):
             tell("w1", Contradiction("it shows size 7", evidence, is_fork=True))
         tell("w2", Contradiction("it shows size 7", shown, is_fork=True))
-    assert [(event["event"], event["log_level"], event["witness"]) for event in told] == [
+    assert [(event["event"], event["log_level"], event["witness"]) for event in logged] == [
         ("log contradicted", "critical", "w1"),
         ("log contradicted", "critical", "w2"),
     ]
-    assert parse_note(told[0]["checkpoint"].encode()) == shown
+    assert parse_note(logged[0]["checkpoint"].encode()) == shown
 
 
 async def test_a_fork_is_shown_by_what_the_witness_has_cosigned(log: GrowingLog, witness: RunningWitness) -> None:
@@ -449,12 +371,10 @@ async def test_a_fork_is_shown_by_what_the_witness_has_cosigned(log: GrowingLog,
 
 
 async def start(log: GrowingLog, policy: WitnessPolicy, **more: Any) -> int:
-    return await vouched_at_start(asked(log, policy, **more), log)
+    return await vouched_at_start(witnesses_asked(log, policy, **more), log)
 
 
-async def test_at_start_a_witness_that_knew_the_log_vouches_for_what_extends_that(
-    log: GrowingLog, witness: RunningWitness
-) -> None:
+async def test_at_start_a_witness_vouches_for_what_extends_its_head(log: GrowingLog, witness: RunningWitness) -> None:
     log.size = 5
     policy = policy_of(log.log, witness)
     assert await start(log, policy) == 0, "it did not know the log: to it any head is good"
@@ -463,9 +383,7 @@ async def test_at_start_a_witness_that_knew_the_log_vouches_for_what_extends_tha
     assert await start(log, policy) == 1, "again the same head"
 
 
-async def test_at_start_a_log_that_was_set_back_is_refused_by_the_witness_alone(
-    log: GrowingLog, witness: RunningWitness
-) -> None:
+async def test_at_start_a_witness_refuses_a_log_that_was_set_back(log: GrowingLog, witness: RunningWitness) -> None:
     witness.submit(log.log.submission(0, 9))
     policy = policy_of(log.log, witness)
     for size in (0, 5):
@@ -495,9 +413,7 @@ async def test_at_start_422_is_a_fork_though_nothing_is_shown(log: GrowingLog) -
         assert await start(log, policy, excluded=frozenset({"w1"})) == 0
 
 
-async def test_at_start_a_bare_number_is_believed_only_while_nobody_vouches(
-    log: GrowingLog, witness: RunningWitness
-) -> None:
+async def test_at_start_a_bare_number_counts_until_a_witness_vouches(log: GrowingLog, witness: RunningWitness) -> None:
     log.size = 5
     witness.submit(log.log.submission(0, 3))
     with ScriptedWitness(lambda *_: reply(409, b"9\n")) as bare:
@@ -506,18 +422,13 @@ async def test_at_start_a_bare_number_is_believed_only_while_nobody_vouches(
         assert await start(log, policy_of(log.log, bare, witness, demanded="any")) == 1
 
 
-@pytest.mark.parametrize(
-    "answering",
-    [lambda *_: reply(503), pytest.param(lambda *_: stall, marks=pytest.mark.long), lambda *_: b"x"],
-)
-async def test_at_start_a_witness_that_does_not_answer_stops_nothing(
-    log: GrowingLog, answering: Callable[[WitnessSubmission, Cosigner], bytes | Action]
-) -> None:
+async def test_at_start_a_witness_that_does_not_answer_stops_nothing(log: GrowingLog) -> None:
     log.size = 5
-    with ScriptedWitness(answering) as silent:
-        policy = policy_of(log.log, silent)
-        assert await start(log, policy) == 0
-        assert [record.read() for record in await shown_of(log, policy)] == [None]
+    for answer in (reply(503), b"x"):
+        with ScriptedWitness(lambda *_: answer) as silent:  # noqa: B023
+            policy = policy_of(log.log, silent)
+            assert await start(log, policy) == 0
+            assert [record.read() for record in await shown_of(log, policy)] == [None]
 
 
 async def test_what_a_witness_shows_counts_only_under_the_log_s_key_and_origin(log: GrowingLog) -> None:
@@ -530,18 +441,14 @@ async def test_what_a_witness_shows_counts_only_under_the_log_s_key_and_origin(l
 # -- waiting -------------------------------------------------------------------------------------------------------------
 
 
-async def test_who_waits_gets_any_cosigned_checkpoint_of_that_size_or_a_no_within_a_second(
-    log: GrowingLog, witness: RunningWitness
-) -> None:
+async def test_a_caller_waits_for_a_cosigned_checkpoint_or_gets_no(log: GrowingLog, witness: RunningWitness) -> None:
     async with showing(log, policy_of(log.log, witness)) as shown:
         grow(log, shown, 3)
         assert await shown.task.wait_for(3)
         assert await shown.task.wait_for(2)
         witness.kill()
         grow(log, shown, 4)
-        began = time.monotonic()
         assert not await shown.task.wait_for(4)
-        assert time.monotonic() - began < 2
         witness.start()
         await until(lambda: 4 in log.kept)
         assert await shown.task.wait_for(4)
@@ -554,39 +461,12 @@ def test_settings_that_would_fail_silently_are_refused(log: GrowingLog) -> None:
     with ScriptedWitness(cosigning) as witness:
         policy = policy_of(log.log, witness)
         with pytest.raises(SetupError, match="not name a witness 'w2'"):
-            asked(log, policy, excluded=frozenset({"w2"}))
+            witnesses_asked(log, policy, excluded=frozenset({"w2"}))
         with pytest.raises(SetupError, match=r"add `log log\.example/other"):
             own_keys(policy, TestLog("log.example/other").signer.verifier)
         lines = [f"witness w1 {witness.vkey}"]
         unreachable = parse_policy(policy_text([log.log.vkey], lines, "quorum w1").encode(), "policy")
         with pytest.raises(SetupError, match="not a quorum"):
-            asked(log, unreachable)
+            witnesses_asked(log, unreachable)
         with pytest.raises(SetupError, match="https"):
             witnesses_of(policy, WitnessSettings(""), ())
-
-
-async def test_a_real_sequencer_s_heads_are_cosigned_and_kept_in_its_database(place: Place, tmp_path: Path) -> None:
-    log = Log(place, tmp_path)
-    vkey = log.signer.verifier.to_text()
-    loop = asyncio.get_running_loop()
-    with witnessing(tmp_path / "w", [vkey]) as witness, ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as opened:
-        sequencer = await loop.run_in_executor(pool, opened.enter_context, log.open())
-        published = GroupCommit(sequencer, pool, lambda _: None)
-        lines = [f"witness w1 {witness.vkey} {witness.url}"]
-        policy = parse_policy(policy_text([vkey], lines, "quorum w1").encode(), "policy")
-        witnesses = witnesses_of(policy, asking(), own_keys(policy, log.signer.verifier))
-        assert await vouched_at_start(witnesses, published) == 0
-        shown = Shown(published, policy, witnesses, PACE_S)
-        running = asyncio.create_task(shown.task.run())
-        for size in (3, 40):
-            await published.do(lambda sequencer, size=size: sequencer.append(tokens(*range(size))))  # type: ignore[misc]
-            shown.task.committed()
-            assert await shown.task.wait_for(size)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await shown.task.aclose()
-        assert await vouched_at_start(witnesses, published) == 1
-        await loop.run_in_executor(pool, opened.close)
-    kept = Reader(place.read()).last_cosigned()
-    assert kept is not None
-    assert (kept[0], policy.check(parse_note(kept[1]), int(time.time())).checkpoint.size) == (40, 40)
