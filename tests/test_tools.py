@@ -13,7 +13,7 @@ import pytest
 from tests.support.pages.stories import STORIES
 from tests.support.rooms import tree
 from tests.support.shared import ROOT
-from tests.support.tools import LIST, TOOLS, missing
+from tests.support.tools import LIST, TOOLS, missing, skipped
 
 TESTS = [path for name in ("test_*.py", "conftest.py") for path in (ROOT / "tests").rglob(name)]
 
@@ -38,6 +38,14 @@ def test_the_list_marks_the_commands_in_use_of_tests() -> None:
 def test_a_missing_command_is_named_with_its_package() -> None:
     assert missing("node", "npm", path="") == "node, npm: apt-get install nodejs npm"
     assert missing() == ""
+
+
+def test_the_last_line_of_a_run_counts_the_skipped_tests_by_their_commands() -> None:
+    node = f"Skipped: needs {missing('node', path='')}"
+    assert skipped([node, node, "Skipped: only root gives files away"]) == (
+        "3 tests were skipped: 2 need node: apt-get install nodejs, 1 for other reasons"
+    )
+    assert skipped([]) == "0 tests were skipped"
 
 
 @pytest.mark.long

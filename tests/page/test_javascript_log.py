@@ -163,7 +163,7 @@ def test_many_notes_are_judged_as_in_python() -> None:
         (parse_policy(raw, "p"), calls.add("log/policy.js", "parsePolicy", raw))
         for raw in ((LOG + KEYS + quorum).encode() for quorum in QUORUMS)
     ]
-    for _ in range(4000):
+    for _ in range(1500):
         note, (policy, parsed) = lines_of(at), at.choice(policies)
         read = calls.add("log/note.js", "parseNote", note.to_bytes())
         calls.add("log/quorum.js", "checkNote", parsed, read, make.NOW)
@@ -173,7 +173,7 @@ def test_many_notes_are_judged_as_in_python() -> None:
     found = calls.run()[len(policies) + 1 :: 2]
     for heard_of, want in zip(found, wanted, strict=True):
         assert heard(heard_of) == want if isinstance(want, tuple) else shown(heard_of) == shown_of(want)
-    assert min(outcomes[name] for name in ("good", "log.signature", "log.quorum")) > 300
+    assert min(outcomes[name] for name in ("good", "log.signature", "log.quorum")) > 100
 
 
 def shown(answer: dict[str, Any]) -> tuple[Any, ...]:
@@ -221,7 +221,7 @@ def test_many_changed_texts_are_read_or_refused_as_in_python() -> None:
         (EXTRA, "log/proof.js", "splitProof", lambda raw: split_proof(raw).index),
         (TREE.note().to_bytes(), "log/note.js", "parseNote", lambda raw: parse_note(raw).text),
     ):
-        for given in (raw, *(changed(raw, at) for _ in range(6000))):
+        for given in (raw, *(changed(raw, at) for _ in range(2000))):
             calls.add(module, call, given)
             wanted.append(said(lambda read=read, given=given: read(given)))  # type: ignore[misc]
     for found, want in zip(calls.run(), wanted, strict=True):
@@ -233,7 +233,7 @@ def test_many_changed_texts_are_read_or_refused_as_in_python() -> None:
         else:
             shown = found.get("text", found.get("index"))
             assert want == ([log["verifier"]["name"] for log in found["logs"]] if shown is None else shown)
-    assert sum(not isinstance(want, tuple) for want in wanted) > 500
+    assert sum(not isinstance(want, tuple) for want in wanted) > 150
 
 
 NAMES = ["a", "a b", "a\x85b", "a\ufeffb", "a\u2028b", "", "a+b", "é😀", "a\x1fb", "a\u180eb"]
@@ -292,7 +292,7 @@ def test_check_11_of_many_tokens_has_the_result_of_python() -> None:
     policies = [calls.add("log/policy.js", "parsePolicy", text) for text in texts]
     notes, kept = CheckedNotes(), calls.add("log/inclusion.js", "new CheckedNotes")
     places = []
-    for number in range(2500):
+    for number in range(1000):
         members = {"log": ORIGIN, "jti": jose.base64url_encode(number.to_bytes(16)), **at.choice(SAYING)}
         claims, signing_input = parsed(make.token_for(SAID, **members))
         leaf = token_leaf(claims, make.KID, signing_input)
@@ -323,7 +323,7 @@ def test_check_11_of_many_tokens_has_the_result_of_python() -> None:
     answers_of = calls.run()
     heard_of = [answers_of[place.number] for place in places]
     assert [(one["status"], one["evidence"], one["witnessed"], one["origin"]) for one in heard_of] == wanted
-    assert min(statuses[each] for each in ("pass", "fail", "unknown")) > 250
+    assert min(statuses[each] for each in ("pass", "fail", "unknown")) > 100
 
 
 def as_js(found: AtHand) -> dict[str, Any]:

@@ -252,8 +252,8 @@ def changed_texts(at: random.Random, count: int) -> Iterator[str]:
 
 @pytest.mark.long
 def test_many_changed_files_are_read_or_refused_as_in_python_or_left_to_it() -> None:
-    outcomes = compare(list(changed_texts(random.Random(5), 30_000)))
-    assert min(outcomes["read"], outcomes["refused"], outcomes["beyond"]) > 1500, outcomes
+    outcomes = compare(list(changed_texts(random.Random(5), 10_000)))
+    assert min(outcomes["read"], outcomes["refused"], outcomes["beyond"]) > 500, outcomes
 
 
 MIB = 1024 * 1024

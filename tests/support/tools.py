@@ -48,7 +48,8 @@ def skipped(reasons: Iterable[str]) -> str:
         needs = reason.partition("needs ")[2]
         counts[f"need {needs}" if ": apt-get " in needs else "for other reasons"] += 1
     listed = ", ".join(f"{count} {why}" for why, count in counts.most_common())
-    return f"{counts.total()} tests were skipped{listed and ': '}{listed}"
+    count = counts.total()
+    return f"{count} test{' was' if count == 1 else 's were'} skipped{listed and ': '}{listed}"
 
 
 if __name__ == "__main__":

@@ -284,7 +284,7 @@ def test_what_was_written_is_synced_at_the_next_turn_and_at_a_rotation(tmp_path:
         audit.close()
 
     calls = disk_calls(lambda: asyncio.run(write_and_rotate()))
-    assert calls == ["file", "folder", "file", "file", "folder", "file"], "a folder where a name is new"
+    assert calls == ["file", "folder", "rename", "file", "file", "folder", "file"], "a folder where a name is new"
 
 
 async def test_without_a_sync_there_is_no_token_until_there_is_one_again(tmp_path: Path) -> None:

@@ -203,7 +203,8 @@ def test_failed_reloads_free_their_memory(two: Running) -> None:
     bad, helper = file_of(two).with_name("bad.yaml"), helper_of(two)
 
     def fail(number: int) -> int:
-        bad.write_text("version: 1\n" + "".join(f"k{number}-{each}: [{each}]\n" for each in range(20_000)), "utf-8")
+        contacts = "".join(f"- [c{number}-{each}]\n" for each in range(20_000))
+        bad.write_text(f"version: 1\nlimits:\n{contacts}", "utf-8")
         refused = two.log_text().count("policies refused")
         two.process.send_signal(signal.SIGHUP)
         eventually(lambda: two.log_text().count("policies refused") >= refused + 2)
