@@ -78,7 +78,7 @@ test: $(VENV)/dev.done
 
 # The list of missing tools comes first: a run takes half an hour.
 check: tools $(VENV)/check.done lint
-	$(BIN)/pytest -q --processes 2 --every-tool --timeout 900
+	$(BIN)/pytest -q --processes $(PROCESSES) --every-tool --timeout 900
 
 attack: $(VENV)/dev.done
 	$(BIN)/pytest -q --processes 2 --timeout 900 -m attack
