@@ -45,8 +45,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/io/redis_client.py": (
         "tests/io/test_redis_client.py",
         "tests/service/admission/test_redis.py",
+        "tests/service/admission/test_server_info.py",
     ),
-    "issuer/service/admission/redis.py": ("tests/service/admission/test_redis.py",),
+    "issuer/service/admission/redis.py": (
+        "tests/service/admission/test_redis.py",
+        "tests/issuance/test_issue.py",
+        "tests/service/admission/test_server_info.py",
+    ),
     "issuer/service/admission/script.py": (
         "tests/service/admission/test_redis.py",
         "tests/service/admission/test_counts.py",
@@ -57,6 +62,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/client/test_files.py",
         "tests/cli/results/test_lint.py",
         "tests/client/test_service.py",
+        "tests/client/test_logged.py",
     ),
     "issuer/relying/logs/monitor.py": ("tests/relying/logs/test_monitor.py",),
     "issuer/relying/logs/proof.py": ("tests/relying/logs/test_proof.py",),

@@ -14,7 +14,7 @@ from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
-from issuer.limits.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, judge, read_tally
+from issuer.limits.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, Twins, judge, read_tally
 from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.bounds import AGAIN_RATE
 from issuer.service.admission.redis import RedisAdmission
@@ -221,6 +221,9 @@ async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmi
     ]  # fmt: skip
     seen = [(await counted(state, call(each))).items[0].twin for each in asked]
     assert seen == [False, False, True, False]
+    CLOCK.us += 2 * DAY_US
+    later = call(item("a", run="5", model="q/m", twins="t"), abuse=Abuse(twins=Twins(per_days=3)))
+    assert (await counted(state, later)).items[0].twin, "within three days"
 
 
 # -- spread ------------------------------------------------------------------------------------------------------------
@@ -256,6 +259,9 @@ async def test_a_throttle_slows_what_comes_next_and_ends(state: RedisAdmission) 
         await state.admit(call(item("y", run="another"), abuse=abuse))
     assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_IDENTITY, 3600)
     assert "throttled to 1 tokens per 3600 s until" in refused.value.detail
+    assert "send batches" not in refused.value.detail, "one result may be sent"
+    with pytest.raises(Refused, match="send batches of at most 1 results"):
+        await state.admit(call(item("y", run="1"), item("y", run="2"), abuse=abuse))
     CLOCK.us += 7200 * 10**6
     for run in "pqs":
         assert not (await counted(state, call(item(run=run), abuse=abuse))).throttled_until
