@@ -27,8 +27,8 @@ def only(raw: bytes) -> Run:
     return run
 
 
-def text(said: Any) -> str | None:
-    return said.text if said else None
+def text(given: Any) -> str | None:
+    return given.text if given else None
 
 
 def test_the_claims_of_a_record_of_a_whole_run() -> None:

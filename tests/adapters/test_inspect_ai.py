@@ -226,8 +226,8 @@ def test_an_archive_of_too_many_samples_is_not_unpacked_and_the_entry_says_so() 
     header = json.dumps({**json.loads(ONE_SCORER), "reductions": None}).encode()
     raw = zipped([("samples/1_epoch_1.json", b"{}" * 4321), ("header.json", header)], 0)
     larger = struct.pack("<2L", MAX_SAMPLES // 100, MAX_SAMPLES + 1)  # packed, unpacked
-    said = details(raw.replace(struct.pack("<2L", 8642, 8642), larger))
-    assert "too large to search it for scores that were edited by hand" in said["notes"]
+    entry = details(raw.replace(struct.pack("<2L", 8642, 8642), larger))
+    assert "too large to search it for scores that were edited by hand" in entry["notes"]
 
 
 def test_only_an_edit_of_a_score_counts_as_one() -> None:
@@ -264,15 +264,15 @@ def test_the_entry_has_the_run_s_code_seed_batch_and_runtime() -> None:
     raw = edited("/eval/model_generate_config", {"seed": 0, "temperature": 0.5}, raw)
     raw = edited("/eval/packages", {"inspect_ai": "0.3.285", "inspect_evals": "0.3.1"}, raw)
     arguments = {"batch_size": 4, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True, "api_key": "x"}
-    said = details(edited("/eval/model_args", arguments, raw), supplied(model_repo=None))
-    assert said["run"] == {
+    entry = details(edited("/eval/model_args", arguments, raw), supplied(model_repo=None))
+    assert entry["run"] == {
         "task": "gsm8k_mini", "model": "hf/acme/open-model", "code_revision": "5b525c0", "seed": 0, "batch_size": 4,
         "selection": {"accuracy": "match/accuracy", "stderr": "match/stderr"}, "completeness": "full", "num_samples": 8,
     }  # fmt: skip
-    assert said["runtime_context"] == {
+    assert entry["runtime_context"] == {
         "packages": {"inspect_evals": "0.3.1"}, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True,
     }  # fmt: skip
-    assert "notes" not in said
+    assert "notes" not in entry
 
 
 def test_the_seed_is_the_runs_or_else_the_models() -> None:
@@ -389,9 +389,9 @@ def test_a_model_name_is_a_hub_name_only_under_a_provider_with_hub_names() -> No
 
 def test_the_commit_that_the_provider_loaded_is_the_model_s_revision() -> None:
     hub = edited("/eval/model", "hf/acme/open-model")
-    said = inspect_ai.read(edited("/eval/model_args/revision", MODEL_COMMIT, hub)).model_revision
-    assert said is not None
-    assert said.text == MODEL_COMMIT
+    loaded = inspect_ai.read(edited("/eval/model_args/revision", MODEL_COMMIT, hub)).model_revision
+    assert loaded is not None
+    assert loaded.text == MODEL_COMMIT
     assert inspect_ai.read(edited("/eval/model_args/revision", "main", hub)).model_revision is None
     two = edited("/eval/metadata/model_revision", OTHER_COMMIT, edited("/eval/model_args/revision", MODEL_COMMIT, hub))
     error = refusal(two, supplied(model_revision=None))
@@ -406,8 +406,8 @@ def test_a_dataset_that_is_no_hub_repository_must_be_supplied() -> None:
 
 
 def test_a_value_that_breaks_the_contract_is_refused_at_its_source() -> None:
-    said = refusal(edited("/eval/metadata/benchmark_revision", "main"))
-    assert (said.code, said.pointer) == (Code.CLAIMS_REVISION, "/eval/metadata/benchmark_revision")
+    error = refusal(edited("/eval/metadata/benchmark_revision", "main"))
+    assert (error.code, error.pointer) == (Code.CLAIMS_REVISION, "/eval/metadata/benchmark_revision")
     given_ = refusal(ONE_SCORER, supplied(model_revision="9f3c2c9"))
     assert (given_.code, given_.pointer) == (Code.CLAIMS_REVISION, "")
     assert given_.detail.startswith("--model-revision: ")

@@ -44,8 +44,8 @@ def task(raw: bytes, name: str = "gsm8k_mini") -> Run:
     return {run.task: run for run in lm_eval.read(raw, "results.json")}[name]
 
 
-def text(said: Any) -> str | None:
-    return said.text if said else None
+def text(given: Any) -> str | None:
+    return given.text if given else None
 
 
 def words(built: Any) -> Any:

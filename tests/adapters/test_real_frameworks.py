@@ -63,8 +63,8 @@ WHOLE = {
 
 def test_every_number_that_inspect_ai_reports_comes_out_as_it_is(tmp_path: Path) -> None:
     python = Path(framework("inspect")).with_name("python")
-    said = run(tmp_path, python, DATA / "run_inspect_variants.py", tmp_path)
-    reports = json.loads(said.splitlines()[-1])
+    printed = run(tmp_path, python, DATA / "run_inspect_variants.py", tmp_path)
+    reports = json.loads(printed.splitlines()[-1])
     assert len(reports) == 2 * 16
     supplied = replace(ALL, framework_version=None, benchmark_repo=None)
     for file, report in reports.items():
@@ -233,9 +233,9 @@ def test_verievals(tmp_path: Path) -> None:
     called = (command, "run", "--benchmark", benchmark, "--model", "echo", *signing, "--seed", 7, "--out")
     run(tmp_path, *called, "records")
     (record,) = (tmp_path / "records").iterdir()
-    said = run(tmp_path, command, "ledger", "--ledger", "ledger", "append", record)
+    printed = run(tmp_path, command, "ledger", "--ledger", "ledger", "append", record)
     ledger = (tmp_path / "ledger" / "entries.jsonl").read_bytes()
-    anchors = Anchors((tmp_path / "runner.pub").read_text().strip(), said.split()[-1], ledger)
+    anchors = Anchors((tmp_path / "runner.pub").read_text().strip(), printed.split()[-1], ledger)
     read = adapters.read(record, anchors=anchors)
     assert (
         read.claims(replace(ALL, framework_version=None), allow_mock={"mock:echo"}).claims.framework.name == "verievals"
@@ -249,9 +249,9 @@ def test_verievals(tmp_path: Path) -> None:
     for limit, answer in ((2, "not known"), (9, "full")):
         run(tmp_path, *called, f"limited-{limit}", "--limit", limit)
         (limited,) = (tmp_path / f"limited-{limit}").iterdir()
-        told = run(tmp_path, command, "ledger", "--ledger", f"ledger-{limit}", "append", limited)
+        printed = run(tmp_path, command, "ledger", "--ledger", f"ledger-{limit}", "append", limited)
         ledger = (tmp_path / f"ledger-{limit}" / "entries.jsonl").read_bytes()
-        bound = adapters.read(limited, anchors=Anchors(anchors.public_key, told.split()[-1], ledger))
+        bound = adapters.read(limited, anchors=Anchors(anchors.public_key, printed.split()[-1], ledger))
         built = bound.claims(replace(ALL, framework_version=None), allow_mock=True, allow_partial=True)
         assert (built.details["run"]["num_samples"], built.details["run"]["completeness"]) == (min(limit, 4), answer)
     # The same run by another key: verievals takes it, as the key is in the record.

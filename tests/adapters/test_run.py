@@ -109,8 +109,8 @@ def test_full_partial_and_not_known_are_three_answers() -> None:
 
 
 def test_notes_have_the_missing_part_the_remarks_and_the_other_name() -> None:
-    said = run(partial=(FAULT,), remarks=("It rained.",), details={"run": {"model": "anthropic/claude"}})
-    assert said.claims(SUPPLIED, allow_partial=True).details["notes"] == (
+    noted = run(partial=(FAULT,), remarks=("It rained.",), details={"run": {"model": "anthropic/claude"}})
+    assert noted.claims(SUPPLIED, allow_partial=True).details["notes"] == (
         "Partial run: the run was limited to 4 samples. It rained. "
         "The run names its model 'anthropic/claude'; the run's owner says that it is acme/open-model."
     )

@@ -159,11 +159,11 @@ def test_a_run_is_full_only_below_its_limit() -> None:
     limited = changed(lambda b: b["runner"].update(sample_limit=4))
     run = verievals.read(raw_of(limited), anchors=anchors_for(limited))
     assert refusal(run.claims, SUPPLIED).pointer == "/body/runner/sample_limit"
-    said: Any = run.claims(SUPPLIED, allow_partial=True).details["run"]
-    assert said["completeness"] == "not known"
+    entry: Any = run.claims(SUPPLIED, allow_partial=True).details["run"]
+    assert entry["completeness"] == "not known"
     wide = changed(lambda b: b["runner"].update(sample_limit=5, seed=7))
-    said = verievals.read(raw_of(wide), anchors=anchors_for(wide)).claims(SUPPLIED).details["run"]
-    counted = {name: said[name] for name in ("completeness", "num_samples", "seed", "selection")}
+    entry = verievals.read(raw_of(wide), anchors=anchors_for(wide)).claims(SUPPLIED).details["run"]
+    counted = {name: entry[name] for name in ("completeness", "num_samples", "seed", "selection")}
     assert counted == {
         "completeness": "full", "num_samples": 4, "seed": 7,
         "selection": {"accuracy": "exact/accuracy", "passed": "exact/passed"},

@@ -25,6 +25,7 @@ from issuer.errors import InputError
 from issuer.io import files
 from tests.support.disk import disk_calls
 from tests.support.shared import ROOT
+from tests.support.waiting import within
 
 OLD, NEW = b"old\n", b"new and longer\n"
 
@@ -76,6 +77,7 @@ def test_a_waiting_process_gets_a_lock_when_it_is_free(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(2) as waiting, files.locked(tmp_path / ".lock"):
         found = [waiting.submit(wait, wait_s) for wait_s in (None, 60)]
+        assert not within(0.1, lambda: any(one.done() for one in found))
         holders.append(0)
     assert [one.result() for one in found] == [None, None]
     assert (holders[0], set(holders[1:])) == (0, {None, 60})
@@ -155,6 +157,8 @@ def test_a_path_that_is_not_a_plain_file_is_refused_without_waiting(tmp_path: Pa
     reading, writing = os.pipe()  # inherited, but not asked for
     try:
         assert refusal(Path(f"/dev/fd/{reading}")) == (Code.FILE_UNREADABLE, "not a plain file")
+        with pytest.raises(InputError, match="not a plain file"), files.open_plain(Path(f"/dev/fd/{reading}")):
+            pass
     finally:
         os.close(reading)
         os.close(writing)
@@ -484,7 +488,10 @@ def test_only_a_plain_file_is_moved_and_only_to_a_free_name(tmp_path: Path) -> N
         files.move(path, tmp_path / "nowhere" / "file")
     for name in ("a", "b"):
         (tmp_path / f"{name}-link").symlink_to(tmp_path / name)
-    for source, target in ((tmp_path / "a-link" / "file", to), (path, tmp_path / "b-link" / "other")):
+    for source, target in (
+        (tmp_path / "a-link" / "file", to.with_name("third")),
+        (path, tmp_path / "b-link" / "other"),
+    ):
         with pytest.raises(OSError, match="symbolic link"):
             files.move(source, target)
     assert path.read_bytes() == OLD
@@ -647,7 +654,8 @@ def test_what_root_shares_gets_the_owner_of_the_old_file_or_of_the_folder(tmp_pa
     files.make_folder(tmp_path / "shared" / "inner", shared=True)
     files.create(tmp_path / "shared" / "inner" / "file", b"x", shared=True)
     files.make_folder(tmp_path / "own")
-    files.create(tmp_path / "own" / "file", b"x")
+    for path in (tmp_path / "own" / "file", tmp_path / "created"):
+        files.create(path, b"x")
     for name in ("old", "new"):
         files.replace(tmp_path / name, b"new", mode=None, durable=False, shared=True)
     files.replace(tmp_path / "root", b"new", mode=0o600, durable=False)
@@ -657,7 +665,7 @@ def test_what_root_shares_gets_the_owner_of_the_old_file_or_of_the_folder(tmp_pa
     found = {str(path.relative_to(tmp_path)): path.stat() for path in tmp_path.rglob("*")}
     assert {name: (one.st_uid, one.st_gid) for name, one in found.items()} == {
         **dict.fromkeys(("shared", "shared/inner", "shared/inner/file", "new", "shared-lock"), (7, 8)),
-        **dict.fromkeys(("own", "own/file", "root", "lock"), (0, 0)), "old": (9, 10),
+        **dict.fromkeys(("own", "own/file", "created", "root", "lock"), (0, 0)), "old": (9, 10),
     }  # fmt: skip
     assert stat.S_IMODE(found["shared/inner"].st_mode) == 0o700
 

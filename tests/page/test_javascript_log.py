@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from tests.support.tlog import token_leaf as other_leaf
 pytestmark = pytest.mark.needs_tool("node")
 
 
-def said(work: Callable[[], Any]) -> Any:
+def in_python(work: Callable[[], Any]) -> Any:
     """Return the result of a call in Python, in the form of an answer of JavaScript."""
     try:
         return work()
@@ -40,7 +41,7 @@ def said(work: Callable[[], Any]) -> Any:
         return "error", error.code, error.detail, error.line
 
 
-def heard(answer: Any) -> Any:
+def in_javascript(answer: Any) -> Any:
     return ("error", answer.code, answer.message, answer.line) if isinstance(answer, Failed) else answer
 
 
@@ -167,12 +168,14 @@ def test_many_notes_are_judged_as_in_python() -> None:
         note, (policy, parsed) = lines_of(at), at.choice(policies)
         read = calls.add("log/note.js", "parseNote", note.to_bytes())
         calls.add("log/quorum.js", "checkNote", parsed, read, make.NOW)
-        wanted.append(said(lambda policy=policy, note=note: policy.check(note, make.NOW)))  # type: ignore[misc]
+        wanted.append(in_python(lambda policy=policy, note=note: policy.check(note, make.NOW)))  # type: ignore[misc]
         name = wanted[-1][1] if isinstance(wanted[-1], tuple) else "good"
         outcomes[name] = outcomes.get(name, 0) + 1
     found = calls.run()[len(policies) + 1 :: 2]
-    for heard_of, want in zip(found, wanted, strict=True):
-        assert heard(heard_of) == want if isinstance(want, tuple) else shown(heard_of) == shown_of(want)
+    for found_answers, want in zip(found, wanted, strict=True):
+        assert (
+            in_javascript(found_answers) == want if isinstance(want, tuple) else shown(found_answers) == shown_of(want)
+        )
     assert min(outcomes[name] for name in ("good", "log.signature", "log.quorum")) > 100
 
 
@@ -223,7 +226,7 @@ def test_many_changed_texts_are_read_or_refused_as_in_python() -> None:
     ):
         for given in (raw, *(changed(raw, at) for _ in range(2000))):
             calls.add(module, call, given)
-            wanted.append(said(lambda read=read, given=given: read(given)))  # type: ignore[misc]
+            wanted.append(in_python(lambda read=read, given=given: read(given)))  # type: ignore[misc]
     for found, want in zip(calls.run(), wanted, strict=True):
         if isinstance(found, Failed) and found.name == "Beyond":
             continue  # ML-DSA-44, and a policy that is not UTF-8
@@ -245,7 +248,8 @@ def test_the_names_of_keys_are_those_of_python() -> None:
     texts = [f"{name}+00000000+{key}" for name in NAMES]
     for text in texts:
         calls.add("log/vkey.js", "parseVkey", text)
-    assert [heard(one) for one in calls.run()] == [said(lambda text=text: parse_vkey(text)) for text in texts]  # type: ignore[misc]
+    wanted = [in_python(partial(parse_vkey, text)) for text in texts]
+    assert [in_javascript(one) for one in calls.run()] == wanted
 
 
 @pytest.mark.long
@@ -261,7 +265,7 @@ def test_a_policy_that_asks_for_ml_dsa_is_beyond_it_and_no_lower_quorum() -> Non
 # -- check 11 ------------------------------------------------------------------------------------------------------------
 
 
-SAID = make.submission()
+ITEM = make.submission()
 SAYING: tuple[dict[str, Any], ...] = (
     {}, {}, {}, {}, {"sub": "two words"}, {"iss": "https://issuer.example/é"}, {"sub": "i" * 4096}, {"exp": make.NOW + 7},
     {"log": "elsewhere.example/log"}, {"log": ...},
@@ -294,9 +298,9 @@ def test_check_11_of_many_tokens_has_the_result_of_python() -> None:
     places = []
     for number in range(1000):
         members = {"log": ORIGIN, "jti": jose.base64url_encode(number.to_bytes(16)), **at.choice(SAYING)}
-        claims, signing_input = parsed(make.token_for(SAID, **members))
+        claims, signing_input = parsed(make.token_for(ITEM, **members))
         leaf = token_leaf(claims, make.KID, signing_input)
-        raw = said(leaf.to_bytes)
+        raw = in_python(leaf.to_bytes)
         own = raw if isinstance(raw, bytes) else b"x"
         tree = Tree([*TREE.leaves[: at.randrange(6)], own, *TREE.leaves[6 : at.randrange(6, 9)]])
         if at.random() < 0.1:
@@ -321,8 +325,8 @@ def test_check_11_of_many_tokens_has_the_result_of_python() -> None:
             })
         )  # fmt: skip
     answers_of = calls.run()
-    heard_of = [answers_of[place.number] for place in places]
-    assert [(one["status"], one["evidence"], one["witnessed"], one["origin"]) for one in heard_of] == wanted
+    found_answers = [answers_of[place.number] for place in places]
+    assert [(one["status"], one["evidence"], one["witnessed"], one["origin"]) for one in found_answers] == wanted
     assert min(statuses[each] for each in ("pass", "fail", "unknown")) > 100
 
 
@@ -332,7 +336,7 @@ def as_js(found: AtHand) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_a_leaf_names_its_sidecar_and_the_question_to_its_log() -> None:
-    token = make.token_for(SAID, log=ORIGIN)
+    token = make.token_for(ITEM, log=ORIGIN)
     claims, signing_input = parsed(token)
     leaf, calls = token_leaf(claims, make.KID, signing_input), Calls()
     calls.add("log/ask.js", "sidecarName", make.PATH, leaf.to_bytes().decode())
@@ -382,8 +386,8 @@ def test_tiles_have_the_paths_and_entries_that_python_gives_them() -> None:
     bundle = tiles.write_entries(TREE.leaves)
     for raw in (bundle, b"", bundle * 60, bundle[:-1], *(changed(bundle, at) for _ in range(500))):
         calls.add("log/tiles.js", "readEntries", raw)
-        wanted.append(said(lambda raw=raw: [*tiles.read_entries(raw)]))  # type: ignore[misc]
-    assert [heard(answer) for answer in calls.run()] == wanted
+        wanted.append(in_python(lambda raw=raw: [*tiles.read_entries(raw)]))  # type: ignore[misc]
+    assert [in_javascript(answer) for answer in calls.run()] == wanted
 
 
 @pytest.mark.long

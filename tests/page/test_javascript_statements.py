@@ -66,7 +66,7 @@ def signed(payload: dict[str, Any], typ: str, key: Ed25519PrivateKey, at: random
     return at.choice([b"", b"", b"\n", b"\r\n"]) + raw + at.choice([b"", b"\n", b"\r\n\n"])
 
 
-def said(work: Callable[[], Any]) -> Any:
+def in_python(work: Callable[[], Any]) -> Any:
     """Return the result of a call in Python; of a refusal the code and the place."""
     try:
         return work()
@@ -74,7 +74,7 @@ def said(work: Callable[[], Any]) -> Any:
         return "error", error.code, error.pointer
 
 
-def heard(answer: Any) -> Any:
+def in_javascript(answer: Any) -> Any:
     return ("error", answer.code, answer.pointer) if isinstance(answer, Failed) else answer
 
 
@@ -105,7 +105,7 @@ def test_many_revocation_lists_are_read_as_in_python() -> None:
     lists, asked = [], []
     for _ in range(1500):
         raw = signed(altered(LIST, at), revocations.REVOCATIONS_TYPE, make.REVOCATION_KEY, at)
-        wanted = said(lambda raw=raw: make.parse_list(raw))  # type: ignore[misc]
+        wanted = in_python(lambda raw=raw: make.parse_list(raw))  # type: ignore[misc]
         lists.append((place := calls.add("revocation.js", "parseRevocations", raw, make.ISSUER, keys), wanted))
         if isinstance(wanted, Revocations):
             jti, sub = at.choice([make.JTI, "c", "d"]), at.choice(["inspect-ai", "other"])
@@ -113,7 +113,7 @@ def test_many_revocation_lists_are_read_as_in_python() -> None:
             asked.append((calls.add("revocation.js", "revokedReason", place, *token), wanted.revoked(*token)))
     answers = calls.run()
     for place, wanted in lists:
-        answer = heard(answers[place.number])
+        answer = in_javascript(answers[place.number])
         assert (shown_of(answer) if isinstance(answer, dict) else answer) == (
             shown(wanted) if isinstance(wanted, Revocations) else wanted
         )
@@ -140,8 +140,8 @@ def test_the_list_that_counts_is_the_one_that_counts_in_python() -> None:
         wanted.append((shown(reason[0]), reason[1]))
         places.append(calls.add("revocation.js", "newest", found[0], [place for place, _ in seen], make.NOW))
     answers = calls.run()
-    heard_of = [answers[place.number] for place in places]
-    assert [(shown_of(one["list"]), one["refused"]) for one in heard_of] == wanted
+    found_answers = [answers[place.number] for place in places]
+    assert [(shown_of(one["list"]), one["refused"]) for one in found_answers] == wanted
     assert len({reason[:12] for _, reason in wanted}) >= 5
 
 
@@ -156,14 +156,14 @@ def test_many_receipts_are_read_and_judged_as_in_python() -> None:
         text = signed(altered(RECEIPT, at), receipts.RECEIPT_TYPE, make.RECEIPT_KEY, at).decode("latin-1")
         subject = {**SUBJECT, **({at.choice([*SUBJECT]): "other"} if at.random() < 0.1 else {})}
         place = calls.add("receipt.js", "readReceipt", text, keys)
-        read = said(lambda text=text: receipts.read_receipt(text, make.key_set(make.RECEIPT_KEY)))  # type: ignore[misc]
+        read = in_python(lambda text=text: receipts.read_receipt(text, make.key_set(make.RECEIPT_KEY)))  # type: ignore[misc]
         if isinstance(read, receipts.Receipt):
             place = calls.add("receipt.js", "receiptObjection", place, subject, make.NOW)
             read = receipts.objection(read, receipts.ReceiptSubject(**subject), make.NOW)
         places.append(place)
         wanted.append(read)
     answers = calls.run()
-    assert [heard(answers[place.number]) for place in places] == wanted
+    assert [in_javascript(answers[place.number]) for place in places] == wanted
     assert min(wanted.count(""), 1500 - wanted.count("")) > 250
 
 

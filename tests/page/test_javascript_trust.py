@@ -35,7 +35,7 @@ def in_python(read: Callable[..., Any], *given: Any) -> Any:
         return str(error.code), error.pointer
 
 
-def heard(answer: Any) -> Any:
+def in_javascript(answer: Any) -> Any:
     """Return the same of an answer of JavaScript's."""
     return (answer.code, answer.pointer) if isinstance(answer, Failed) else answer
 
@@ -83,7 +83,7 @@ def test_texts_are_read_to_the_same_canonical_bytes_or_refused_for_the_same_reas
     answers = calls.run()
     for text, line in zip(texts, lines, strict=True):
         read = in_python(canonical_of, text)
-        answer = heard(answers[line.number])
+        answer = in_javascript(answers[line.number])
         if isinstance(read, tuple) and answer[0] == "file.too_large":
             answer = read  # it says that before what else is wrong
         if isinstance(read, tuple) and read[0] == "file.syntax":
@@ -203,7 +203,7 @@ def test_key_sets_have_the_same_usable_keys_and_skip_the_same() -> None:
             }, raw
             assert answer["skipped"] == read.skipped
         else:
-            assert heard(answer)[0] in {read[0], "file.too_large"}, raw
+            assert in_javascript(answer)[0] in {read[0], "file.too_large"}, raw
     assert min(usable[name] for name in ("EdDSA", "Ed25519", "ES256", "ES384", "ES512", "RS256", "PS512")) > 20
 
 
@@ -230,7 +230,7 @@ def test_archives_have_the_same_windows_or_are_refused_for_the_same_reason() -> 
             }, raw
         else:
             outcomes[read[0]] += 1
-            assert heard(answer) == read or (read[0] == "file.syntax" and isinstance(answer, Failed)), raw
+            assert in_javascript(answer) == read or (read[0] == "file.syntax" and isinstance(answer, Failed)), raw
     assert min(outcomes[word] for word in ("read", "file.rule", "file.schema")) > 10
 
 
@@ -335,5 +335,5 @@ def test_trust_files_give_the_same_trust_or_are_refused_at_the_same_place() -> N
             assert _trusted_heard(answer) == wanted, raw
         else:
             outcomes["refused"] += 1
-            assert heard(answer) == read, raw
+            assert in_javascript(answer) == read, raw
     assert min(outcomes["read"], outcomes["refused"]) > 300

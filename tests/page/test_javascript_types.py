@@ -78,5 +78,5 @@ def test_a_name_a_cast_and_an_answer_of_any_type_are_noticed(folder: Path) -> No
     wrong.write_text(ANY)
     found = anys(folder)
     wrong.unlink()
-    said = [line.partition("wrong.js:")[2].partition(" =")[0] for line in found]
-    assert said == ["1: read", "3: (value)", "3: value", "3: (read ?? value)"]
+    places = [line.partition("wrong.js:")[2].partition(" =")[0] for line in found]
+    assert places == ["1: read", "3: (value)", "3: value", "3: (read ?? value)"]

@@ -102,9 +102,9 @@ def test_the_example_of_its_page_verifies_a_file_under_the_name_of_the_package(t
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules/eval-token-verifier").symlink_to(VERIFIER)
     (tmp_path / make.PATH).parent.mkdir()
-    said = make.submission()
+    item = make.submission()
     now = int(time.time())
-    (tmp_path / make.PATH).write_text(make.file_for(said, iat=now, nbf=now, exp=now + 600))
+    (tmp_path / make.PATH).write_text(make.file_for(item, iat=now, nbf=now, exp=now + 600))
     (tmp_path / "keys.json").write_bytes(make.jwks())
     issuers = [{"issuer": make.ISSUER, "keys": {"file": "keys.json"}}]
     trust = {"version": 1, "audience": make.AUDIENCE, "issuers": issuers}

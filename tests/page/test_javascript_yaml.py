@@ -86,11 +86,11 @@ def value_of(at: random.Random, depth: int = 0) -> Any:
 
 
 def entry_of(at: random.Random) -> dict[str, Any]:
-    said = make.submission(
+    item = make.submission(
         {"date": "2026-11-21T09:00:00Z", "notes": at.choice(["no tools", "été \"x\"", "a\\b"]), "run": {"seed": 1, "epochs": 2}},
         metrics=[{"metric_id": f"m{number}", "value": at.choice([20.9, 0.5, 3, 2 / 3])} for number in range(at.randrange(1, 4))],
     )  # fmt: skip
-    return {**said.form, "metrics": list(said.claims.to_json()["metrics"])}
+    return {**item.form, "metrics": list(item.claims.to_json()["metrics"])}
 
 
 def written(at: random.Random) -> str:

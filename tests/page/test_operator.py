@@ -74,8 +74,8 @@ def test_the_rest_of_many_integrations_is_one_row_with_their_sum() -> None:
 
 
 def test_held_identities_and_used_limits_are_shown_with_ends_and_numbers() -> None:
-    stands = [Stand("inspect-ai/ci", "quarantined by refusals", NOW), Stand("inspect-ai/odd", "broken", 0)]
-    text = Text(written(held=StandingsView("", stands, [Used("inspect-ai/ci: rate", 1500, 2000)]))).text
+    standings = [Stand("inspect-ai/ci", "quarantined by refusals", NOW), Stand("inspect-ai/odd", "broken", 0)]
+    text = Text(written(held=StandingsView("", standings, [Used("inspect-ai/ci: rate", 1500, 2000)]))).text
     assert "inspect-ai/ciquarantined by refusals2026-09-21 14:13:20 UTC\ninspect-ai/oddbrokenit is mended" in text
     assert "inspect-ai/ci: rate1,5002,00075 %" in text
     assert "No identity." in Text(written()).text

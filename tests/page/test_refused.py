@@ -67,7 +67,7 @@ def test_the_issuer_explains_a_credential_that_is_sent_nowhere_else(live: Runnin
         ]  # fmt: skip
         visits = drive(steps, folder, themes=["dark"], widths=[360])
         for visit in visits:
-            visit["said"] = [said for said in visit["said"] if "the server responded with a status of 4" not in said]
+            visit["said"] = [line for line in visit["said"] if "the server responded with a status of 4" not in line]
             shown = [(method, url) for method, url, given in visit["requests"] if given or token in url]
             assert shown == [("POST", f"{live.url}/tokens/explain")]
         (look,) = looks(visits, live.url)

@@ -48,8 +48,8 @@ def by_command(live: Running, text: str, folder: Path) -> dict[str, Any]:
 
 def test_a_verified_file_has_the_evidence_of_the_command(live: Running, folder: Path, tmp_path: Path) -> None:
     text, token = signed(live)
-    said = by_command(live, text, tmp_path)
-    assert said["verdict"] == "verified"
+    report = by_command(live, text, tmp_path)
+    assert report["verdict"] == "verified"
     steps = [
         *asking(live, text), ["texts", "named", "#plan li code"], ["shot", "plan"], ["axe", "axe-plan"], *FOUND,
         ["links", "links", "#answer a"], ["shot", "verified"], ["axe", "axe-answer"], ["focused", "focused"],
@@ -62,8 +62,8 @@ def test_a_verified_file_has_the_evidence_of_the_command(live: Running, folder: 
         assert {method for method, _, _ in visit["requests"]} == {"GET"}
     for look in looks(visits, live.url):
         assert look["verdict"][0].startswith("Verified")
-        assert statuses(look) == [check["status"] for check in said["checks"]]
-        for row, check in zip(look["rows"], said["checks"], strict=True):
+        assert statuses(look) == [check["status"] for check in report["checks"]]
+        for row, check in zip(look["rows"], report["checks"], strict=True):
             assert f"{check['number']}. {check['name']}" in row
             if check["number"] not in {2, 5}:  # they say when
                 assert check["evidence"] in row
@@ -83,13 +83,13 @@ def test_a_verified_file_has_the_evidence_of_the_command(live: Running, folder: 
 def test_a_changed_digit_fails_with_both_values_side_by_side(live: Running, folder: Path, tmp_path: Path) -> None:
     text, _ = signed(live)
     changed = text.replace("0.62437518", "0.92437518")
-    said = by_command(live, changed, tmp_path)
+    report = by_command(live, changed, tmp_path)
     steps = [*asking(live, changed), *FOUND, ["shot", "tampered"], ["axe", "axe"]]
     visits = without_404(drive(steps, folder))
     for look in looks(visits, live.url):
         assert look["verdict"][0].startswith("Not verified")
         assert "Verified" not in look["answer"].replace("Not verified", "")
-        assert statuses(look) == [check["status"] for check in said["checks"]]
+        assert statuses(look) == [check["status"] for check in report["checks"]]
         eighth = look["rows"][7]
         assert "FAIL" in eighth
         assert "0.62437518" in eighth

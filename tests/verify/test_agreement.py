@@ -172,12 +172,12 @@ def judge(text: str, repo: str = make.REPO, path: str = make.PATH) -> tuple[Repo
 
 def accepts_forced(claims: dict[str, Any]) -> bool:
     """Sign claims that the issuer refused, with honest digests where there are any, and say whether that verifies."""
-    said = make.submission()
+    item = make.submission()
     try:
-        payload = jcs.canonical({**make.payload_of(said), **claims, "claims_digest": jcs.digest(claims)})
+        payload = jcs.canonical({**make.payload_of(item), **claims, "claims_digest": jcs.digest(claims)})
     except ValueError:  # no canonical form: not even a forger could sign it as it is
         return False
-    form = {**said.form, **{name: claims[name] for name in ("model_revision", "metrics", "framework")}}
+    form = {**item.form, **{name: claims[name] for name in ("model_revision", "metrics", "framework")}}
     try:
         reports = judge(write_entry(form, make.signed(make.HEADER, payload)), claims["model_repo"])
     except (InputError, ValueError):
@@ -201,9 +201,9 @@ def test_issuer_and_verifier_agree_on_a_hundred_thousand_results() -> None:
 
 # -- one character --------------------------------------------------------------------------------------------------------
 
-SAID = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})
-TOKEN = make.token_for(SAID)
-FILE = write_entry(SAID.form, TOKEN)
+ITEM = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})
+TOKEN = make.token_for(ITEM)
+FILE = write_entry(ITEM.form, TOKEN)
 (BEFORE,) = read_entries(FILE.encode(), make.PATH)
 
 
@@ -270,7 +270,7 @@ def test_a_changed_character_of_a_token_fails_under_1_2_or_3_and_skips_the_rest(
     token = edited(TOKEN, place, char, how)
     if token == TOKEN:
         return
-    (report,) = judge(write_entry(SAID.form, token))
+    (report,) = judge(write_entry(ITEM.form, token))
     assert len(report.failed) == 1
     (number,) = report.failed
     assert number in {1, 2, 3}

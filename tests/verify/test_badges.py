@@ -8,8 +8,8 @@ from issuer.verify.tiers import HubFacts, badges_of
 from tests.support import make, reports
 
 URL = "https://huggingface.co/spaces/acme/runs"
-SAID = make.submission({"source": {"url": URL}})
-FILE = make.file_for(SAID)
+ITEM = make.submission({"source": {"url": URL}})
+FILE = make.file_for(ITEM)
 ALL = HubFacts(open_pull_request=True, registered=True, benchmark=make.benchmark())
 
 
@@ -22,7 +22,7 @@ def test_badges_follow_from_the_verdict_and_the_hub_s_facts() -> None:
     assert earned() == Badges("yes", "yes", "yes", "yes")
     assert earned(hub=HubFacts()) == Badges("yes", "unknown", "unknown", "yes")
     claimed = "  verified: true\n  badges: [verified]\n"
-    assert earned(write_entry(SAID.form) + claimed).verified == "no"
+    assert earned(write_entry(ITEM.form) + claimed).verified == "no"
     assert earned(FILE + claimed).verified == "no", "the addition was not signed"
     assert earned(keys=None).verified == "unknown"
     assert earned(FILE.replace("20.9", "21")).verified == "no"
@@ -56,7 +56,7 @@ def test_leaderboard_needs_a_registered_benchmark_and_a_defined_task_and_metric(
         assert earned(hub=hub).leaderboard == badge, (registered, text)
     two = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": "x", "value": 1}])
     assert earned(make.file_for(two)).leaderboard == "yes"
-    no_metrics = {name: value for name, value in SAID.form.items() if name != "metrics"}
+    no_metrics = {name: value for name, value in ITEM.form.items() if name != "metrics"}
     assert earned(write_entry({**no_metrics, "value": 1})).leaderboard == "no"
 
 
@@ -70,5 +70,5 @@ def test_source_is_an_absolute_web_address_without_credentials() -> None:
         "", "https://a.example/a b",
     )  # fmt: skip
     sources: list[dict[str, Any]] = [*({"url": url} for url in (*good, *bad)), {}, {"name": "https://a.example"}]
-    found = [earned(write_entry({**SAID.form, "source": source})).source for source in sources]
+    found = [earned(write_entry({**ITEM.form, "source": source})).source for source in sources]
     assert found == ["yes"] * 2 + ["no"] * 11

@@ -10,9 +10,9 @@ from issuer.verify.report import Report, Status
 from issuer.verify.trust import Trust
 from tests.support import make, reports
 
-SAID = make.submission()
-FILE = make.file_for(SAID)
-REVISION = SAID.claims.benchmark_revision
+ITEM = make.submission()
+FILE = make.file_for(ITEM)
+REVISION = ITEM.claims.benchmark_revision
 Definitions = Mapping[tuple[str, str], Benchmark]
 AT_HAND: Definitions = MappingProxyType({(make.BENCHMARK, REVISION): make.benchmark()})
 REQUIRED = make.trust(require=frozenset({"benchmark"}))
@@ -41,8 +41,8 @@ UNKNOWN: tuple[Definitions, ...] = (
 
 
 def with_value(value: str, metrics: list[dict[str, object]] | None = None, benchmarks: Definitions = AT_HAND) -> Report:
-    said = make.submission(metrics=metrics) if metrics else SAID
-    return judge(make.file_for(said) + f"  value: {value}\n", benchmarks, trust=make.trust())
+    item = make.submission(metrics=metrics) if metrics else ITEM
+    return judge(make.file_for(item) + f"  value: {value}\n", benchmarks, trust=make.trust())
 
 
 def test_8_a_lone_value_is_that_of_the_primary_metric() -> None:
@@ -99,12 +99,12 @@ def test_10_a_task_or_a_metric_that_is_not_defined_fails() -> None:
     for old, new, file in (('{id: "gsm8k"', '{id: "gsm8k_main"', "task gsm8k"), ('id: "accuracy"', 'id: "acc"', "metric accuracy")):  # fmt: skip
         report = judge(benchmarks=only(make.BENCHMARK_TEXT.replace(old, new)))
         assert (report.failed, report.checks[9].file) == ((10,), file)
-    said = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": "pass_at_100", "value": 2}])
-    assert judge(make.file_for(said)).failed == (10,)
+    item = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": "pass_at_100", "value": 2}])
+    assert judge(make.file_for(item)).failed == (10,)
 
 
 def test_10_the_file_s_side_is_judged_also_without_a_good_signature() -> None:
-    forged = write_entry(SAID.form, make.signed(make.HEADER, b"{}"))
+    forged = write_entry(ITEM.form, make.signed(make.HEADER, b"{}"))
     assert (judge(forged).failed, status(judge(forged), 10)) == ((1,), Status.SKIP)
     assert judge(forged, benchmarks=only('name: "x"\ntasks:\n  - {id: "other"}\n')).failed == (1, 10)
 

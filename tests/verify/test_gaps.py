@@ -19,13 +19,13 @@ from issuer.verify.revocations import parse_revocations
 from issuer.verify.trust import Trust, parse_archive, read_trust_file
 from tests.support import make, reports
 
-SAID = make.submission()
-PAYLOAD = jcs.canonical(make.payload_of(SAID))
-FILE = make.file_for(SAID)
+ITEM = make.submission()
+PAYLOAD = jcs.canonical(make.payload_of(ITEM))
+FILE = make.file_for(ITEM)
 
 
 def judge_token(token: str, trust: Trust | None = None) -> Report:
-    return reports.judge(write_entry(SAID.form, token), trust)
+    return reports.judge(write_entry(ITEM.form, token), trust)
 
 
 # -- PyJWT ----------------------------------------------------------------------------------------------------------------
@@ -174,5 +174,5 @@ def test_a_file_that_readers_disagree_about_or_choke_on_is_the_one_declared_erro
 
 def test_a_line_break_after_a_value_is_not_its_end() -> None:
     for name in ("model_revision", "benchmark_revision", "task_id", "policy", "jti", "content_digest", "model_repo"):
-        changed: dict[str, Any] = {name: f"{make.payload_of(SAID)[name]}\n"}
-        assert judge_token(make.token_for(SAID, **changed)).failed == (1,), name
+        changed: dict[str, Any] = {name: f"{make.payload_of(ITEM)[name]}\n"}
+        assert judge_token(make.token_for(ITEM, **changed)).failed == (1,), name

@@ -17,8 +17,8 @@ from issuer.verify.trust import MAX_ARCHIVED, Trust, parse_archive
 from tests.support import make, reports
 from tests.support.reports import SOON, numbers, outcome
 
-SAID = make.submission({"notes": "no tools"})
-FILE = make.file_for(SAID)
+ITEM = make.submission({"notes": "no tools"})
+FILE = make.file_for(ITEM)
 DAY = 86_400
 GONE = make.key_set(make.STRANGER)
 

@@ -22,9 +22,9 @@ from tests.support import make, reports, witnessed
 from tests.support.reports import outcome as of
 from tests.support.witnessed import ORIGIN, SPARE, WITNESSES, TestLog, at_hand, leaf_of, trusted_log
 
-SAID = make.submission()
-TOKEN = make.token_for(SAID, log=ORIGIN)
-FILE = make.file_for(SAID, log=ORIGIN)
+ITEM = make.submission()
+TOKEN = make.token_for(ITEM, log=ORIGIN)
+FILE = make.file_for(ITEM, log=ORIGIN)
 OTHER = make.token_for(make.submission(task_id="other"), log=ORIGIN)
 LOG = TestLog(OTHER, TOKEN)
 END = make.NOW + 3600
@@ -79,10 +79,10 @@ def test_11_is_unknown_without_a_proof() -> None:
 def test_11_fails_where_the_token_or_the_log_itself_is_the_reason() -> None:
     denied = {leaf_of(TOKEN): AtHand(denied=True)}
     for text, found, evidence, origin in (
-        (make.file_for(SAID), {}, "names no log", ""),
-        (make.file_for(SAID, log="elsewhere.example/log"), {}, "names another log", "elsewhere.example/log"),
+        (make.file_for(ITEM), {}, "names no log", ""),
+        (make.file_for(ITEM, log="elsewhere.example/log"), {}, "names another log", "elsewhere.example/log"),
         (FILE, denied, "answered that it has no such leaf", ""),
-        (make.file_for(SAID, log=ORIGIN, sub="two words"), {}, "does not fit into a leaf", ""),
+        (make.file_for(ITEM, log=ORIGIN, sub="two words"), {}, "does not fit into a leaf", ""),
     ):
         report = judge(found=found, text=text)
         assert (report.failed, report.checks[10].token) == ((11,), origin)
@@ -151,8 +151,8 @@ def test_11_a_checkpoint_of_the_issuer_s_other_log_does_not_serve() -> None:
     spare = TestLog(OTHER, TOKEN, origin=SPARE)
     status, evidence = of_11(proofs(make.NOW, make.NOW, log=spare))
     assert (status, f"of the log {SPARE}" in evidence) == (Status.UNKNOWN, True)
-    moved = make.file_for(SAID, log=SPARE)
-    token = make.token_for(SAID, log=SPARE)
+    moved = make.file_for(ITEM, log=SPARE)
+    token = make.token_for(ITEM, log=SPARE)
     spare.add(token)
     report = judge(found=at_hand(token, spare.proof(token, make.NOW, make.NOW)), text=moved)
     assert report.verdict == "verified"

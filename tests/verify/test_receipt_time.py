@@ -15,9 +15,9 @@ from issuer.verify.trust import Trust
 from tests.support import make, reports
 from tests.support.reports import SOON, outcome
 
-SAID = make.submission()
-TOKEN = make.token_for(SAID)
-FILE = make.file_for(SAID)
+ITEM = make.submission()
+TOKEN = make.token_for(ITEM)
+FILE = make.file_for(ITEM)
 END = make.NOW + 3600
 LATER = make.NOW + make.YEAR
 RECEIPT_KEYS = make.key_set(make.RECEIPT_KEY)

@@ -18,9 +18,9 @@ from issuer.verify.trust import Trust
 from tests.support import make, reports
 from tests.support.reports import SOON
 
-SAID = make.submission({"notes": "no tools"})
-TOKEN = make.token_for(SAID)
-FILE = make.file_for(SAID)
+ITEM = make.submission({"notes": "no tools"})
+TOKEN = make.token_for(ITEM)
+FILE = make.file_for(ITEM)
 LATER = make.NOW + make.YEAR
 RECEIPT_KEYS = make.key_set(make.RECEIPT_KEY)
 # A year later the key has retired: only the archive knows it.
@@ -70,7 +70,7 @@ def test_a_receipt_says_what_was_seen_and_is_signed_by_the_receipt_key() -> None
     assert jose.parse_compact(RECEIPT.decode()).header == make.statement_header("eval-receipt+jwt", make.RECEIPT_KEY)
     assert {
         "ver": 1, "repo": make.REPO, "path": make.PATH, "token": token_digest(TOKEN), "jti": make.JTI,
-        "content_digest": SAID.content_digest, "at": make.NOW + 5, "kid": make.KID, "trust": TRUST.digest,
+        "content_digest": ITEM.content_digest, "at": make.NOW + 5, "kid": make.KID, "trust": TRUST.digest,
         "checks": {str(n): "pass" if n < 10 else "skip" for n in range(1, 12)}, "iat": make.NOW + 5,
     } == SAYS  # fmt: skip
     assert read_receipt(RECEIPT.decode(), RECEIPT_KEYS).at == make.NOW + 5

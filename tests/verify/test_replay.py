@@ -15,9 +15,9 @@ from issuer.verify.trust import Trust
 from tests.support import make
 from tests.support.reports import judge_all
 
-SAID = make.submission()
+ITEM = make.submission()
 OTHER = make.submission({"notes": "other"})
-FILE = make.file_for(SAID)
+FILE = make.file_for(ITEM)
 BOTH = make.trust()
 ELSEWHERE = "https://other.example"
 TWO_ISSUERS = Trust(make.AUDIENCE, {**BOTH.issuers, **make.trust(issuer=ELSEWHERE).issuers})
@@ -35,7 +35,7 @@ def verdicts(text: str, trust: Trust = BOTH) -> list[str]:
 
 
 def test_two_tokens_with_one_jti_both_fail_loudly_under_5_and_name_each_other() -> None:
-    reports = judge(FILE + make.file_for(OTHER) + make.file_for(SAID, jti=jose.base64url_encode(b"j" * 16)))
+    reports = judge(FILE + make.file_for(OTHER) + make.file_for(ITEM, jti=jose.base64url_encode(b"j" * 16)))
     assert [report.verdict for report in reports] == ["failed", "failed", "verified"]
     assert reports[0].failed == reports[1].failed == (5,)
     first, second = (report.checks[4].evidence for report in reports[:2])
@@ -81,7 +81,7 @@ def test_a_thief_with_a_revoked_key_burns_no_token_of_the_key_that_is_good() -> 
 def test_the_index_returns_where_the_first_other_token_was() -> None:
     index = ReplayIndex()
     (first,), (second,) = judge(FILE), judge(make.file_for(OTHER))
-    (third,) = judge(make.file_for(SAID, jti=jose.base64url_encode(b"j" * 16)))
+    (third,) = judge(make.file_for(ITEM, jti=jose.base64url_encode(b"j" * 16)))
     assert index.add(first, 7) is None
     assert index.add(first, 8) is None, "a copy"
     assert index.add(third, 9) is None
@@ -106,12 +106,12 @@ def test_a_copied_token_burns_nothing() -> None:
 
 def test_the_keys_are_of_issuer_and_jti_and_of_the_whole_token() -> None:
     (report,) = judge(FILE)
-    (elsewhere,) = judge(make.file_for(SAID, iss=ELSEWHERE), trust=TWO_ISSUERS)
+    (elsewhere,) = judge(make.file_for(ITEM, iss=ELSEWHERE), trust=TWO_ISSUERS)
     (again,) = judge(make.file_for(OTHER))
     assert replay_key(report) == replay_key(again) != replay_key(elsewhere)
     assert token_key(report) != token_key(again)
     assert len(replay_key(report)) == len(token_key(report)) == 16
-    assert token_key(report) == hashlib.sha256(make.token_for(SAID).encode()).digest()[:16]
+    assert token_key(report) == hashlib.sha256(make.token_for(ITEM).encode()).digest()[:16]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 2**32 - 1)), max_size=300))

@@ -12,8 +12,8 @@ from issuer.verify.report import REPORT_VERSION, Report, Reports, json_schema
 from tests.support import make
 from tests.support.reports import judge
 
-SAID = make.submission()
-FILE = make.file_for(SAID)
+ITEM = make.submission()
+FILE = make.file_for(ITEM)
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
 
@@ -21,8 +21,8 @@ def reports() -> tuple[Report, ...]:
     """Return one report of every verdict, with every status in some check."""
     good, no_keys = make.trust(), make.trust(keys=None)
     return (
-        judge(FILE, good), judge(FILE, no_keys), judge(FILE.replace("20.9", "21"), good), judge(write_entry(SAID.form), good),
-        judge(write_entry(SAID.form, "x"), good),
+        judge(FILE, good), judge(FILE, no_keys), judge(FILE.replace("20.9", "21"), good), judge(write_entry(ITEM.form), good),
+        judge(write_entry(ITEM.form, "x"), good),
     )  # fmt: skip
 
 
@@ -50,10 +50,10 @@ def test_the_schema_refuses_another_document() -> None:
 
 
 def test_a_report_vouches_for_nothing_of_a_token_without_a_good_signature() -> None:
-    by_stranger = make.signed(make.HEADER, jcs.canonical(make.payload_of(SAID)), make.STRANGER)
-    report = judge(write_entry(SAID.form, by_stranger))
+    by_stranger = make.signed(make.HEADER, jcs.canonical(make.payload_of(ITEM)), make.STRANGER)
+    report = judge(write_entry(ITEM.form, by_stranger))
     assert report.failed == (3,)
     assert {report.issuer, report.framework, report.jti, report.kid, report.content_digest} == {""}
     good = reports()[0]
     assert (good.issuer, good.framework, good.jti, good.kid) == (make.ISSUER, "inspect-ai", make.JTI, make.KID)
-    assert (good.repo, good.path, good.content_digest) == (make.REPO, make.PATH, SAID.content_digest)
+    assert (good.repo, good.path, good.content_digest) == (make.REPO, make.PATH, ITEM.content_digest)

@@ -19,11 +19,11 @@ from tests.support import make, reports
 from tests.support.reports import SOON
 from tests.support.witnessed import ORIGIN, TestLog, at_hand, trusted_log
 
-SAID = make.submission()
-FILE = make.file_for(SAID)
+ITEM = make.submission()
+FILE = make.file_for(ITEM)
 LATER = make.NOW + make.YEAR
-LOGGED = make.token_for(SAID, log=ORIGIN)
-LOGGED_FILE = make.file_for(SAID, log=ORIGIN)
+LOGGED = make.token_for(ITEM, log=ORIGIN)
+LOGGED_FILE = make.file_for(ITEM, log=ORIGIN)
 
 
 def judge(text: str = FILE, by: Trust | None = None, **known: Any) -> Report:
@@ -39,7 +39,7 @@ def tier(*given: Any, **known: Any) -> str:
 
 
 def test_an_entry_without_a_token_is_self_reported_whatever_it_claims() -> None:
-    assert tier(write_entry(SAID.form) + '  tier: "reproduced"\n  verified: true\n') == "self-reported"
+    assert tier(write_entry(ITEM.form) + '  tier: "reproduced"\n  verified: true\n') == "self-reported"
 
 
 def test_a_verified_entry_says_by_which_evidence_of_the_time() -> None:
@@ -50,7 +50,7 @@ def test_a_verified_entry_says_by_which_evidence_of_the_time() -> None:
     assert ranked(received).tier_reason == "received in time, by this party's own clock"
     receipt = write_receipt(received, trust, make.RECEIPT_KEY, SOON)
     assert receipt is not None
-    later = judge(FILE, trust, now=LATER, receipts={token_digest(make.token_for(SAID)): receipt.decode()})
+    later = judge(FILE, trust, now=LATER, receipts={token_digest(make.token_for(ITEM)): receipt.decode()})
     assert (ranked(later).tier, ranked(later).tier_reason) == ("verified", "received in time, by a receipt")
 
 
@@ -103,7 +103,7 @@ def test_an_entry_that_its_token_contradicts_or_its_issuer_revoked_is_refuted() 
         (FILE.replace("20.9", "99.9"), UNSET, "check 8, metrics"),
         (FILE.replace("0.3.285", "0.3.286"), UNSET, "check 7, bound fields"),
         (FILE + '  notes: "no tools"\n', UNSET, "check 9, digests"),
-        (write_entry(SAID.form, make.token_for(SAID)[:-4] + "AAAA"), UNSET, "check 3, signature"),
+        (write_entry(ITEM.form, make.token_for(ITEM)[:-4] + "AAAA"), UNSET, "check 3, signature"),
         (FILE, make.revocations(jti=[make.JTI]), "the issuer has revoked this jti"),
         (FILE, integration, "the issuer has revoked what inspect-ai had signed at that time"),
     ):
@@ -151,7 +151,7 @@ OTHERS: dict[str, Any] = {
     "jti": "AAECAwQFBgcICQoLDA0OEA",
     "caller": {"provider": "github", "issuer": "https://a.example", "repository_owner_id": "2"},
 }
-FIRST = judge(make.file_for(SAID, caller={**OTHERS["caller"], "repository_owner_id": "1"}))
+FIRST = judge(make.file_for(ITEM, caller={**OTHERS["caller"], "repository_owner_id": "1"}))
 
 
 def again(
@@ -163,8 +163,8 @@ def again(
 ) -> Report:
     """Return the report of a second party's result, which names the first one's."""
     run = {"run": {"reproduces": FIRST.content_digest}, **(details or {})}
-    said = make.submission(run, **{"framework": {"name": "lm-eval", "version": "0.4.9"}, **claims})
-    return judge(make.file_for(said, **{**OTHERS, **(terms or {})}), by, at=make.NOW + 60)
+    item = make.submission(run, **{"framework": {"name": "lm-eval", "version": "0.4.9"}, **claims})
+    return judge(make.file_for(item, **{**OTHERS, **(terms or {})}), by, at=make.NOW + 60)
 
 
 def first_beside(second: Report, tolerance: Tolerance | None = None) -> tuple[str, str]:
@@ -264,7 +264,7 @@ def test_the_reports_of_a_file_have_tiers_by_the_tolerance_of_the_reader_s_trust
         framework={"name": "lm-eval", "version": "0.4.9"},
         metrics=[{"metric_id": "accuracy", "value": 21.4}],
     )
-    text = make.file_for(SAID, caller={**OWNER, "repository_owner_id": "1"}) + make.file_for(near, **OTHERS)
+    text = make.file_for(ITEM, caller={**OWNER, "repository_owner_id": "1"}) + make.file_for(near, **OTHERS)
     for tolerance, first in ((Tolerance(), "verified"), (Tolerance({"accuracy": 0.5}), "reproduced")):
         trust = replace(make.trust(), tolerance=tolerance)
         found = reports.judge_all(text, trust, at=make.NOW + 60)

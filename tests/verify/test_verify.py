@@ -22,9 +22,9 @@ from tests.support.reports import SOON, judge, judge_all, numbers
 from tests.support.shared import examples
 
 PASS, FAIL, _, SKIP = Status
-SAID = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})
-FILE = make.file_for(SAID)
-TOKEN = make.token_for(SAID)
+ITEM = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})
+FILE = make.file_for(ITEM)
+TOKEN = make.token_for(ITEM)
 BARE = FILE[: FILE.index("  verify_token")]
 HEX = "0" * 40
 
@@ -34,11 +34,11 @@ def failed(text: str, *args: Any, **known: Any) -> list[int]:
 
 
 def with_token(token: str) -> str:
-    return write_entry(SAID.form, token)
+    return write_entry(ITEM.form, token)
 
 
 def with_header(**members: Any) -> str:
-    return make.file_for(SAID, header=make.without_dots({**make.HEADER, **members}))
+    return make.file_for(ITEM, header=make.without_dots({**make.HEADER, **members}))
 
 
 def replaced(old: str, new: str) -> str:
@@ -72,7 +72,7 @@ def test_an_entry_without_a_token_or_metrics_is_unverified_with_the_reason() -> 
     report = judge(f"{BARE}  verified: true\n  verdict: verified\n")
     assert (report.verdict, report.reason, report.jti) == ("unverified", "no token", "")
     assert numbers(report, SKIP) == list(NAMES)
-    form = {name: value for name, value in SAID.form.items() if name != "metrics"}
+    form = {name: value for name, value in ITEM.form.items() if name != "metrics"}
     for text in (write_entry(form, TOKEN), write_entry({**form, "value": 20.9}, "junk")):
         report = judge(text)
         assert (report.verdict, report.reason[:7]) == ("unverified", "profile")
@@ -93,7 +93,7 @@ def test_1_another_header_payload_or_form_is_no_verify_token() -> None:
     ]  # fmt: skip
     tokens = ("", "x", TOKEN[:-1], f"{TOKEN}.", TOKEN.replace(".", ".."), TOKEN[:-1] + "é")
     files = [with_header(**header) for header in headers]
-    files += [make.file_for(SAID, **payload) for payload in payloads]
+    files += [make.file_for(ITEM, **payload) for payload in payloads]
     files += map(with_token, tokens)
     reports = [judge(text) for text in files]
     assert [text for text, report in zip(files, reports, strict=True) if numbers(report, FAIL) != [1]] == []
@@ -108,10 +108,10 @@ def test_2_another_algorithm_kid_or_issuer_fails() -> None:
     issuers = (make.ISSUER.upper(), "", f"{make.ISSUER}\u200b")
     headers = [{"alg": alg} for alg in ("ES256", "RS256", "Ed448", "")]
     headers += [{"kid": kid} for kid in ("", make.KID + "A", "../key", "k" * 300)]
-    for text in (*(with_header(**header) for header in headers), *(make.file_for(SAID, iss=iss) for iss in issuers)):
+    for text in (*(with_header(**header) for header in headers), *(make.file_for(ITEM, iss=iss) for iss in issuers)):
         report = judge(text)
         assert (report.failed, numbers(report, SKIP)) == ((2,), [*range(3, 12)]), text
-    assert judge(make.file_for(SAID, iss="https://x")).checks[1].token == "https://x"
+    assert judge(make.file_for(ITEM, iss="https://x")).checks[1].token == "https://x"
 
 
 def test_2_a_key_of_another_kind_under_the_kid_fails() -> None:
@@ -124,8 +124,8 @@ def test_2_a_key_of_another_kind_under_the_kid_fails() -> None:
 
 def test_3_a_signature_of_other_bytes_fails_and_says_what_rests_on_it() -> None:
     head, payload, signature = TOKEN.split(".")
-    other = make.token_for(SAID, aud="other").split(".")[1]
-    with_attempt = jcs.canonical(make.payload_of(SAID, attempt={"number": 1, "since": make.NOW}))
+    other = make.token_for(ITEM, aud="other").split(".")[1]
+    with_attempt = jcs.canonical(make.payload_of(ITEM, attempt={"number": 1, "since": make.NOW}))
     by_stranger = make.signed(make.HEADER, with_attempt, make.STRANGER)
     swapped_head = jose.base64url_encode(jcs.canonical({**make.HEADER, "alg": "Ed25519"}))
     for token in (by_stranger, f"{head}.{other}.{signature}", f"{swapped_head}.{payload}.{signature}",
@@ -141,14 +141,14 @@ def test_3_a_signature_of_other_bytes_fails_and_says_what_rests_on_it() -> None:
 
 def test_4_a_token_for_another_relying_party_fails() -> None:
     for audience in (make.AUDIENCE.upper(), "https://hub", "", "https://other.example"):
-        report = judge(make.file_for(SAID, aud=audience))
+        report = judge(make.file_for(ITEM, aud=audience))
         assert report.failed == (4,)
         assert (report.checks[3].token, report.checks[3].file) == (audience, make.AUDIENCE)
 
 
 def counted(number: int, **trust: Any) -> Report:
     """Judge a file whose token says which attempt it is."""
-    text = make.file_for(SAID, attempt={"number": number, "since": make.NOW - 9})
+    text = make.file_for(ITEM, attempt={"number": number, "since": make.NOW - 9})
     return judge(text, make.trust(**trust))
 
 
@@ -187,7 +187,7 @@ def test_4_attempts_are_judged_only_where_the_trust_asks_for_them() -> None:
 
 
 def test_5_not_before_and_the_longest_life_count_to_the_second() -> None:
-    early = make.file_for(SAID, nbf=make.NOW + 600)
+    early = make.file_for(ITEM, nbf=make.NOW + 600)
     assert failed(early, at=make.NOW + 539) == [5]
     assert judge(early, at=make.NOW + 540).verdict == "verified"
     assert judge(FILE, make.trust(life_s=3600)).verdict == "verified"
@@ -271,7 +271,7 @@ def test_9_any_changed_detail_fails_and_nothing_else_does() -> None:
 
 def test_9_digests_that_the_token_states_are_recomputed() -> None:
     for name in ("claims_digest", "content_digest"):
-        report = judge(make.file_for(SAID, **{name: "sha256:" + "0" * 64}))
+        report = judge(make.file_for(ITEM, **{name: "sha256:" + "0" * 64}))
         assert (report.failed, name in report.checks[8].evidence) == ((9,), True)
 
 
@@ -295,12 +295,12 @@ JUNK = st.recursive(
 
 @examples(150)
 @given(
-    st.dictionaries(st.sampled_from([*SAID.form, "value", "verify_token", "verifyToken", "x"]), JUNK),
+    st.dictionaries(st.sampled_from([*ITEM.form, "value", "verify_token", "verifyToken", "x"]), JUNK),
     st.text(max_size=20),
     st.text(max_size=20),
 )
 def test_any_entry_in_any_place_is_a_report_or_an_input_error(change: dict[str, Any], repo: str, path: str) -> None:
-    form = {**SAID.form, "verify_token": TOKEN, **change}
+    form = {**ITEM.form, "verify_token": TOKEN, **change}
     text = write_entry({name: value for name, value in form.items() if name != "verify_token"}, form["verify_token"])
     try:
         read_entries(text.encode(), path)
@@ -312,9 +312,9 @@ def test_any_entry_in_any_place_is_a_report_or_an_input_error(change: dict[str, 
 
 @examples(150)
 @given(
-    st.dictionaries(st.sampled_from([*make.payload_of(SAID), "x"]), JUNK, min_size=1),
+    st.dictionaries(st.sampled_from([*make.payload_of(ITEM), "x"]), JUNK, min_size=1),
     st.dictionaries(st.sampled_from(["alg", "kid", "typ", "x"]), JUNK),
 )
 def test_any_signed_payload_under_any_header_is_a_report(payload: dict[str, Any], header: dict[str, Any]) -> None:
-    token = make.signed({**make.HEADER, **header}, jcs.canonical({**make.payload_of(SAID), **payload}))
+    token = make.signed({**make.HEADER, **header}, jcs.canonical({**make.payload_of(ITEM), **payload}))
     assert judge(with_token(token)).verdict in {"failed", "verified"}
