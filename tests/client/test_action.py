@@ -144,7 +144,7 @@ def test_a_rehearsal_shows_the_change_and_opens_nothing(tmp_path: Path, service:
     summary = (tmp_path / "summary.md").read_text()
     assert summary.startswith("### A dry run without signatures\n")
     assert f"+++ b/{MODEL}/{PATH}" in done.stdout
-    assert "| `benchmark` | `the run names openai/gsm8k` |" in summary, "what passes is said, too"
+    assert "| `benchmark` | `the run names openai/gsm8k` |" in summary, "the summary also lists the checks that pass"
     assert (hub.repos["model", MODEL].talks, (tmp_path / "out").read_text()) == ([], "pull-requests=\n")
 
 

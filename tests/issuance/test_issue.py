@@ -655,7 +655,7 @@ class Written:
 
 
 async def replayed(rig: Rig) -> str:
-    """Send the request again; return what the audit says is wrong with what the store has kept for it."""
+    """Send the request again; return the fault that the audit event names in the stored template."""
     rig.steps.clear()
     assert await rig.refused_for() is Code.IDENTITY_REPLAYED
     assert rig.steps == ["admit", "audit"], "neither logged nor signed"

@@ -65,7 +65,7 @@ SECRET, NONCE = 2**251 + 8 * 12345, 2**250 + 54321
 
 
 def signed(key: bytes, nonce: int, start: bytes, message: bytes) -> bytes:
-    """Sign as RFC 8032 5.1.6, but for the bytes of R, which are given."""
+    """Sign as in RFC 8032 5.1.6, except that the caller gives the bytes of R."""
     challenge = int.from_bytes(hashlib.sha512(start + key + message).digest(), "little")
     return start + ((nonce + challenge * SECRET) % ORDER).to_bytes(32, "little")
 

@@ -238,7 +238,7 @@ def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> 
     with pytest.raises(SetupError, match="is not a receipt that this trust accepts"):
         lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert file.read_bytes() == b"of a key that is listed again tomorrow"
-    file.write_bytes(b"")  # what a crash leaves is not a receipt
+    file.write_bytes(b"")  # a crash leaves an empty file, which is not a receipt
     lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert len(file.read_bytes()) > 100
 

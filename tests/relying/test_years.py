@@ -139,7 +139,7 @@ class Story:
         self.expected[name] = "verified"
 
     def see(self, **changed: str) -> None:
-        """Judge all files by what is fetched now, and once more by the same copies when they are as old as allowed."""
+        """Judge all files by documents that are fetched now, and again by these copies at their greatest allowed age."""
         self.expected |= changed
         self.relying.trusted()
         assert self.relying.judge_all() == self.expected

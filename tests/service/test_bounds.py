@@ -27,7 +27,7 @@ b = SimpleNamespace(**{name: value for room in BOUNDS for name, value in vars(ro
 MIB = 1024 * 1024
 REFUSED = b.REFUSED_BYTES
 SINGLE, BATCH = MAX_BYTES["single"], MAX_BYTES["batch"]
-# What every process has open beside connections: the store's pipelines and `ready`, the audit file, the listening
+# The descriptors of every process beside connections: the store's pipelines and `ready`, the audit file, the listening
 # sockets, the standard streams, the event loop's own, and files that are read while policies are loaded.
 OTHER_DESCRIPTORS = b.PIPELINES + 1 + 20 + 2 * b.MAX_ACCEPTED
 

@@ -1,4 +1,4 @@
-"""Services with a log whose processes are killed and stopped, and whose database is set back, killed and failed over.
+"""Services with a log. The tests kill and stop its processes, and set its database back, kill it and fail it over.
 
 The promises of the log (tests/support/promised.py) hold for all answers of all clients, and the service continues by
 itself or refuses with a message.

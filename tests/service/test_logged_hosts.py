@@ -1,4 +1,4 @@
-"""Services whose log is in PostgreSQL: what the database must be, and two hosts that announce and have one log cosigned."""
+"""Services whose log is in PostgreSQL: the demands on the database, and two hosts that announce and have one log cosigned."""
 
 from __future__ import annotations
 

@@ -42,5 +42,5 @@ def test_the_memory_of_reading_policies_is_freed_before_workers_are_forked(tmp_p
     folder = write(tmp_path / "policies", **many)
     done = subprocess.run([sys.executable, "-c", MEASURED, str(folder), ISSUER_URL], capture_output=True, check=True)
     read_kb, kept_kb = (int(word) / count for word in done.stdout.split())
-    assert kept_kb < read_kb - 1.5, "the text of each file, and what its digest is of"
-    assert kept_kb < 7, "an integration, with what is known of its file"
+    assert kept_kb < read_kb - 1.5, "the process frees the text of each file, and the bytes that its digest covers"
+    assert kept_kb < 7, "an integration, with the state of its file"

@@ -1,4 +1,4 @@
-"""What a timer does to a running service: deploy/backup.sh, with our command on the path; for tests."""
+"""Backs up a running service as a timer does: deploy/backup.sh, with our command on the path; for tests."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def _entries(raw: bytes) -> Case:
 
 
 def verify_cases() -> Iterator[Case]:
-    """Yield files with what a relying party has beside them, and the report of each entry."""
+    """Yield files, the other inputs of a relying party, and the report of each entry."""
     for case in cases():
         yield {**case, "reports": judge_case(case, TRUSTS)}
 

@@ -28,7 +28,7 @@ ALGORITHMS = {
     "spiffe": ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"),
 }
 TYPES = {"spiffe": ("JWT", "JOSE")}
-# What `providers.yaml` must say about that.
+# The members of `providers.yaml` that name these algorithms.
 ENTRIES: dict[str, dict[str, Any]] = {name: {"algorithms": [*ALGORITHMS[name]]} for name in ("jenkins", "kubernetes")}
 WORKLOADS = [sample for sample in SAMPLES if PROFILES[sample.profile].kind == "identity-token"]
 # A job has one token for all that it gets signed.

@@ -36,7 +36,7 @@ class _Stream(io.TextIOWrapper):
 
     @property
     def text(self) -> str:
-        """What was written."""
+        """The written text."""
         self.flush()
         return self.raw_bytes.getvalue().decode()
 

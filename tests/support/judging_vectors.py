@@ -1,5 +1,5 @@
-"""Judges a case of `tests/vectors/contract/verify.json` by what is in it alone, as its README tells verifiers in other
-languages to do."""
+"""Judges a case of `tests/vectors/contract/verify.json` by its content alone, as its README asks of verifiers in other
+languages."""
 
 from __future__ import annotations
 

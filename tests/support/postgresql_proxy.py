@@ -19,7 +19,7 @@ from tests.support.postgresql import PostgreSQL
 
 COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"
 READY = b"Z"
-# What a client may send first, by its protocol number: please TLS, or please GSSAPI.
+# The protocol numbers of the two requests that a client may send first: for TLS, and for GSSAPI.
 ASKS_FOR_TLS, ASKS_FOR_GSSAPI = 80877103, 80877104
 
 

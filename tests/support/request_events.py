@@ -17,7 +17,7 @@ def request_id(answer: httpx.Response) -> str:
 
 
 def event_of(live: Running, answer: httpx.Response) -> dict[str, Any] | None:
-    """Return the event of a request, or None if it has no event of its own."""
+    """Return the event of a request, or None if it has no event."""
     events = [event for event in live.audit() if event.get("request_id") == request_id(answer)]
     return events[0] if events else None
 

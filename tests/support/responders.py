@@ -1,4 +1,4 @@
-"""What a server does that does not answer as it should: for `LocalProvider.answers`."""
+"""Answers of a faulty server: for `LocalProvider.answers`."""
 
 from __future__ import annotations
 

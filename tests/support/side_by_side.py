@@ -1,7 +1,7 @@
 """Runs the tests of a session side by side: they are collected once, by a process that then forks.
 
-Each fork takes the next file that nobody has taken, until there is none, and sends what it found. To collect in every
-process, as pytest-xdist does, takes a sixth of each one's time, and more where nothing is compiled yet.
+Each fork takes the next file that no other fork has taken, until no file is left, and sends its reports. To collect in
+every process, as pytest-xdist does, takes a sixth of each one's time, and more where nothing is compiled yet.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(session: pytest.Session, processes: int) -> None:
 
 
 def taken(files: Sequence[File], files_left: int) -> Iterator[File]:
-    """Take files that no other process takes: what one reads from a pipe, no other does (pipe(7))."""
+    """Take files that no other process takes: only one process reads each byte of a pipe (pipe(7))."""
     while number := os.read(files_left, NUMBER):
         yield files[int.from_bytes(number, "big")]
 

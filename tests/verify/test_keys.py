@@ -1,4 +1,4 @@
-"""Numbers 2, 3 and 5 over time: archived keys, revoked keys, and what an issuer has revoked."""
+"""Numbers 2, 3 and 5 over time: archived keys, revoked keys, and an issuer's revocations."""
 
 import contextlib
 from typing import Any

@@ -666,7 +666,7 @@ REUSABLE_FAULTS = [
     ('    issuer: "https://id.acme.example"\n', "", "acme", "the profile oauth needs an `issuer`"),
     ('    issuer: "https://opaque.acme.example"\n', "", "opaque", "oauth-introspection needs an `issuer`"),
     ("profile: oauth\n", "profile: oauth-introspection\n", "acme", "needs `introspection`"),
-    # whose it is
+    # the owner of an issuer or a profile
     ("https://id.acme.example", ISSUER_URL, "acme/issuer", "this service cannot be its own identity provider"),
     ("https://opaque.acme.example", ISSUER_URL, "opaque/issuer", "this service cannot be its own identity provider"),
     ("https://opaque.acme.example", "https://id.acme.example", "opaque/issuer", "another provider already has this"),

@@ -56,7 +56,7 @@ def test_a_look_begins_where_the_last_one_ended(tmp_path: Path) -> None:
         302,
         303,
     ]
-    assert watching.look()[:-1] == [], "nothing twice"
+    assert watching.look()[:-1] == [], "a second look reports no leaf and no alarm again"
 
 
 def test_announcements_of_an_earlier_look_count(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an operator reads of the store and orders there, on a real one: beside the script that admits."""
+"""An operator's reads and orders in a real store, beside the script that admits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits, quarantine, epoch and uses against a real Valkey, and what happens when it is away."""
+"""Limits, quarantine, epoch and uses against a real Valkey, and the answers when it is unreachable."""
 
 from __future__ import annotations
 

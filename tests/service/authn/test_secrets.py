@@ -96,7 +96,7 @@ class Site:
 
 
 def good_and_repeated(site: Site, credential: str, *, limited: bool) -> None:
-    """Issue, repeat, replay, explain, in a batch: what a good caller does, and nearly does."""
+    """Send the requests of a good caller: issue, repeat, replay, a batch, explain."""
     nonce: dict[str, Any] = {} if limited else {"nonce": new_nonce()}
     sent = {**numbered(next(_numbers)), **nonce}
     batch = {
@@ -122,7 +122,7 @@ def bad_bodies(site: Site, credential: str) -> None:
 
 
 def in_wrong_places(site: Site, credential: str) -> None:
-    """Put a credential where none belongs, but for members that a verify token publishes, as a repository's name."""
+    """Put a credential in wrong places, except members that a verify token publishes, such as a repository's name."""
     bearer, said = f"Bearer {credential}", with_nonce(new_nonce())
     site.send("POST", "/tokens", said, Authorization=f"Basic {base64.b64encode(credential.encode()).decode()}")
     site.send("POST", "/tokens", said, Authorization=credential)

@@ -1,4 +1,4 @@
-"""A connection that its client resets, in one process with the server: nothing of it is left a moment later."""
+"""A connection that its client resets, in one process with the server: the server soon frees all its state."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ POLICY = "sha256:" + "1" * 64
 
 
 class House:
-    """A log that is written, and what a worker has of it."""
+    """A log with a running sequencer, and the log clients of its workers."""
 
     def __init__(self, settings: LogSettings, socket: Path) -> None:
         self.settings, self.socket = settings, socket
@@ -148,7 +148,7 @@ def _policies(folder: Path) -> PolicySet:
 
 
 class InForce:
-    """What a worker has in force, and its announcer."""
+    """The policies and the revocation list that a worker has in force, and its announcer."""
 
     def __init__(self, log: AnnouncingLog, folder: Path) -> None:
         self.policies, self.served, self.head, self.clock = _policies(folder), b"list", "a" * 64, Clock()

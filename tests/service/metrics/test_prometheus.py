@@ -50,7 +50,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
 
 @contextlib.contextmanager
 def prometheus(folder: Path, target: int) -> Iterator[httpx.Client]:
-    """Run Prometheus by deploy/prometheus/, but for the target and a faster clock."""
+    """Run Prometheus with deploy/prometheus/, except for another target and shorter intervals."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text("utf-8"))
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus" / name) for name in config["rule_files"]]

@@ -280,7 +280,7 @@ def followed(tmp_path: Path) -> Follower:
 
 
 def live_of(follower: Follower, audit: FileAudit) -> Live[Active]:
-    """Answer by what is followed; `loaded_at` counts the loads."""
+    """Answer with the policies that the follower loads; `loaded_at` counts the loads."""
     loads = itertools.count(1)
 
     def activate(policies: PolicySet) -> Active:

@@ -22,7 +22,7 @@ from tests.support.revoking import JTIS, act, as_a_relying_party, renew
 
 
 class House:
-    """A folder of data, the revocations that follow it, and what signs its list where there is a key."""
+    """A folder of data, the revocations that follow it, and the keeper that signs its list if there is a key."""
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"

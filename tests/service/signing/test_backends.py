@@ -156,7 +156,7 @@ def kms() -> Iterator[LocalKms]:
 
 
 def change(kms: LocalKms, **members: Any) -> None:
-    """Have the KMS answer as it should, but for these members."""
+    """Have the KMS answer as it should, except in these members."""
     right = {"random": False, "signs_with": None, "key": KEY, "key_spec": "ECC_NIST_EDWARDS25519", "refuses": ""}
     for name, value in {**right, **members}.items():
         assert hasattr(kms, name)

@@ -270,7 +270,7 @@ def test_a_plan_has_every_time_of_a_rotation() -> None:
 def test_a_key_comes_into_its_next_state_when_a_rotation_may_move_it() -> None:
     folders = {A: "active"}
     logged = [event(1, "active")]
-    assert moves_from(folders, fold(logged), A) is None, "nobody follows it"
+    assert moves_from(folders, fold(logged), A) is None, "no other key can follow it"
     folders[B], logged = "next", [*logged, event(NOW, "next", B)]
     assert [moves_from(folders, fold(logged), kid) for kid in (A, B)] == [None, None], "not every host has published it"
     logged.append(event(NOW + 5, "published", B))

@@ -100,7 +100,7 @@ def test_a_key_may_sign_from_the_second_on_in_which_everybody_can_know_it() -> N
     )
     assert may_sign(folders, lives, NOW + PUBLISHED_S - 1) == (A,)
     assert may_sign(folders, lives, NOW + PUBLISHED_S) == (A, B)
-    assert may_sign(folders, {}, NOW) == (), "what the history does not name never signs"
+    assert may_sign(folders, {}, NOW) == (), "a key that the history does not name never signs"
 
 
 # -- what is recorded -----------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_a_key_that_signs_before_its_history_says_so_is_recorded_once() -> None:
     assert recorded({A: "active", B: "next"}, corrected, A, now=NOW - 1) == []
     assert [one.since for one in missing_events(seen_in({A: "active"}), lives, A, 5, changed=False)] == [0]
     assert recorded({A: "retiring"}, lives_of(("active", A), ("retiring", A)), None, now=5) == [], (
-        "what signs no more stays"
+        "a key that has stopped signing gets no new event"
     )
 
 

@@ -280,7 +280,7 @@ async def test_a_host_that_joins_late_without_the_next_key_makes_all_wait_anew(t
         late.start()
         old, new = rotate(one, old, new)
         await it.wait(PUBLISHED_S)
-        assert (one.signs, late.signs) == (old.stem, old.stem), "what signs signs on, on both"
+        assert (one.signs, late.signs) == (old.stem, old.stem), "both hosts still sign with the old key"
         assert one.life(new).published is None
         late.copy(new, "next")
         await it.turn()
