@@ -196,7 +196,6 @@ def test_a_disk_that_is_too_small_leaves_nothing(tmp_path: Path, size: str) -> N
         assert (done.code, "No space left" in done.err, list(disk.iterdir())) == (6, True, [])
 
 
-# Ends itself as the kernel does, at the Nth event of a file or folder below the place.
 # Kills itself at the Nth event of a file or folder with this name.
 KILLER = """
 import os, runpy, signal, sys
@@ -216,7 +215,7 @@ runpy.run_module("issuer", run_name="__main__")
 def test_an_init_that_was_killed_leaves_a_whole_folder_or_a_named_draft(tmp_path: Path) -> None:
     """A draft may hold a key: its finder has to learn that the key was never used."""
     keys_left, code = 0, -signal.SIGKILL
-    for at in range(1, 1000, 9):
+    for at in range(1, 1000, 2):
         folder = tmp_path / str(at)
         folder.mkdir()
         command = [sys.executable, "-c", KILLER, str(at), "init", "made", "--url", URL]
