@@ -65,8 +65,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/client/test_logged.py",
     ),
     "issuer/relying/logs/monitor.py": ("tests/relying/logs/test_monitor.py",),
-    "issuer/relying/logs/proof.py": ("tests/relying/logs/test_proof.py",),
-    "issuer/relying/logs/reader.py": ("tests/relying/logs/test_tree.py", "tests/relying/logs/test_export.py"),
+    "issuer/relying/logs/proof.py": ("tests/relying/logs/test_proof.py", "tests/cli/verify/test_log.py"),
+    "issuer/relying/logs/reader.py": (
+        "tests/relying/logs/test_tree.py",
+        "tests/relying/logs/test_export.py",
+        "tests/relying/logs/test_proof.py",
+    ),
     "issuer/tlog/watch.py": ("tests/tlog/test_watch.py",),
     "issuer/results/edit.py": ("tests/results/test_edit.py", "tests/cli/results/test_lint.py"),
 }
