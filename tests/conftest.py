@@ -4,8 +4,6 @@ No deadlines for examples: the machine's speed says nothing about the code. Ever
 command is missing says so.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator
 from pathlib import Path

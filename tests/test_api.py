@@ -1,8 +1,6 @@
 """The API of `import issuer`: its names, and a script that verifies a file. tests/client/test_service.py tests the
 client with a real issuer."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The registry of codes: append-only, complete for contract section 5, and written for people."""
 
-from __future__ import annotations
-
 import re
 
 from issuer.codes import Code

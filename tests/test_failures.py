@@ -1,7 +1,5 @@
 """A failed test prints its failure, what the service logged, and the command that repeats it, in at most 60 lines."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

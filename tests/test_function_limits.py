@@ -3,8 +3,6 @@
 Ruff bounds branches and parameters (pyproject.toml).
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

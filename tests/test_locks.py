@@ -1,7 +1,5 @@
 """The locks and the project file: hashes for everything, no host, no path, and one set of versions."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from typing import Any

@@ -3,8 +3,6 @@
 The same holds for files that docstrings and comments of the package name.
 """
 
-from __future__ import annotations
-
 import pkgutil
 import re
 import shlex

@@ -4,8 +4,6 @@ CONTRIBUTING has the rules and the words. This test knows some constructions by 
 passes may still be odd. `EXCEPTIONS` has the places that we read and kept, each with its reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The PostgreSQL of the log's tests (tests/support/postgresql.py) is durable, and ends with its test."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 """The other Pythons of pyproject.toml, if their interpreters are installed: the requirements of dev.lock install, and the
 tests that read, judge, sign and serve pass."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

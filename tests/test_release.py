@@ -1,7 +1,5 @@
 """A release has all that git holds, is the same bytes each time, and installs without a checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

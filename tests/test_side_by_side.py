@@ -1,7 +1,5 @@
 """Several processes report the results that one would, and a process that dies fails its test."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every later issuer reads the files of an installation: tests/vectors/stored/README.md."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Callable

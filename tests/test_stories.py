@@ -3,8 +3,6 @@
 `tests/support/pages/` has the stories, and a reason for each block that is not run.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

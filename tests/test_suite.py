@@ -1,7 +1,5 @@
 """The tests themselves: none depends on luck, their names are short, and they stay few."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

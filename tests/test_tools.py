@@ -1,7 +1,5 @@
 """The list of system packages, and a test with a missing command."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from issuer.codes import Code
 from issuer.errors import InputError, SetupError
+from issuer.formats import jose
 from issuer.formats.weak_keys import is_good_point
 from issuer.io import files
 
@@ -22,8 +23,11 @@ MAX_PASSPHRASE_FILE = 4 * 1024  # leaves room for the line ends that an editor a
 
 
 def generate() -> ed25519.Ed25519PrivateKey:
-    """Generate a private key from the operating system's randomness."""
-    return ed25519.Ed25519PrivateKey.generate()
+    """Generate a private key from the operating system's randomness, whose kid no command mistakes for an option."""
+    while True:
+        private = ed25519.Ed25519PrivateKey.generate()
+        if not str(jose.public_jwk(private.public_key())["kid"]).startswith("-"):
+            return private
 
 
 def write(path: Path, key: ed25519.Ed25519PrivateKey, passphrase: bytes | None = None) -> None:

@@ -1,7 +1,5 @@
 """Bad files of every format: each gets one clear line, and no file is written."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

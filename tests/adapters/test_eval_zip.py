@@ -1,7 +1,5 @@
 """Untrusted archives: three methods are read, and ambiguous or oversized archives are refused."""
 
-from __future__ import annotations
-
 import json
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """Records of Every Eval Ever: real conversions give their claims; scraped numbers never become claims."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """HELM run directories: metrics are chosen, other claims supplied; a run at its cap is not known to be whole."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Inspect AI logs: real ones give their claims; partial, incomplete and ambiguous ones are refused with the place."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Large documents: skipped parts leave no trace, and every reader would read the kept parts the same."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """lighteval results: a run for each task or average, the known commit, and counts if the release writes them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """lm-eval results: the commit that the Hub answered, one run a task or group, without `main`, `N/A` or standard errors."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import pairwise, product

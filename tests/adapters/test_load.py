@@ -1,7 +1,5 @@
 """Finding and recognising runs; the golden claims; and every real file beside the repository, by name."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

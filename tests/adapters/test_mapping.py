@@ -1,7 +1,5 @@
 """The mapping file: strict YAML with rules for one run and for all; a rule without a run is refused."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from issuer.adapters import Run, Score, Supplied

@@ -1,7 +1,5 @@
 """This project's own JSON of runs: the claims have every member, and the schema fits the types."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 tests/support/frameworks.py looks for them.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Runs of every reader: scales, partial runs, mock models by name, and the selection of scores."""
 
-from __future__ import annotations
-
 import sys
 from decimal import Decimal
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """verievals records: checked under a configured key and a pinned root, where its own verifier believes the record."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

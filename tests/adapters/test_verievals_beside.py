@@ -3,8 +3,6 @@
 Its tool is the real one, of the package; the issuer is a service on loopback, and two parties have their runs signed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The chains of an audit: every change of the lines of a real one is found and named."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

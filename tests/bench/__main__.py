@@ -4,8 +4,6 @@ Compare rows, never absolutes: the machine's speed drifts from hour to hour, rat
 of a request, `load.py` the service.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

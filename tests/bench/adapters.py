@@ -1,7 +1,5 @@
 """The cost of reading a large run: time and peak resident memory. `python -m tests.bench.adapters`."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A file of a hundred entries, each with its token, is read and judged in Debian's
 beside the same in Python: without a log, and with a witnessed proof for each token.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import tempfile

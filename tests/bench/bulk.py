@@ -6,8 +6,6 @@ text by PyYAML's C loader; both over the same files as the run that is measured,
 `python -m tests.bench.bulk 200000` makes more entries, and measures memory over a longer run.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess

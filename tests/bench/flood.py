@@ -1,7 +1,5 @@
 """Good callers beside a flood of bad tokens from their own address. `python -m tests.bench.flood`, part of `make bench`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -5,8 +5,6 @@ under the same load: alone and warm they cost half as much as in a server with o
 predictors. `python -m tests.bench.floor PORT STORE KEYS`: a worker of it; several share a port.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

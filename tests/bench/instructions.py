@@ -9,8 +9,6 @@ Instructions differ in cost: those of a signature take half the time of the inte
 is counted without them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

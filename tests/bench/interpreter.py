@@ -3,8 +3,6 @@
 The cost of a step shows how well it was optimized.
 """
 
-from __future__ import annotations
-
 import platform
 import statistics
 import sys

@@ -4,8 +4,6 @@ A file's key signs in the event loop. A remote one is called over real HTTP, at 
 should reach four fifths of its limit: as many calls as it has places in these 10 ms, or in the time of one call alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

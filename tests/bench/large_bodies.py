@@ -1,7 +1,5 @@
 """A good caller beside another's large bodies. `python -m tests.bench.large_bodies`, part of `make bench`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -5,8 +5,6 @@ service: leaves a second by the size of a batch, and proofs on a tree of ten mil
 computed nodes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

@@ -5,8 +5,6 @@ each. Compared values are measured in turn, and the median of seven pairs is pri
 service, by the scheduler's count.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import tempfile

@@ -5,8 +5,6 @@ JWT with the requested claims (RFC 9396). Ours has a policy, a store and an audi
 at once and are driven in turn; printed is the median of paired ratios. Needs node and npm, which brings the package.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The cost of a personal access token, and the timing of guesses: an unknown id against a wrong secret."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """A directory of many integrations, and decisions among them, for the benchmarks."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`make soak`: a million requests, and whether anything grew."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

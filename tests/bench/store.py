@@ -4,8 +4,6 @@ A new store for each row, with a replica if the row needs it; wall time of one c
 at once, and the CPU of this process, which is the client.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

@@ -9,8 +9,6 @@ and with twins 358 (1.38 x); a batch of 25 takes 1,160 and one of 100 takes 3,63
 anything was counted, the script took 285.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

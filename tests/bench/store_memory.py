@@ -5,8 +5,6 @@ which is the highest cost; the store then reports the size of each key (`MEMORY 
 lives of the keys give the memory for 10^6 tokens a day.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -4,8 +4,6 @@ The start of the command, beside that of Python and of `issuer token request`; a
 time of the command, beside that of the issuer's signatures.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import statistics

@@ -3,8 +3,6 @@
 `python -m tests.bench.table 20000` makes fewer entries. CPU is the sum of all processes, with their start.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

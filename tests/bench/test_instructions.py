@@ -1,7 +1,5 @@
 """The table that `make bench-instructions` makes of callgrind's counts; its steps are still the request's."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The `issuer` command as people and machines call it: output, files, exit codes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

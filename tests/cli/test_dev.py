@@ -1,7 +1,5 @@
 """`issuer dev env`: what a shell evaluates, and how a job's claims are given on a command line."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from pathlib import Path

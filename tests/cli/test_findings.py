@@ -1,7 +1,5 @@
 """Findings in every form: the same content, escaped as each form needs it."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree
 

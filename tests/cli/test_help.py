@@ -1,7 +1,5 @@
 """Help: examples that work, pages that are there, variables that are read, and a version that says what it is."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

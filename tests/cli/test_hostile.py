@@ -1,7 +1,5 @@
 """Unwritable folders, secrets that are not header values, hostile files, closed pipes, and signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

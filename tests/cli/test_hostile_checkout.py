@@ -3,8 +3,6 @@
 A new path of a command has to be added to LINES, or the first test fails.
 """
 
-from __future__ import annotations
-
 import os
 import pty
 import re

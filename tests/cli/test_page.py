@@ -1,7 +1,5 @@
 """`issuer page export`: a folder that any host can serve."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Text on a terminal: without control sequences, in straight columns, and never wider than the terminal."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

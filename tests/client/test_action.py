@@ -1,7 +1,5 @@
 """The GitHub Action: the very shell texts of its steps, run by bash as a runner does, against a real issuer and a Hub."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

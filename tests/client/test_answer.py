@@ -1,7 +1,5 @@
 """The answers of a hostile issuer, over real HTTP: they are not used, and the error names the fault."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import socket

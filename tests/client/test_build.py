@@ -1,7 +1,5 @@
 """Results built by the library: their content, that no file is written before, and that no existing file changes."""
 
-from __future__ import annotations
-
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The files for CI systems and clusters, judged by what their vendors publish; and each of these tools finds a planted fault."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A credential's form, whether it needs a nonce, and that it is not shown."""
 
-from __future__ import annotations
-
 import base64
 import re
 

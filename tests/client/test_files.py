@@ -1,7 +1,5 @@
 """Result files: written in one step, durably, in folders that are made for them."""
 
-from __future__ import annotations
-
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The client against a real service with a transparency log and no witness."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """OAuthClient credentials against a real OAuth server, and against servers with bad answers."""
 
-from __future__ import annotations
-
 import base64
 import json
 import traceback

@@ -1,7 +1,5 @@
 """The proof of a logged token: requested until witnesses have cosigned, checked, and put beside the result file."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The body of a request: read from a file, and given the nonce that its credential needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

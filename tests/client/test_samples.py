@@ -1,8 +1,6 @@
 """The GitLab component and the samples of each CI: the very shell texts of their jobs, run by bash, against a real issuer
 and a Hub. Small commands replace a vendor's agent: they print its output."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator, Mapping

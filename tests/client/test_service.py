@@ -1,8 +1,6 @@
 """The client's library against the real service, also by the names of `import issuer` and by the scripts of
 deploy/examples."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import runpy

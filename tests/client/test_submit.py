@@ -1,7 +1,5 @@
 """Many results to tokens and files: batches, state between two starts, refusals, and the form of entries."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable

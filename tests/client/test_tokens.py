@@ -1,7 +1,5 @@
 """Requests for tokens: their content, the meaning of an answer, and that no answer can make the client show the credential."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

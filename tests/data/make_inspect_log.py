@@ -16,8 +16,6 @@ any repository, with a task that has no file, because Inspect AI writes the task
 the log. Nothing of the log is edited afterwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys

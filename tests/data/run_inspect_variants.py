@@ -6,8 +6,6 @@ Writes `NAME.json` and `NAME.eval` for each variant into the folder, and one lin
 file the status and, as Inspect AI's reader has them, the dataset's size, the epochs, the counts and every score.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The drill of deploy/STATE.md: a host is lost, and restored from deploy/backup.sh, a mirror of the log, and its keys."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

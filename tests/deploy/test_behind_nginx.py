@@ -1,7 +1,5 @@
 """deploy/nginx/nginx.conf before a service: which of a caller's headers it passes on, and which requests it refuses."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import ssl

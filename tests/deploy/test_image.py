@@ -4,8 +4,6 @@ Without a container engine: the image runs as its user, in a root that is mounte
 test an engine's namespaces, capabilities and networks.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """deploy/kubernetes: each object by the API's own schemas, all of them by kustomize, and the settings of the service."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 import sys

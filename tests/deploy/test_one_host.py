@@ -1,7 +1,5 @@
 """The files of one host, each checked by the program that reads it: the compose file, nginx's, the units."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

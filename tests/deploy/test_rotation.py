@@ -1,7 +1,5 @@
 """deploy/logrotate/issuer, by the real logrotate, under an audit that goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """How `issuer dev token` finds the running issuer: only the user's own, and only while it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The simulated jobs of `issuer dev`: the real policies judge them like real jobs."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator

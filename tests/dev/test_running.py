@@ -1,7 +1,5 @@
 """`issuer dev` while it runs: it follows the author's folder, has no limits, and removes its files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

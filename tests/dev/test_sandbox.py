@@ -1,7 +1,5 @@
 """The folders of throw-away issuers."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

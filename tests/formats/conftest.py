@@ -1,7 +1,5 @@
 """JavaScript's readers of YAML, for the long tests."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

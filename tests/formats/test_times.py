@@ -1,7 +1,5 @@
 """Times as text for people."""
 
-from __future__ import annotations
-
 from issuer.formats.times import show_span, show_time, show_when
 
 NOW = 1_795_000_000

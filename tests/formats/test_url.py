@@ -1,7 +1,5 @@
 """The rule for URLs: its faults, the exceptions that callers may allow, and those that each caller does allow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from urllib.parse import urlsplit
 

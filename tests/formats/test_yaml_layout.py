@@ -1,7 +1,5 @@
 """Layout of YAML: refusals of text that libyaml accepts and YAML 1.2.2 forbids, and no refusal of good text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The format of personal access tokens: canonical, with a published pattern and a checksum against typing errors."""
 
-from __future__ import annotations
-
 import re
 import string
 import zlib

@@ -3,8 +3,6 @@ way that they take in the service, without their bytes and key: header, times, a
 decision.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Both homes of an issuer's history and revocations: their contract, and the move from one to the other."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Files: the bounded reader, the writer that replaces in one step, locks, and all faults of files."""
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """Followed files: changes, faults of the file, and steps of the clock."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Hashable

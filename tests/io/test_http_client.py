@@ -1,7 +1,5 @@
 """Repeated requests: after which answers, when, how often and for how long, against a real server that misbehaves."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

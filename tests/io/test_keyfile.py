@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.formats import jose
 from issuer.io import keyfile
 from tests.support import make
 
@@ -127,3 +128,8 @@ def test_a_file_without_exactly_one_private_key_is_refused_and_not_shown(path: P
     keyfile.write(tmp_path / "other", keyfile.generate())
     for second in (good, (tmp_path / "other").read_bytes()):
         assert "more than one key" in refusal(stored(tmp_path / "both", good + second)).detail
+
+
+def test_no_command_mistakes_a_generated_kid_for_an_option() -> None:
+    kids = (str(jose.public_jwk(keyfile.generate().public_key())["kid"]) for _ in range(1000))
+    assert [kid for kid in kids if kid.startswith("-")] == []

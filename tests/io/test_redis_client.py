@@ -1,7 +1,5 @@
 """The store's URL: the servers that the client connects to, its deadlines, and the text that it may show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

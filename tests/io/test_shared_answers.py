@@ -1,7 +1,5 @@
 """One task for all callers with one question: shared, counted, kept for a while, and not ended by a cancelled caller."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

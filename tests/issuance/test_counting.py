@@ -1,7 +1,5 @@
 """The parts of a result that are counted."""
 
-from __future__ import annotations
-
 from issuer.formats.strict_json import JSON
 from issuer.issuance.counting import evidence_of, is_telling
 

@@ -1,7 +1,5 @@
 """What the audit records of a decision: everything that decided, in a bounded number of bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Real keys, a real store, a real audit file and a fixed clock; each part says whe
 none is configured yet: it keeps what it is given.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

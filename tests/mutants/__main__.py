@@ -5,8 +5,6 @@ place, its diff and, where `survivors.toml` names it, the reason. Exit code 1 wh
 named that does not live, the tests fail without a mutant, or a file is not what they load.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

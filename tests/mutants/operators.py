@@ -5,8 +5,6 @@ aliases of types, docstrings, text, the inside of an f-string, `frozen` of a str
 `strict` of a zip, which states an invariant.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import itertools

@@ -1,7 +1,5 @@
 """The mutated files, and the tests that must notice: the fastest ones first."""
 
-from __future__ import annotations
-
 LINE = (
     "tests/issuance/test_issue.py",
     "tests/service/http/test_tokens.py",

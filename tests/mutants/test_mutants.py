@@ -1,7 +1,5 @@
 """The mutants of each kind of statement, and the lists of targets and survivors."""
 
-from __future__ import annotations
-
 import tomllib
 
 from tests.mutants.__main__ import HERE, mutants_of

@@ -1,7 +1,5 @@
 """A run has the result of a new interpreter, and leaves neither a loaded module nor a running process."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

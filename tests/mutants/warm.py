@@ -4,8 +4,6 @@ A program: for each run it reads a line, pytest's arguments and a timeout in sec
 code: that of SIGKILL after the timeout. The process group of a run is killed at its end.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -1,7 +1,5 @@
 """A service with pages for a browser, a folder for screenshots, and the engines that run the verifier."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

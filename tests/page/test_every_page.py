@@ -1,7 +1,5 @@
 """Every page in both themes, on a desk and on a phone: axe, the keyboard, its width, its weight, and its requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

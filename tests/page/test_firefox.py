@@ -1,7 +1,5 @@
 """The pages of a real service as Debian's Firefox shows them: its scripts, its WebCrypto, its policies (CSP)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Quick changes on a page, and a thief beside it: an answer is never drawn for another question. In Chromium."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

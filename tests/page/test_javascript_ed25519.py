@@ -4,8 +4,6 @@ The standards do not decide these cases: points of low order, points spelled twi
 low order ("Taming the many EdDSAs", Chalkias and others, 2020).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterator

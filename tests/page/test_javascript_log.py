@@ -1,7 +1,5 @@
 """The verifier in JavaScript reads a log as Python does: trees, notes, policies, proofs, and check 11."""
 
-from __future__ import annotations
-
 import base64
 import random
 from collections.abc import Callable, Iterator, Sequence

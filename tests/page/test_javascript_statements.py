@@ -1,7 +1,5 @@
 """Receipts and revocation lists in JavaScript: read, refused and judged as in Python."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

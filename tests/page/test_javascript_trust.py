@@ -1,7 +1,5 @@
 """JSON texts, key sets, archives and trust files, good and bad, are read in JavaScript as in Python."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

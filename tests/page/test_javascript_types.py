@@ -1,7 +1,5 @@
 """The types that the JavaScript of the pages states in its comments are true, by TypeScript's compiler."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verifier in JavaScript answers as the one in Python does: checks, verdict, and texts."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

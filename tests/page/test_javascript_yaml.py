@@ -3,8 +3,6 @@
 Held to it on what this project writes, on what other writers make of the same, and on that with something changed.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

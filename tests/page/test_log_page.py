@@ -1,7 +1,5 @@
 """The page of the transparency log, in Chromium: a real log, a lying server, and the checkpoint that a browser keeps."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The operator's view: faults come first, every drawing has its numbers, and the page offers no action."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """`/ui` and `/ui/refused` of a real service as Chromium shows them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

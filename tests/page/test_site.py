@@ -1,7 +1,5 @@
 """The files of the pages: without inline parts and other origins, and each reference leads to a file."""
 
-from __future__ import annotations
-
 import re
 from posixpath import join, normpath
 

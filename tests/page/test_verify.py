@@ -1,7 +1,5 @@
 """`/ui/verify` of a real service, and the exported page, as Chromium shows them, compared with `issuer verify`."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

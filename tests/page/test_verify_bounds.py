@@ -1,7 +1,5 @@
 """Hostile files, key sets and logs at `/ui/verify`: bounded memory, a clear message, and never "verified"."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The rules of a registered identity: refusals and warnings of a file, and the claims that the checks of a token read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The decision: every code, in order, with its place; what a refused caller sees; and that more is never granted."""
 
-from __future__ import annotations
-
 import string
 from datetime import UTC, datetime
 from pathlib import Path

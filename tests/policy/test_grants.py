@@ -1,7 +1,5 @@
 """The results that may be signed: deny lists, metrics and their values, registered benchmarks, commands, audiences, staged mode."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

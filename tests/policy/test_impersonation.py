@@ -1,7 +1,5 @@
 """Callers that use a registered name under other ids are detected, also after the folder changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from issuer.formats.strict_json import JSON

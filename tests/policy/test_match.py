@@ -1,7 +1,5 @@
 """Whether a value meets a requirement, and which registered identity a caller is."""
 
-from __future__ import annotations
-
 import random
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A folder that does not load takes away what its files take away, and gives nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

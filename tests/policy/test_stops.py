@@ -1,7 +1,5 @@
 """An emergency stop names what it stops; it is in force from its beginning to its end, by the clock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Badges as pictures: their words for eyes and screen readers, and no markup of a stranger."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A folder that is judged: the reports of each file alone, in order, bounded, and with shared jtis found."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

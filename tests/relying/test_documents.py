@@ -1,7 +1,5 @@
 """The cache of key sets against a real HTTP server, on a clock that the test sets: every bound, and a broken disk."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """The search in a folder of other people's repositories: order, links, loops, and other files than plain ones."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The receipts of a relying party: on the disk before they count, and never replaced."""
 
-from __future__ import annotations
-
 import hashlib
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The numbers of the page for relying parties. Its examples are a story (tests/test_stories.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import issuer.relying

@@ -1,7 +1,5 @@
 """Proofs beside result files: found by the token, judged by their content, and harmless whatever they are."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A folder's reports as a Parquet table: a row for each entry with the members of its line, written completely or not."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Keys that are newer than the cached copy, and revocation lists that cannot be rolled back: over real HTTP."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path

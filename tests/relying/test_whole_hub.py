@@ -1,7 +1,5 @@
 """A whole hub, judged by the commands: each result gets the tier that it was made for, and every time the same one."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

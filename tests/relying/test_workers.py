@@ -1,7 +1,5 @@
 """Worker processes: the order of answers, deaths, and that none survives."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

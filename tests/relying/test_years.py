@@ -1,7 +1,5 @@
 """Years of a relying party: its verdicts by receipts and cached keys, while an issuer's keys come and go."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The reader, writer and linter of a benchmark's eval.yaml."""
 
-from __future__ import annotations
-
 import pytest
 
 from issuer.codes import Code

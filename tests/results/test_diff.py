@@ -1,8 +1,6 @@
 """Differences of entries: material if the content digest binds the member, none for spelling, not material for the
 token."""
 
-from __future__ import annotations
-
 from issuer.results.entry import Entry, content_digest, differences, matched, read_entries
 from tests.support import make
 from tests.support.result_texts import read_one

@@ -1,7 +1,5 @@
 """Files edited in place: only the requested entry changes, and every other byte remains."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

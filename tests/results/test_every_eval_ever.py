@@ -1,7 +1,5 @@
 """Entries as records of Every Eval Ever: the format's rules, and the same claims after reading them again."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

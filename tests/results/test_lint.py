@@ -1,7 +1,5 @@
 """The linter of result files: every broken rule of the contract at its place, all in one run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

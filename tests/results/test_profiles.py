@@ -1,7 +1,5 @@
 """Entries of each profile, read back by our reader and by today's huggingface_hub, with the same digest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One service for all black-box tests of a session; when it ends, its logs are searched for secrets."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The proportions of the service's times and caps, across the `bounds.py` of all its rooms."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

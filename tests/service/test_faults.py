@@ -1,7 +1,5 @@
 """A process dies, the store loses its records or stops, the audit file cannot be written: no fault gives a second token."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Two whole services that share no folder, but a store, a secret, and a log in PostgreSQL: one history, one list."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

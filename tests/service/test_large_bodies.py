@@ -1,7 +1,5 @@
 """14 MB of the worst bodies from one caller, beside a good one of another integration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

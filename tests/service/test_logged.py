@@ -1,7 +1,5 @@
 """Tokens of a real service with a transparency log: each has a public leaf before it is signed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The promises of the log (tests/support/promised.py) hold for all answers of all 
 itself or refuses with a message.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """Services whose log is in PostgreSQL: the demands on the database, and two hosts that announce and have one log cosigned."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections import Counter

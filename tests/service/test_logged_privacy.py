@@ -1,7 +1,5 @@
 """No public byte of the log says what was signed or who called, also not as a digest or in another encoding."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

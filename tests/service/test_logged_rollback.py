@@ -1,8 +1,6 @@
 """A service whose log's database was set back: each record alone refuses the start, and the refusal names the command that
 restores the log."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """The tree that real workers wrote, read by readers that share no code with the issuer."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

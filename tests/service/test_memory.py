@@ -1,7 +1,5 @@
 """The memory that workers share: one copy of the loaded policies, close together."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The short form of `make soak`: memory, descriptors and keys stay bounded under mixed traffic from many addresses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

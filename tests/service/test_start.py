@@ -1,7 +1,5 @@
 """A service with unfit keys, policies, settings or store does not start, and says why."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

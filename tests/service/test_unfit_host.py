@@ -1,8 +1,6 @@
 """An unreadable secret, a full disk, a wrong clock, a store of the wrong role: the start is refused, or readiness is red,
 with a sentence that says what to do. The host's disk, clock and store are real."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real service whose log has witnesses: our own in processes, and others that lie, stall or do not answer."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -4,8 +4,6 @@
 drawn later; `third` the one before that.
 """
 
-from __future__ import annotations
-
 import sys
 
 from issuer.limits.abuse import Abuse

@@ -17,8 +17,6 @@ Volume alone has no first bad token: a matrix of 64 jobs with 14 tasks each is 8
 1,000 a day was said beforehand to be what an ordinary integration does at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -32,8 +32,6 @@ And of all of them:
 - 40 % send every result alone, the rest in batches.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ the same whatever they are, and the values that make twins only leave out those 
 `ignore` or a `then` that refuses, which would change what is counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A score is a count of right answers among a test set's items, as a harness write
 standard error. So small test sets have few possible values, and a run that is repeated to the bit has the same ones.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The populations of the simulation were fixed before the choice of limits, and the limits hold on them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

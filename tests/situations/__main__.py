@@ -1,7 +1,5 @@
 """Write the expected texts again: `python -m tests.situations [AREA...]`. Then read the difference."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

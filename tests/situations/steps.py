@@ -1,7 +1,5 @@
 """The steps before a command of `tests/situations`: they make files, or set variables of the environment."""
 
-from __future__ import annotations
-
 import asyncio
 import calendar
 import json

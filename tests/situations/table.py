@@ -1,7 +1,5 @@
 """The situations, by area: the files and services before a command, and the command. `expected/` has the output, by title."""
 
-from __future__ import annotations
-
 from issuer.dev.sandbox import SAMPLE_RUN
 from tests.situations.steps import (
     Situation,

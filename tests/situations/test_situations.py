@@ -1,7 +1,5 @@
 """Every situation of the table has its expected output, in a pipe and on a terminal; and rules for all of these texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

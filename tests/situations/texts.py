@@ -1,7 +1,5 @@
 """The files of expected texts."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One run of one situation, in a world that all share."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import tempfile

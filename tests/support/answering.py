@@ -1,7 +1,5 @@
 """Small HTTP servers on loopback. `answering` serves documents to pages of every origin."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """`issuer verify` within this process, at a time that a test chooses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from issuer.cli.exits import exit_for_error

@@ -1,7 +1,5 @@
 """Lines of the service's audit, decided as the service decides."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """Backs up a running service as a timer does: deploy/backup.sh, with our command on the path; for tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Listed entries for leaderboards, and folders of repositories with bad files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

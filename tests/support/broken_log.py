@@ -3,8 +3,6 @@
 `python -m tests.support.broken_log kill` dies there as by kill -9; `... raise` raises an unforeseen error.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

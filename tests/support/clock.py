@@ -1,7 +1,5 @@
 """Clocks that a test moves."""
 
-from __future__ import annotations
-
 import time
 
 

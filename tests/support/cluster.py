@@ -1,7 +1,5 @@
 """A Dask cluster of processes on loopback: a scheduler, and workers that a test may kill."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ commands, and longer than the start of the service; unloading them takes as long
 Python start Python instead.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

@@ -3,8 +3,6 @@
 Each breaks one thing of a good file, and says which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ below it, which have their own tests. `tests/verify/test_contract_vectors.py` ma
 content alone.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Events for tests of the audit's file, made without deciding anything."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from issuer.audit.events import CallerRead, Decision

@@ -1,7 +1,5 @@
 """`issuer dev` in its own process, as a person runs it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

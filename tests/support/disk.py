@@ -1,7 +1,5 @@
 """A function's real system calls for the disk; and a small disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """A record in the form of Every Eval Ever."""
 
-from __future__ import annotations
-
 import json
 
 # Ours, in the shape of the schema: a complete run of a transformers model.

@@ -1,7 +1,5 @@
 """A real provider of each profile, with its own keys, that signs tokens of the documented shape; for tests."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

@@ -3,8 +3,6 @@
 `logged` is called for each log that a service writes to. The plugin prints what was added to them during the test.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Generator, Sequence

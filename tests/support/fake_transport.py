@@ -1,7 +1,5 @@
 """A connection to an application in this process: the server's own protocol on a transport without a socket."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ generator is a loop over epoll that costs 50 us a request, since it shares two c
 Over few connections the service takes less than is offered: refused requests are answered late.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import select
 import socket

@@ -4,8 +4,6 @@
 the folders of $EVAL_FRAMEWORKS (`bin` folders of virtual environments, separated by colons) and on PATH.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

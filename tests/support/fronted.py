@@ -1,7 +1,5 @@
 """The nginx of deploy/nginx, with this machine's paths and ports in place of an operator's."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Any number of cases of the form of `tests/vectors/contract/verify.json`, from a seed: good ones, and ones that are
 tampered with or misspelt in one to three places of their text, their token or what is known beside them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from typing import Any

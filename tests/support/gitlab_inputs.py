@@ -5,8 +5,6 @@ After GitLab's CI/CD inputs reference and its `lib/gitlab/ci/config`: interpolat
 its text. A value that is one block alone becomes the input itself, of its type; in a longer one it is written out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

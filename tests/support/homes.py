@@ -1,7 +1,5 @@
 """The homes of an issuer's history and revocations, each fresh. A test holds for every one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A hostile checkout for commands, and the files outside that they must neither show nor change."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

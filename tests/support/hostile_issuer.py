@@ -1,7 +1,5 @@
 """An issuer over real HTTP with its own keys. A test changes its answers."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

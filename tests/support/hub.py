@@ -1,7 +1,5 @@
 """A Hub over HTTP with the real one's `whoami-v2`, which records its requests."""
 
-from __future__ import annotations
-
 import secrets
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The state of a Hub: accounts, repositories with commits, and discussions with events. No HTTP here."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import secrets

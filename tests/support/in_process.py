@@ -1,7 +1,5 @@
 """`issuer` in this process, in a pipe or on a terminal, with its streams and its exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

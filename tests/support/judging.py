@@ -1,7 +1,5 @@
 """For tests of `POST /verify`: a trust file that trusts the service itself, and a request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

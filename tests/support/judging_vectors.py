@@ -1,8 +1,6 @@
 """Judges a case of `tests/vectors/contract/verify.json` by its content alone, as its README asks of verifiers in other
 languages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Lets time pass in a history of signing keys, as if services had run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

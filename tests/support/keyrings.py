@@ -1,7 +1,5 @@
 """A keyring out of a folder of keys, as a service would load it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from issuer.service.signing.keyring import KeyringSigner, Opener, find_keys

@@ -5,8 +5,6 @@ its SigV4 signature, computed here from AWS' description. `faults` has the fault
 key, and can play a broken or hostile service. While it runs, this process's environment has credentials for it.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Large bodies from one caller, the worst that are known, and a good caller of another integration beside it."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large logs, and the cost of reading one in a fresh process: time and peak resident memory."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

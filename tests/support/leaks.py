@@ -1,7 +1,5 @@
 """A search for secrets in texts: whole or in part, plain or in the usual encodings."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

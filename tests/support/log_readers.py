@@ -3,8 +3,6 @@
 Both get a folder with `checkpoint` and `tile/`, as a log serves them, and return only content that they have verified. `check_with_go` needs `@pytest.mark.needs_tool("go")`.
 """
 
-from __future__ import annotations
-
 import atexit
 import base64
 import json

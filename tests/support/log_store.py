@@ -3,8 +3,6 @@
 A test takes `place`, a fresh one; how that is made is the engine's affair.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A service with a transparency log, and what its tests ask of the log."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

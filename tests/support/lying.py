@@ -1,7 +1,5 @@
 """A server that shows a service's answers, with alterations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 

@@ -3,8 +3,6 @@
 Every token that `signed` makes in standard form is also verified by joserfc.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """A witness with an ML-DSA-44 key, and keys of notes, spelt out of the specifications: no line of the package signs here."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import struct

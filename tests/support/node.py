@@ -1,7 +1,5 @@
 """Programs for Node with packages that npm installs by a lock."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

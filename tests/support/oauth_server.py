@@ -5,8 +5,6 @@ introspection (RFC 7662) and revocation (RFC 7009) with client authentication, m
 `/test` it can be made to issue tokens that it should not, and to answer as a broken or hostile server would.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """A small directory of policies to write down, change in one place and load."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Facts about processes from proc(5), and whether a port accepts connections."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -5,8 +5,6 @@ every repeated request, also after no answer, gets the same token at the same pl
 that shares no code with the issuer verifies the exported tree.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing

@@ -3,8 +3,6 @@
 `python -m tests.support.public_log DATABASE` is `issuer serve` with the public side of an existing log.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket

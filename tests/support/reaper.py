@@ -5,8 +5,6 @@ The orphans of a forking server go to init, and stopped ones hear no SIGTERM. So
 the embedded store (`admission/embedded.py`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

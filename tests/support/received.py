@@ -1,7 +1,5 @@
 """All answers of one log to its clients, and the promises about them, also after failures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from issuer.service.log.database.store import Reader

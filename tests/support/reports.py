@@ -1,7 +1,5 @@
 """Reports on result files, for the tests of `issuer.verify`: of the good file in its place, if nothing else is given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from issuer.results.entry import read_entries

@@ -1,7 +1,5 @@
 """The event of a running service's audit file that is about one request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

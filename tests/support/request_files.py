@@ -4,8 +4,6 @@ The worker and the log's sequencer run in this process, the store behind its soc
 it ran for the request. The tool intersects several warm requests, so a timer that fires during one of them adds nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

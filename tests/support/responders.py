@@ -1,7 +1,5 @@
 """Answers of a faulty server: for `LocalProvider.answers`."""
 
-from __future__ import annotations
-
 from issuer.dev.provider import Exchange
 
 

@@ -1,7 +1,5 @@
 """Result files to edit, and strategies for the content of their entries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

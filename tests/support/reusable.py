@@ -1,7 +1,5 @@
 """A service that knows one reusable identity of each kind and a limited one, and their credentials' issuers."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

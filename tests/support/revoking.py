@@ -1,7 +1,5 @@
 """A folder of data with a record of revocations and a list, and a key that signs it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RSA moduli of the ROCA flaw (CVE-2017-15361), made by the formula that was published."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 

@@ -1,7 +1,5 @@
 """The real service as a child process, with a real provider, a real store and real HTTP."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What the tests of the readers share: runs to edit, archives to make, and the refusals of both."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -3,8 +3,6 @@
 Ids are made up. `person` is in every place where a provider writes who started the job: it must never be public.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What a running service says at its metrics address, read by Prometheus' own parser; for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import httpx

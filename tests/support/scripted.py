@@ -1,7 +1,5 @@
 """A real HTTP/1.1 server on a raw socket with any answer, also a bad one; one request a connection."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

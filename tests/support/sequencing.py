@@ -1,7 +1,5 @@
 """A log with everything that belongs to it: database, key, records; and leaves to append."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

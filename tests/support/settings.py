@@ -1,7 +1,5 @@
 """Settings as tests write them: by the names of variables, in small letters, as `store_url`."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Paths of the repository, our vectors, and the published vectors and real files beside it; and counts of examples."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Each fork takes the next file that no other fork has taken, until no file is lef
 every process, as pytest-xdist does, takes a sixth of each one's time, and more where nothing is compiled yet.
 """
 
-from __future__ import annotations
-
 import atexit
 import mmap
 import os

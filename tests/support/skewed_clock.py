@@ -1,7 +1,5 @@
 """A program whose clock is wrong: a library that is preloaded into it, compiled of `skewed_clock.c`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

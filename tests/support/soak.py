@@ -4,8 +4,6 @@ One in ten requests is good, one in ten reuses an identity; seven in ten have a 
 50,000 addresses. Signing is the generator's greatest cost.
 """
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

@@ -3,8 +3,6 @@
 A process has one configuration: the module reads it once. So has this one, for all of its tokens.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

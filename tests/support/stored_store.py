@@ -1,7 +1,5 @@
 """The store of limits of one version of the issuer, key by key, and the outcomes of today's admission on it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

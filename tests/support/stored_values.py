@@ -1,7 +1,5 @@
 """The values in `tests/vectors/stored/`, as today's types."""
 
-from __future__ import annotations
-
 from msgspec import UNSET
 from msgspec.structs import replace
 

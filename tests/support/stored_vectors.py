@@ -4,8 +4,6 @@ A folder there is `FORMAT-VERSION`, with the files of an installation of that ve
 installations have these files. `read` is today's reader of every version; `tests/test_stored.py` has its results.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sqlite3

@@ -3,8 +3,6 @@
 Needs `@pytest.mark.needs_tool("strace")`. Faults and counts are those of one thread, by each call's name.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A model's and a benchmark's repository on a Hub, and real runs of two frameworks, for submissions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

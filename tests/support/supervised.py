@@ -6,8 +6,6 @@ but within their 3 s. For two kinds a thread beats, as for a real worker: `toili
 turn, `stuck` ones do not.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -4,8 +4,6 @@ It uses the pure modules alone, so tests of its readers need no service. The fil
 log by a change to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """TLS without the system's roots, and certificates that a test makes."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import ssl

@@ -4,8 +4,6 @@
 skipped, or fails under `--every-tool`, as `make check` runs it. `python -m tests.support.tools` names what is missing.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """A folder of repositories with result files, made fast: real claims, real signatures, one entry a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Records of verievals: made, signed and anchored as verievals does it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Waiting for what another process or task does: a test polls here and sleeps nowhere else."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

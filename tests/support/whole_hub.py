@@ -4,8 +4,6 @@ signatures, by two issuers, one of them without a current revocation list.
 Repositories take the kinds in turn, so their number gives the number of each kind.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

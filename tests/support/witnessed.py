@@ -1,8 +1,6 @@
 """A transparency log of the tests, and its witnesses: real keys, a real tree, and cosignatures at given times. A real log
 could have made each of its proofs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

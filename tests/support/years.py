@@ -3,8 +3,6 @@
 The code of the service and of the commands makes the issuer's documents, at the times of one clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Collection

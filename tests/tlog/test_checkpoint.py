@@ -1,7 +1,5 @@
 """Checkpoints: the example of the specification, and texts near a good one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

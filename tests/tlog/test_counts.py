@@ -1,7 +1,5 @@
 """The counts of leaves that `issuer log verify` prints."""
 
-from __future__ import annotations
-
 from issuer.tlog.leaf import MAX_NAMES, OTHERS, LeafCounts
 from tests.support.tlog import key_leaf, token_leaf
 

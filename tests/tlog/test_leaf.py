@@ -1,7 +1,5 @@
 """Leaves: one spelling each, everything else refused with its line, and unknown kinds by name alone."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

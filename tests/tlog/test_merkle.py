@@ -1,7 +1,5 @@
 """Merkle trees: RFC 6962's hashes, the published vectors of transparency-dev/merkle, and every proof of small trees."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Signed notes: the published example of the Go implementation, the grammar, and changed notes."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

@@ -1,7 +1,5 @@
 """Programs that share no code with our pure modules read and verify their files: promise P5 of the log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Proofs of inclusion in a file: the layout of the specification, and files near a good one."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

@@ -1,7 +1,5 @@
 """Tiles: their paths in one spelling, the tiles of a tree and of its growth, entry bundles, and proofs from tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Verifier keys: their text and ids, keys that verify everything, and ML-DSA-44 as its specification writes it."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

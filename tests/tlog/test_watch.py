@@ -1,7 +1,5 @@
 """A monitor's rules for leaves: each breach raises its alarm, and good leaves raise none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

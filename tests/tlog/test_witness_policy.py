@@ -1,7 +1,5 @@
 """Witness policies: the grammar of the file, its quorum, and the time that witnesses prove."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

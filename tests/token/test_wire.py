@@ -1,7 +1,5 @@
 """The types of the HTTP API: clients ignore new members of answers, and the service refuses those of requests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

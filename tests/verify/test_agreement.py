@@ -4,8 +4,6 @@ Relying parties verify everything that the issuer signs, through JSON, YAML and 
 that it would refuse, even if it has been signed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing

@@ -1,7 +1,5 @@
 """`tests/vectors/contract/`: `issuer.verify` gives the answers in the files, and their generator makes the files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

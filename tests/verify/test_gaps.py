@@ -1,7 +1,5 @@
 """Input that the libraries below would accept (SECURITY.md): the verifier refuses it, well signed or not."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from typing import Any

@@ -1,7 +1,5 @@
 """Check 11, and what a witnessed inclusion serves in 2 and 5: a token's leaf, its log's key, the witnesses, the time."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A link to the run of a token's caller, if the bound claims name it in full."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from issuer.identity.profiles import PROFILES

@@ -1,7 +1,5 @@
 """When a file was received: now, at a stated time, by a receipt, or at an unknown time. Checks 2 and 5, and the verdict."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

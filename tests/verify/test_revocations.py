@@ -1,7 +1,5 @@
 """The revocation list as its issuer writes it: a relying party reads back the same list."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET

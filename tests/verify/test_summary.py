@@ -1,7 +1,5 @@
 """The counts of a run over many files: their keys, their sums and their bounds."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from issuer.results.entry import read_entries

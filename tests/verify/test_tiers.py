@@ -1,7 +1,5 @@
 """The tier of a result: it follows from the evidence alone, and has its reason in words."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -3,8 +3,6 @@
 tests/vectors/contract/verify.json has most of the single faults; here are their evidence and the rest.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec

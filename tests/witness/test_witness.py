@@ -1,7 +1,5 @@
 """A witness over real HTTP: its cosignatures, and every answer of c2sp.org/tlog-witness."""
 
-from __future__ import annotations
-
 import itertools
 import resource
 import socket

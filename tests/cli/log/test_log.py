@@ -1,7 +1,5 @@
 """`issuer log` from outside, as people and machines call it: output, files, exit codes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -1,8 +1,6 @@
 """`issuer log init`, `accept` and `restore`: an operator's commands at night. Every refused start names the command that is
 next; a test runs this command, and the log starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

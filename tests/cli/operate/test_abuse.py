@@ -1,7 +1,5 @@
 """`issuer abuse`: an operator's commands for a quarantined caller, against real workers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`issuer audit verify|tail|find` on files that a real sink wrote."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """`issuer config`: the settings in force, their origins, and every fault of a file."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`issuer doctor` for a caller: against a real issuer, and against servers that are not one."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -1,7 +1,5 @@
 """`issuer doctor --server`: it finds each fault with its code and the next step, changes no file and shows no secret."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

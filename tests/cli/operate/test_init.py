@@ -1,7 +1,5 @@
 """`issuer init`: it makes a complete folder or none, and never replaces another file."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

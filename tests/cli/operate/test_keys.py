@@ -1,7 +1,5 @@
 """`issuer keys`: its options and output. The transcripts of keys/README.md are a story (tests/test_stories.py)."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

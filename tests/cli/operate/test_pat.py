@@ -1,7 +1,5 @@
 """`issuer pat`: a token is shown once and alone, and `list` and `revoke` never show any part of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`issuer revoke` and `issuer revocations`: an operator's commands to revoke tokens, and to keep the list."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """`issuer stop`, `resume` and `stops`: an operator's commands in an emergency, against real workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

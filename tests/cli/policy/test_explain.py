@@ -1,7 +1,5 @@
 """`issuer policy explain` with real tokens of a real provider: its output, and that it never prints a token."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`issuer policy new`: a first policy in one command, and no file after a failure."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`issuer policy plan` on the audit file of a service that ran."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`issuer policy check|test|schema|fmt` as people, editors and CI call them: output, files, exit codes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

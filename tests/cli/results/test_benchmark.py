@@ -1,7 +1,5 @@
 """`issuer benchmark init|lint`: an author's options become an eval.yaml, and no file is replaced."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from issuer.results.benchmark import Benchmark, lint_benchmark, read_benchmark

@@ -1,7 +1,5 @@
 """`issuer results build`: it reads runs and writes result files and claims; missing values are supplied, files are kept."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`issuer results export`: one record for each entry, verified on request; all of them or none."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`issuer results lint|fmt|digest|diff`: files and folders in, findings and exit codes out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """`issuer token inspect`: it shows a token's claims as not verified, and names a credential without showing it."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

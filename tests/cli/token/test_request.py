@@ -1,7 +1,5 @@
 """`issuer token request` with every kind of credential: its requests, its output, and that it never prints a secret."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """`issuer submit` and `issuer check` against a real service, a real provider and a Hub over HTTP."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The summary in Markdown of `issuer submit`, as a renderer of GitHub's Markdown reads it."""
 
-from __future__ import annotations
-
 import contextlib
 import html
 import io

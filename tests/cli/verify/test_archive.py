@@ -1,7 +1,5 @@
 """`issuer verify` without the archive of an issuer's keys: a key that has rotated away fails no file."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`issuer verify DIR` as people and machines call it: lines, summary, exit codes, a terminal, Ctrl-C, a closed pipe."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """`issuer verify --format`, `--quiet` and `--only-failed`: every form of the same answer, escaped for its readers."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

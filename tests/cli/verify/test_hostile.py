@@ -1,7 +1,5 @@
 """`issuer verify` of files that are cut off, doubled, huge, binary or hostile: one clear line each, and no yes."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

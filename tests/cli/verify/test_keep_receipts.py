@@ -1,8 +1,6 @@
 """A relying party's one command, `issuer verify --keep-receipts DIR`, when a file is merged and years later: with a real
 issuer's keys, archive and list over HTTP, and a clock that passes a year in between."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`issuer leaderboard build`: from a folder of everything to four files, and the exit code of the worst."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """`issuer verify` with a log in the trust file: proofs beside files, for one file and for a folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports for people: every check with its evidence, differing values side by side, and what the answer means."""
 
-from __future__ import annotations
-
 import click
 import pytest
 from click.testing import CliRunner

@@ -1,7 +1,5 @@
 """`issuer reproduce compare`, and `--reproduces`: two runs that agree, and the entry that says which one it reproduces."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`issuer verify FILE`: exit codes, receipts, definitions, the cache, and options that contradict each other."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

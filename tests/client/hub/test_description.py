@@ -1,7 +1,5 @@
 """The text for a model's owner: the run, how to check it and its limits. A run can forge none of it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """The Hub's client: reading, the host that gets the token, and the text of each refusal."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Entries merged into a result file of main: replaced by their scores, and all else unchanged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

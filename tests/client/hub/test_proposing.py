@@ -1,7 +1,5 @@
 """One open pull request for one set of results: the state of main, open pull requests, and faults in between."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

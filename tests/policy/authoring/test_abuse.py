@@ -1,7 +1,5 @@
 """The rules of `abuse` in a policy's file: checked, tested by counts that are stated, and warned of where they rest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from issuer.codes import Code

@@ -1,7 +1,5 @@
 """An explanation as a Python caller gets it. The command's tests hold its rules and its text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

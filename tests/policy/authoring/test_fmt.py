@@ -1,7 +1,5 @@
 """`issuer policy fmt`: only the layout changes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The policy loader: good folders, and every rule that it enforces, with the place and the reason of each refusal."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """A folder that is loaded again: only what changed is read, and a load of everything has the same outcome."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections.abc import Callable

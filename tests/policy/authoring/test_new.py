@@ -1,7 +1,5 @@
 """A policy that is made of a token: good for every provider, strict, and never more than text where the token is hostile."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What recorded decisions would change: judged again by the real evaluator, on events that the real audit wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

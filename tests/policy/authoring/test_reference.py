@@ -1,7 +1,5 @@
 """The policy reference says what the code does: its examples load, its tables are the profiles' and the limits'."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The JSON Schemas for editors: made from the types, committed, and clear about what is wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

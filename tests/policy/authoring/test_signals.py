@@ -1,7 +1,5 @@
 """Recorded decisions that would have other signals: the audit has the counts, which both rules judge."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

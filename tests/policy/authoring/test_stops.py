@@ -1,7 +1,5 @@
 """`stops.yaml` is read strictly and separately: its well-formed stops count, and an edit keeps the rest of the text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests in a policy's file: judged as requests are, run at every load, and no policy loads that fails its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The page in Chromium: no text of a stranger runs, the page fetches no file, and axe reports no violation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

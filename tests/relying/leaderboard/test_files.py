@@ -1,7 +1,5 @@
 """The files of a leaderboard: its basis, its marks for unsigned and refuted rows, and no markup of a stranger."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The order of a leaderboard: ties, newest and best, settings, and that no row replaces another party's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

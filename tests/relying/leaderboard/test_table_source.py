@@ -1,7 +1,5 @@
 """A leaderboard of a table: the same files as of the folder of that table; no other file is accepted."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests to an issuer's log about a token without a proof beside it: over HTTP, bounded, and only its denial counts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An export is a complete tree after every run and every kill, and never becomes another tree."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A log over HTTP: whatever a server sends, reading it is bounded in time and memory."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler

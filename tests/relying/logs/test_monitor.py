@@ -1,7 +1,5 @@
 """A monitor finds what was done to a log between two looks, and keeps all that it has seen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every alarm is on the page about the log. Its examples are a story (tests/test_stories.py)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args

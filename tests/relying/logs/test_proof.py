@@ -1,7 +1,5 @@
 """A proof is returned if it verifies and is for the given token."""
 
-from __future__ import annotations
-
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 

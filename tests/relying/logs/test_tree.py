@@ -1,7 +1,5 @@
 """A log's files are believed in nothing: every wrong byte in any of them is found, and named."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

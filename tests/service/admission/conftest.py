@@ -1,7 +1,5 @@
 """The stores of these tests, one for a file and one that a test may hurt; and an event loop whose time stands still."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What the admission counts of an identity's results, against a real Valkey, and what follows from it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import AsyncIterator
 from itertools import count

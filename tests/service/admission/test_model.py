@@ -3,8 +3,6 @@
 The model is section 5, "Who pays" and "Uses and retries", in Python and in their order; `limits.spend` is its arithmetic.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

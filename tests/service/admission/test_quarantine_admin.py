@@ -1,7 +1,5 @@
 """An operator's reads and orders in a real store, beside the script that admits."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Limits, quarantine, epoch and uses against a real Valkey, and the answers when it is unreachable."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The secret's file: how it is made, and which files are refused."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

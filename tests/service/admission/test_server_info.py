@@ -1,7 +1,5 @@
 """What the log stream tells an operator first: where a worker listens, on which store and keys, and when the store goes."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -4,8 +4,6 @@ In each fault every request is answered within a second with 503 `dependency.sta
 when the store is back so is the service, by itself: with the same token for an honest retry and none for a replay.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import shutil

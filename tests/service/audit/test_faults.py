@@ -1,7 +1,5 @@
 """The audit file of several workers, rotated, torn, full, gone and stopped, under a real service with load."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """A refused caller adds a bounded number of bytes to the audit, and every refusal is counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The audit sink: one line for each event, readable by its owner alone, or no token."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """OAuth access tokens (RFC 9068), and where a credential goes by its form; at the level of one call, with real keys."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Providers that hand a job one fixed token (contract section 5, uses): N different requests, repeats, 409."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence

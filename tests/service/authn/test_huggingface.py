@@ -1,7 +1,5 @@
 """Hugging Face tokens: a Hub over HTTP that answers `whoami-v2` like the real one, and gets the client's own request."""
 
-from __future__ import annotations
-
 import datetime
 import ssl
 import time

@@ -1,7 +1,5 @@
 """Callers that use a registered name under other ids: each is reported at once, then hourly, in a bounded table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from issuer.identity.token import Caller

@@ -1,7 +1,5 @@
 """Opaque tokens against a real OAuth server over HTTP: good answers, how long they serve, and the request."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """The key-set cache against a real provider over HTTP: every bound of SECURITY.md, on a clock that the test moves."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

@@ -1,7 +1,5 @@
 """OAuth access tokens over HTTP: from real OAuth servers to the real service; JWTs (RFC 9068) and opaque ones (RFC 7662)."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping

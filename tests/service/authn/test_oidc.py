@@ -3,8 +3,6 @@
 The provider is real, its keys are real, and it signs anything.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Personal access tokens over HTTP: sent to the real service with two workers, and revoked under its feet."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The folder of personal access tokens as the service reads it, and the callers of these tokens: real files, a fixed clock."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import hashlib

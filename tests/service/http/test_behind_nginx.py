@@ -3,8 +3,6 @@
 It passes `Upgrade` from any client, and reads the body of such a request as a body. The service must do the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

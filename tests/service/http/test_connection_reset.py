@@ -1,7 +1,5 @@
 """A connection that its client resets, in one process with the server: the server soon frees all its state."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

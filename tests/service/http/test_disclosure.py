@@ -5,8 +5,6 @@ answers must be equal byte for byte, except what differs from request to request
 digest: operators must be able to compare it, and it says only that two folders differ.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import re

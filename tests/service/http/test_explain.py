@@ -1,7 +1,5 @@
 """`POST /tokens/explain`, and the same checks in refusals of `/tokens`: all is judged, without a token or a use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

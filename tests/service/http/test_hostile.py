@@ -1,7 +1,5 @@
 """Hostile clients: bad requests by mutation, half requests, endless heads, closed connections."""
 
-from __future__ import annotations
-
 import random
 import socket
 import stat

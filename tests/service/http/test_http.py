@@ -1,7 +1,5 @@
 """The edge of the service: methods, media types, sizes, caching, health, OpenAPI, and errors without a leak."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

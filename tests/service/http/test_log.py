@@ -1,7 +1,5 @@
 """The log over HTTP: its paths, what caches may keep, and the limits of readers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

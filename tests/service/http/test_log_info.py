@@ -1,7 +1,5 @@
 """Where a log is served, by its origin line and the issuer's URL."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -1,7 +1,5 @@
 """The query for a proof has one spelling."""
 
-from __future__ import annotations
-
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.service.http.log import ProofQuery, read_query

@@ -4,8 +4,6 @@ Every reader frames a message alike, or it is refused with 400 `request.framing`
 Each case is sent to one service: whole, or its head before its body, or cut at any byte (`make attack`: in all three ways).
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

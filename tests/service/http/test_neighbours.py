@@ -1,7 +1,5 @@
 """Bad callers and bad providers do not disturb good callers of providers whose keys are known."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Reusable identities and their nonces (contract section 5, uses): personal access tokens, and OAuth's JWTs and opaque tokens."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

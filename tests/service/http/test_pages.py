@@ -1,7 +1,5 @@
 """The page at `/`: for clients that prefer HTML, and without HTML from the settings."""
 
-from __future__ import annotations
-
 import re
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Errors over HTTP: the members of problem documents, without texts of files."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

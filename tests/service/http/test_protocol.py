@@ -1,7 +1,5 @@
 """Connections at the edge, by raw sockets: deadlines, bounds, and the sources of requests."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Public documents: the same for all, and no flood of requests for them delays a token."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import threading

@@ -1,7 +1,5 @@
 """The gate in front of public questions: how many are under way, and which source is charged."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """`RateLimit` and `RateLimit-Policy`: they agree with the answers to the next requests."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

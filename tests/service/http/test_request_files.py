@@ -1,7 +1,5 @@
 """How many files a reader opens to follow one `POST /tokens`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.request_files import files_of_request

@@ -1,7 +1,5 @@
 """The document of `GET /integrations/{id}/requirements`: only what the policy discloses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

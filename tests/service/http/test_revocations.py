@@ -1,7 +1,5 @@
 """Revocation over real HTTP: the operator revokes a token, and callers and relying parties see it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,7 +106,7 @@ def test_every_worker_refuses_retries_of_a_revoked_token_within_two_seconds(live
     answer = live.post(identity)
     assert (answer.status_code, answer.json()["retryable"]) == (409, False)
     assert "secret" not in answer.text
-    assert read(live).revoked(first["jti"], "", 0)
+    eventually(lambda: bool(read(live).revoked(first["jti"], "", 0)))
     events = [event for event in live.audit() if event.get("code") == "token.revoked"]
     assert {tuple(event["jti"]) for event in events} == {(first["jti"],)}
     assert live.post(live.token()).status_code == 201, "a new request for the same run"

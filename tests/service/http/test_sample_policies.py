@@ -1,7 +1,5 @@
 """Each sample policy, from a finished run to a token that verifies."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """`POST /tokens` and `/tokens/batch` over HTTP: tokens, repeats and refusals."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 

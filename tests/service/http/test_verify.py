@@ -1,7 +1,5 @@
 """`POST /verify`: the whole report for every question, which is not kept or logged."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

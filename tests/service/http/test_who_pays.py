@@ -3,8 +3,6 @@
 A record of the store is used only if the service's HMAC covers it.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections import Counter

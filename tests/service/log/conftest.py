@@ -1,7 +1,5 @@
 """A fresh database of each engine for a log: SQLite in `make test`, PostgreSQL in `make check` too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

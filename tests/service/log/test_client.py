@@ -1,8 +1,6 @@
 """A worker's side of the log: frames that are read the same wherever they are cut, and, by a real sequencer, the key and the policy of
 a token are in the log before it, and the ones in force soon after."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -4,8 +4,6 @@ After each fault the log is up again by itself, and what any client ever got sti
 P1 every place, P2 every checkpoint, P3 nothing was answered that is not in the tree, P4 no fork, P5 a whole tree.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A service of two workers whose metrics are scraped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

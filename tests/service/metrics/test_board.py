@@ -1,7 +1,5 @@
 """The memory that workers count in: counts stay, are read whole, and are bounded."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Recent answers: each one in the minute and in the hour in which it was given, and bounded."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from issuer.service.metrics.counts import REQUESTS, Board, Counters

@@ -1,7 +1,5 @@
 """Metrics under strangers, deaths and slow readers: no stranger makes a series or stops a request."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

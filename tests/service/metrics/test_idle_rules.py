@@ -1,7 +1,5 @@
 """Entries of the policies without a match, found in the audit as it grows and is rotated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

@@ -1,7 +1,5 @@
 """What a real store holds, for the view: all that `issuer abuse list` has, asked seldom, and bounded."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from itertools import count

@@ -1,7 +1,5 @@
 """The operator's view of a real service, as Chromium shows it."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real Prometheus scrapes a real service under load: every rule, and every question of the dashboard, has an answer."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """By which names the metrics' address answers: by none that a stranger can have lead there."""
 
-from __future__ import annotations
-
 import socket
 
 import httpx

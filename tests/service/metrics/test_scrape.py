@@ -1,7 +1,5 @@
 """A running service is scraped: its counts are exact over its workers, over their deaths, and names no stranger."""
 
-from __future__ import annotations
-
 import time
 
 import httpx

@@ -1,7 +1,5 @@
 """What watches a service: rules and alerts, the runbook, and the dashboard; each tried for its purpose."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The policies of a running service change as a whole or not at all, and no request gets an error meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

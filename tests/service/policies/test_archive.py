@@ -1,7 +1,5 @@
 """The integration whose policy is archived under a digest."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A stop is in force in every worker within two seconds, despite any other fault; no fault widens a permission."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The stops of a running process: in force at the first look, lifted at the second, and kept despite any fault."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The steps of several callers, in a fair order, on a real event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Generator
 

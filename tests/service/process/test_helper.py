@@ -1,7 +1,5 @@
 """Policies of several workers: the helper follows them, and each worker, also a restarted one, gets every change."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """A service whose socket is systemd's: `systemd-socket-activate` hands it over as systemd does."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Several workers on one port, with one store; and what remains when one of them, or their parent, dies."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

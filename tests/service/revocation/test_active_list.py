@@ -1,7 +1,5 @@
 """Revocations of a running process: in force at the first look, never undone by damage, and listed in time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

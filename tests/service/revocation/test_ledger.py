@@ -1,7 +1,5 @@
 """The files of revocation: a list never contradicts an earlier one, whatever happens to files and clocks."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

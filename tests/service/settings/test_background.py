@@ -1,7 +1,5 @@
 """A worker's background tasks outlive every error of a turn; where one ends all the same, so does the process."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The log stream: complete lines of JSON, for any event."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The settings: a file, the environment over it, and the refused ones."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

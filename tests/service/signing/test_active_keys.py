@@ -1,7 +1,5 @@
 """The keys of a running process follow their folders: a missing key is dropped at once, a new one only if all are fit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Every backend keeps one contract: a key in a file, in a PKCS #11 token, and in AWS KMS."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Operators' work on keys: they make, move and revoke them in their folders, and the history records it."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A service whose key is in a token with a driver that hangs for ever: requests and the shutdown do not wait for it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The history of the keys on the disk: it only grows, in one order, with any writers and after any stop of the machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

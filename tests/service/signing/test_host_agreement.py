@@ -1,7 +1,5 @@
 """Rows of hosts in a real Valkey: the keys that each publishes, and how long a table must know all hosts to be believed."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

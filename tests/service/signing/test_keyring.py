@@ -1,7 +1,5 @@
 """Keys on disk become a signer and a published key set, or the service does not start."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

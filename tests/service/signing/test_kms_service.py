@@ -1,7 +1,5 @@
 """The service with a signing key in AWS KMS: what callers get while it signs, and while it does not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

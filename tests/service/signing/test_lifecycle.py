@@ -1,7 +1,5 @@
 """Conclusions from any history of keys: the keys that may sign, the archive, and the next step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import get_args
 

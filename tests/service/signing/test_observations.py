@@ -1,7 +1,5 @@
 """A host's conclusions from its folders and the shared history: the key that signs, and the events that it records."""
 
-from __future__ import annotations
-
 from msgspec import UNSET
 
 from issuer.formats import jose

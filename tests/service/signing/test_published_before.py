@@ -1,7 +1,5 @@
 """A key signs only when every relying party can know it: by the history, and by what all hosts publish (contract 5)."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

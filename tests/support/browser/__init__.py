@@ -1,8 +1,6 @@
 """Pages in Debian's Chromium: `look.mjs` opens a leaderboard, `drive.mjs` does the steps of a test. npm installs their
 packages by its lock."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

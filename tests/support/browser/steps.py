@@ -1,7 +1,5 @@
 """The steps of a person on the verify page, for a browser, and the results of the checks there."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

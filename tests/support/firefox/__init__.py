@@ -1,7 +1,5 @@
 """Debian's Firefox: `drive.mjs` does the steps of a test on a page, by WebDriver BiDi (Playwright needs its own Firefox)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

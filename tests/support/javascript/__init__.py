@@ -3,8 +3,6 @@
 A test collects its calls, so that a thousand cost one start, and compares the answers with Python's own.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

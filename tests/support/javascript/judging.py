@@ -1,7 +1,5 @@
 """Cases of the form of `tests/vectors/contract/verify.json`, judged by the verifier in JavaScript."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

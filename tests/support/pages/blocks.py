@@ -1,7 +1,5 @@
 """The blocks of the pages: the text between fences, and the comment above, which is a note for the story."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import NamedTuple

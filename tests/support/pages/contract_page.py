@@ -1,7 +1,5 @@
 """issuer/CONTRACT.md: its examples are read as the formats that they show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

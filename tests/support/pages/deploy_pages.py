@@ -1,7 +1,5 @@
 """The pages of deploy/, without the log's: an operator's folder, and the service that is started in it."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

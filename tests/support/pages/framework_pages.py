@@ -1,8 +1,6 @@
 """The pages of a framework's CI, of issuer/client, issuer/adapters and issuer/results, and VERIFIED.md: a job beside a real issuer, which
 knows its workload identity, a personal access token of it and an OAuth client; and a Hub that has the model."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """README.md and what `make demo` shows: a checkout, an issuer, and a job beside it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """deploy/HOST.md: a host with a name, a certificate and nginx before the service, and a job of another machine."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """keys/README.md, as one story: a first key, its rotation, a theft, a loss, and keys that cannot be copied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

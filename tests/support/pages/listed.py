@@ -1,7 +1,5 @@
 """The blocks that no test runs, each by its page and first line, with the reason."""
 
-from __future__ import annotations
-
 LISTED = {
     "release/README.md: make check": "it runs this; tests/test_release.py releases a commit",
     "release/README.md: python3 -m venv /tmp/release": "tests/test_release.py does it in another folder",

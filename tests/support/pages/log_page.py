@@ -3,8 +3,6 @@
 The functions here do the events between the transcripts, which the page has in comments.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import chdir, closing, contextmanager

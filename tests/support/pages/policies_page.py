@@ -1,8 +1,6 @@
 """policies/REFERENCE.md: its transcripts, on a copy of the folder; its examples are a folder. And the walk
 of policies/README.md, from nothing to a token, with `issuer dev` in another terminal."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """issuer/relying/README.md and LOG.md: a relying party's folder, an issuer's documents and a log over HTTP."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ of their content. Times, ports and random names differ each time: the first outp
 the page's name from then on, in commands too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Runs the commands of a block in bash: variables, folder and history of files stay from one block to the next."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

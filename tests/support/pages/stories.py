@@ -1,7 +1,5 @@
 """Which page is run in which world."""
 
-from __future__ import annotations
-
 from tests.support.pages import (
     contract_page,
     deploy_pages,

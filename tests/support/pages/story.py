@@ -1,7 +1,5 @@
 """A story: the blocks of a page, or of some of its sections, done one after the other in one folder."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack

@@ -1,7 +1,5 @@
 """What only PostgreSQL does: replicas that a COMMIT waits for, servers that are another one, other hosts, passwords."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 """PostgreSQL killed, restarted and failed over under a running sequencer. Each time: what any client ever got still holds
 (tests/support/received.py), and the log goes on by itself or refuses loudly."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The public part of a log: bytes that never change, proofs that verify, and no verdict in doubt."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """SQLite alone: files that are replaced, its write-ahead log, full disks, and plans of queries."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What the log keeps, on every engine: places are found again, rows are only added, and the head is compared."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import pytest

@@ -1,7 +1,5 @@
 """Group commit: the questions that wait for a batch, its size, and the questions that it leaves out."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

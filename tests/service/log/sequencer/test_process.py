@@ -1,7 +1,5 @@
 """The sequencer process and its clients: real processes, a real socket, and what happens when one of them dies."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Records outside of the database: only signed heads count, a record never goes back, and silence is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

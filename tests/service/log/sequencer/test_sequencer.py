@@ -1,7 +1,5 @@
 """The sequencer, sentence by sentence of its design: order, idempotence, what latches it, and what failures leave."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from contextlib import closing

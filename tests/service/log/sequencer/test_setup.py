@@ -1,7 +1,5 @@
 """A log is begun once, by the operator, with its own key and records, and only one process writes it."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 from pathlib import Path

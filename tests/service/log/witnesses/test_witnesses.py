@@ -1,7 +1,5 @@
 """The log's witnesses over real HTTP: our own in processes, and others on raw sockets that lie, stall and flood."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
