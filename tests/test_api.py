@@ -44,7 +44,7 @@ def test_a_file_is_verified_only_in_a_repository_that_can_be_one(tmp_path: Path)
     assert caught.value.code is Code.FILE_UNREADABLE
 
 
-def test_claims_that_are_made_take_nothing_more(tmp_path: Path) -> None:
+def test_claims_that_are_made_take_nothing_more() -> None:
     run = issuer.read(ROOT / "tests/data/plain_run.json")
     with pytest.raises(ValueError, match=r"run\.claims"):
         issuer.Client("https://issuer.example").request(run.claims(issuer.Supplied()), issuer.Supplied())

@@ -1,15 +1,19 @@
-"""The rules of imports between rooms (issuer/DECISIONS.md), for the source and for the modules of a fresh interpreter.
+"""The rules of imports between rooms (issuer/DECISIONS.md), for the source and for the modules of a fresh interpreter; and
+the bounds on a function's length and depth. Ruff bounds branches and parameters (pyproject.toml).
 
-`tests/support/rooms.py` defines a room and reads the arrows from the imports; this file has the arrows that may exist.
+`tests/support/rooms.py` defines a room and reads the arrows from the imports; this file has the arrows that may exist. All
+that parses the package is here: each process of the tests parses it anew.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.support.rooms import (
@@ -21,10 +25,11 @@ from tests.support.rooms import (
     files,
     function_lengths,
     imported,
-    imports,
-    parsed,
+    length_of,
     room_of,
     rooms,
+    statements,
+    statements_in,
     tree,
 )
 
@@ -55,6 +60,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ("doctor",),
 )
 MOST_ROOMS, MOST_ARROWS = 31, 190
+MAX_LINES, MAX_DEPTH = 60, 4
 # Pure files may not touch the machine; a pure room may hold a loader that does.
 PURE_ROOMS = {room for floor in range(1, 7) for room in FLOORS[floor]} - {"io"}
 LOADERS = {
@@ -83,13 +89,15 @@ PURE = sorted({"issuer.codes", "issuer.errors"} | {module for module in MODULES 
 TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
 # Folders of tools, which `python -m tests.NAME` or `make` runs; their tests are beside them.
 TOOLS = {"bench", "mutants", "simulation", "situations"}
+# The imports of tests: to parse all of their files takes seconds.
+OF_TESTS = re.compile(r"^ *(?:from|import) (tests\b[\w.]*)", re.MULTILINE)
 
 
 def test_what_tests_share_is_in_their_harness() -> None:
     """No test imports another, a conftest or a bench; neither does the harness. A tool may import its neighbour."""
     for path in TESTS:
         own_folder = f"tests.{path.parent.name}." if path.parent.name in TOOLS else "tests.support."
-        own = {name for name in imports(path, parsed(path)) if name.partition(".")[0] == "tests"} - {"tests.support"}
+        own = set(OF_TESTS.findall(path.read_text("utf-8"))) - {"tests.support"}
         foreign = {name for name in own if not name.startswith(("tests.support.", own_folder))}
         assert not foreign, f"{path} may not import {foreign}"
 
@@ -121,16 +129,12 @@ RELYING = (
 
 
 def test_pure_modules_and_those_for_relying_parties_and_frameworks_load_no_server() -> None:
-    client = "issuer.Client('https://issuer.example')"
     assert loaded(*PURE).isdisjoint(SERVER)
-    assert loaded(*RELYING).isdisjoint(READER)
     # A framework: not what only a request needs either, HTTP and the CI's identity.
-    assert loaded("issuer.client", "issuer.token.wire").isdisjoint(READER)
-    assert loaded(f"issuer; issuer.read; {client}; issuer.verify_file").isdisjoint(READER)
+    framework = "issuer; issuer.read; issuer.Client('https://issuer.example'); issuer.verify_file"
+    assert loaded(*RELYING, "issuer.client", "issuer.token.wire", framework).isdisjoint(READER)
     assert loaded("issuer") - {"issuer"} == loaded("sys")
-    # A misspelt name in the lists would be found nowhere: the service loads these.
-    watched = {"litestar", "redis", "authlib", "structlog", "httpcore", "asyncio", "packaging"}
-    assert loaded("issuer.service.app") >= watched
+    assert [name for name in READER if find_spec(name) is None] == [], "a misspelt name would be found nowhere"
 
 
 def test_errors_loads_only_the_standard_library() -> None:
@@ -175,7 +179,7 @@ def test_the_house_stays_small() -> None:
     assert len(drawn) <= MOST_ROOMS
     assert sum(map(len, drawn.values())) <= MOST_ARROWS
     assert lengths[len(lengths) // 2] <= 6
-    assert lengths[-1] <= 60
+    assert lengths[-1] <= MAX_LINES
 
 
 def test_only_the_loaders_of_pure_rooms_touch_files() -> None:
@@ -241,46 +245,36 @@ def test_a_pure_module_uses_no_clock_randomness_network_file_or_environment() ->
     faults, asks = {}, {"now", "utcnow", "today", "urandom", "getrandom", "environ", "getenv", "environb"}
     members_of_values = {"context.now", "found.now"}
     for module in PURE:
-        names, path = imported(MODULES[module]), MODULES[module]
-        read = attributes(path) - members_of_values
-        found = {name for name in read if name.rpartition(".")[2] in asks}
+        names, nodes = imported(MODULES[module]), walked(MODULES[module])
+        found = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr in asks}
+        found -= members_of_values
         if module != "issuer.audit.reader":
             found |= names & FOREIGN_TO_PURE
         if module not in LOADERS:
             found |= names & {"os", "io", "sys", "glob"}
-            found |= calls(path) & {"open", "input", "print", "exec", "eval", "compile", "__import__"}
+            called = [node.func for node in nodes if isinstance(node, ast.Call)]
+            found |= names_in(called) & {"open", "input", "print", "exec", "eval", "compile", "__import__"}
             if "pathlib" in names:
-                used = {node.id for node in ast.walk(tree(path)) if isinstance(node, ast.Name)}
-                found |= used & {"Path", "PosixPath", "open"}
+                found |= names_in(nodes) & {"Path", "PosixPath", "open"}
         if found:
             faults[module] = found
     assert faults == {}
 
 
-def calls(path: Path) -> set[str]:
-    """Return the names of the functions that a file calls without a dot."""
-    return {
-        node.func.id for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-
-
 @cache
-def attributes(path: Path) -> set[str]:
-    """Return every `a.b` that a file reads, as text."""
-    return {ast.unparse(node) for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
+def walked(path: Path) -> tuple[ast.AST, ...]:
+    """Return every node of a file."""
+    return tuple(ast.walk(tree(path)))
+
+
+def names_in(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def test_only_settings_reads_the_environment() -> None:
     """Outside the service, a command's options may name a variable (click), and:"""
-    readers = {
-        module
-        for module, path in MODULES.items()
-        if {"os.environ", "os.getenv", "os.environb"} & attributes(path)
-        or any(
-            isinstance(node, ast.ImportFrom) and node.module == "os" and {n.name for n in node.names} & {"environ", "getenv"}
-            for node in ast.walk(tree(path))
-        )
-    }  # fmt: skip
+    variables = re.compile(r"\bos\.(?:environb?|getenv)\b|^ *from os import .*(?:env|\($)", re.MULTILINE)
+    readers = {module for module, path in MODULES.items() if variables.search(path.read_text("utf-8"))}
     assert readers <= {
         "issuer.service.settings.reader",
         "issuer.service.process.server",  # a socket from systemd
@@ -324,3 +318,115 @@ def test_most_public_functions_and_classes_have_a_docstring() -> None:
             if not ast.get_docstring(node):
                 bare.append(f"{path.name}: {node.name}")
     assert len(bare) <= 0.02 * count, bare
+
+
+# -- the home of files -----------------------------------------------------------------------------------------------------
+
+OPENING = {
+    "open", "fdopen", "read_bytes", "read_text", "write_bytes", "write_text", "rename", "renames", "mkstemp", "mkdir",
+    "makedirs", "mkfifo", "mknod", "touch", "truncate", "link", "symlink", "symlink_to", "hardlink_to", "copy", "copy2",
+    "copyfile", "copytree", "move", "NamedTemporaryFile", "FileHandler",
+}  # fmt: skip
+# The modules that open files in other ways, and why.
+ON_THEIR_OWN = {
+    "relying/table.py": "an unnamed copy of a table while its rows are corrected",
+    "io/files.py": "the home",
+    "io/append_file.py": "appends, and follows a rotation",
+    "service/process/new_folder.py": "makes the folder of a draft, and takes none that is there",
+    "service/authn/pat_records.py": "writes a time, not bytes",
+    "service/admission/script.py": "reads a file of this package",
+    "service/admission/quarantine_admin.py": "reads a file of this package",
+    "service/signing/active_keys.py": "reads a file of this package",
+    "service/process/helper.py": "opens what has no name: memory that processes share",
+    "service/metrics/state.py": "asks the kernel, in /proc",
+    "service/log/sequencer/records.py": "writes half of a file in place",
+    "service/log/database/sqlite.py": "makes the file of a database, whose bytes are SQLite's",
+    "service/signing/keyring.py": "opens keys",
+    "witness/state.py": "makes the file of a database, whose bytes are SQLite's",
+    "relying/leaderboard/page.py": "reads files of this package",
+    "page/site.py": "reads files of this package",
+    "page/operator.py": "reads a file of this package",
+    "cli/version.py": "asks importlib what pip has noted",
+    "cli/demo.py": "reads the file that it has just written, and one of this package",
+}
+# These calls open a key, a session or a database, not a file.
+OPENERS = {"opener", "token", "database"}
+
+
+def opens(call: ast.Call) -> bool:
+    """Say whether a call opens or renames a file. `replace` is a path's or the system's, not a text's or a Struct's."""
+    if not isinstance(call.func, ast.Attribute):
+        return isinstance(call.func, ast.Name) and call.func.id == "open"
+    whose, what = ast.unparse(call.func.value), call.func.attr
+    if what == "replace":
+        return whose == "os" or (len(call.args) == 1 and not call.keywords)
+    return what in OPENING and whose not in {"files", *OPENERS}
+
+
+def test_files_are_opened_in_one_place_or_for_a_listed_reason() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in SOURCES
+        if any(isinstance(node, ast.Call) and opens(node) for node in walked(path))
+    }
+    assert found == set(ON_THEIR_OWN)
+
+
+# -- functions -------------------------------------------------------------------------------------------------------------
+
+# A lambda, a comprehension and a conditional expression add no depth: they are one thought, or ruff's complexity counts.
+Block = (
+    ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match
+    | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+)  # fmt: skip
+
+
+def sizes(module: ast.Module) -> dict[str, tuple[int, int]]:
+    """Return the lines and the depth of every function, also of inner functions and methods, by its line and name."""
+    functions = (node for node in statements(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {f"{node.lineno}: {node.name}": (length_of(node), depth(node)) for node in functions}
+
+
+def depth(node: ast.AST) -> int:
+    """Return how many blocks are open at the deepest place below a node; an `elif` is as deep as its `if`."""
+    return max((_below(node, child) for child in statements_in(node)), default=0)
+
+
+def _below(parent: ast.AST, child: ast.AST) -> int:
+    is_elif = isinstance(parent, ast.If) and isinstance(child, ast.If) and parent.orelse == [child]
+    return depth(child) + (isinstance(child, Block) and not is_elif)
+
+
+def test_no_function_of_the_package_or_the_harness_is_too_long_or_too_deep() -> None:
+    harness = (PACKAGE.parent / "tests" / "support").rglob("*.py")
+    measured = {f"{path}:{place}": size for path in [*SOURCES, *harness] for place, size in sizes(tree(path)).items()}
+    assert {place: size for place, size in measured.items() if size[0] > MAX_LINES or size[1] > MAX_DEPTH} == {}
+
+
+def test_depth_counts_open_blocks_and_an_elif_none() -> None:
+    source = """
+def flat():
+    return [a for b in c for a in b if a]
+
+def chained():
+    if a:
+        pass
+    elif b:
+        pass
+    elif c:
+        pass
+    else:
+        pass
+
+async def deep():
+    async with a:
+        try:
+            pass
+        except b:
+            for c in d:
+                def inner():
+                    while e:
+                        pass
+"""
+    found = {place.rpartition(" ")[2]: size for place, size in sizes(ast.parse(source)).items()}
+    assert found == {"flat": (2, 0), "chained": (9, 1), "deep": (9, 5), "inner": (3, 1)}

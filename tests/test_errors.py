@@ -70,20 +70,17 @@ def test_titles_and_remedies_are_sentences_and_differ() -> None:
     titles = [code.meaning.title for code in Code if code.meaning.status]
     assert len(set(titles)) == len(titles)
 
-
-def test_the_text_for_a_spent_use_is_also_true_of_the_identical_request() -> None:
-    for code in (Code.IDENTITY_REPLAYED, Code.NONCE_REUSED):
+    for code in (Code.IDENTITY_REPLAYED, Code.NONCE_REUSED):  # also true of the identical request
         assert "by another request, or by this one, whose token has expired or lost its key" in code.meaning.title
         assert "already used for another" not in code.meaning.title + code.meaning.remedy
 
 
 def test_only_an_undecided_request_may_be_sent_again() -> None:
-    for code in Code:
-        status = code.meaning.status
-        assert code.retryable is (status in {408, 429} or status >= 500), code
+    retryable = {code for code in Code if code.meaning.status in {408, 429} or code.meaning.status >= 500}
+    assert {code for code in Code if code.retryable} == retryable
 
 
-def test_an_error_prints_its_place_its_code_and_its_detail_or_title() -> None:
+def test_an_error_prints_its_place_the_code_of_its_first_fault_and_its_detail() -> None:
     title = "dependency.state: The service cannot reach its store of limits and uses."
     assert str(Undecided(Code.DEPENDENCY_STATE)) == title
     assert str(Refused(Code.INTERNAL, "so")) == "internal: so"
@@ -91,9 +88,6 @@ def test_an_error_prints_its_place_its_code_and_its_detail_or_title() -> None:
     assert str(InputError(Code.FILE_RULE, "no", Place("a.yaml", 3, 7), "/x")) == "a.yaml:3:7: file.rule: no"
     assert str(InputError(Code.FILE_UNREADABLE, "gone", Place("a.yaml"))) == "a.yaml: file.unreadable: gone"
     assert {issubclass(kind, IssuerError) for kind in (Refused, Undecided, InputError, SetupError)} == {True}
-
-
-def test_the_first_of_several_faults_names_the_code() -> None:
     faults = [Fault(Code.POLICY_TASK, "/claims/task_id", "no"), Fault(Code.POLICY_MODEL, "/claims/model_repo", "not")]
     refusal = Refused.of(faults)
     assert (refusal.code, refusal.detail, refusal.faults) == (Code.POLICY_TASK, "no", tuple(faults))

@@ -101,9 +101,6 @@ def is_importable(name: str) -> bool:
     return True
 
 
-# -- commands and codes ----------------------------------------------------------------------------------------------------
-
-
 def below(command: click.Command, name: str) -> dict[str, set[str]]:
     """Return the options of a command and its subcommands, by their words."""
     options = {opt for param in command.params for opt in [*param.opts, *param.secondary_opts] if opt.startswith("-")}
@@ -143,6 +140,8 @@ def test_every_command_on_a_page_exists_with_its_options() -> None:
             if any(map(unknown, lines)) or set(re.findall(r"^--[a-z][a-z-]+", text)) - every_option:
                 faults.append(f"{name_of(page)}: {text}")
     assert faults == []
+    misspelt = ("verfy x", "keys rotat", "verify --offlin", "audit verify|tal", "demo --keep=x --kep")
+    assert [line for line in misspelt if not unknown(line)] == []
 
 
 def unknown(line: str) -> str:
@@ -156,11 +155,6 @@ def unknown(line: str) -> str:
     return next(iter(sorted(options - commands()[name])), "")
 
 
-def test_a_misspelt_command_or_option_is_found() -> None:
-    lines = ("verfy x", "keys rotat", "verify --offlin", "audit verify|tal", "demo --keep=x --kep")
-    assert [line for line in lines if not unknown(line)] == []
-
-
 FAMILIES = {code.partition(".")[0] for code in Code}
 FILE_ENDS = {"js", "json", "jsonl", "jwt", "lock", "pem", "py"}
 # Alarms of a monitor, and members of a run or of a policy.
@@ -168,18 +162,14 @@ OTHER_NAMES = {*get_args(AlarmName), "benchmark.id", "token.audiences", "token.t
 
 
 def test_every_code_on_a_page_exists() -> None:
-    faults, known = [], set(Code) | OTHER_NAMES | set(MEMBERS)
-    for page in CURRENT:
-        for named in _CODE_SPAN.findall(page.read_text("utf-8")):
-            family, _, rest = named.partition(".")
-            if (
-                re.fullmatch(r"[a-z]+\.[a-z_]+", named)
-                and family in FAMILIES
-                and rest not in FILE_ENDS
-                and named not in known
-            ):
-                faults.append(f"{name_of(page)}: {named}")
-    assert faults == []
+    code, known = (
+        re.compile(rf"(?:{'|'.join(FAMILIES)})\.(?!(?:{'|'.join(FILE_ENDS)})$)[a-z_]+"),
+        {*Code, *OTHER_NAMES, *MEMBERS},
+    )
+    named = {
+        name_of(page): set(filter(code.fullmatch, _CODE_SPAN.findall(page.read_text("utf-8")))) for page in CURRENT
+    }
+    assert {page: names - known for page, names in named.items() if names - known} == {}
 
 
 ROLES = [page for page in PAGES if page.parent != ROOT / "tests" and ROOT / "tests" not in page.parents]

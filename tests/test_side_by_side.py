@@ -60,20 +60,12 @@ def test_the_first_process_reports_each_kind_of_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_passing_file_passes(tmp_path: Path) -> None:
+def test_a_passing_file_passes_and_a_first_failure_or_a_broken_file_ends_the_session(tmp_path: Path) -> None:
     code, said = run(tmp_path, "test_third.py")
     assert (code, said.splitlines()[-1].partition(" in ")[0]) == (pytest.ExitCode.OK, "1 passed")
-
-
-@pytest.mark.long
-def test_x_ends_the_session_at_the_first_failure(tmp_path: Path) -> None:
     code, said = run(tmp_path, "-x", "test_first.py")
     assert code == pytest.ExitCode.TESTS_FAILED
     assert said.splitlines()[-1].startswith("2 passed, 1 skipped, 1 error in ")
-
-
-@pytest.mark.long
-def test_a_file_that_cannot_be_loaded_ends_the_session_first(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("1 / 0\n")
     code, said = run(tmp_path, "test_third.py", "test_broken.py")
     assert code == pytest.ExitCode.INTERRUPTED

@@ -71,9 +71,6 @@ def test_a_new_file_is_the_newest_stored_version(tmp_path: Path, names: tuple[st
             assert contents(now) == contents(then), name
 
 
-# -- an unknown version ---------------------------------------------------------------------------------------
-
-
 def in_text(file: str, old: bytes, new: bytes) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         (path,) = sorted(folder.glob(file))[:1]

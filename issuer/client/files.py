@@ -93,9 +93,8 @@ def read_text(path: Path) -> str:
 
 
 def write_text(path: Path, after: str) -> None:
-    """Replace a file in one step, or create it and its folders. Raises OSError, also if the file or a folder of its
-    path is a symbolic link: another party controls the content of a checkout."""
-    files.make_folder(path.parent, mode=0o777, follow=False)
+    """Replace a file in one step, or create it. Raises OSError, also if the file or a folder of its path is a symbolic
+    link: another party controls the content of a checkout."""
     files.replace(path, after.encode(), mode=None, durable=True, follow=False)
 
 

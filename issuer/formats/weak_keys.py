@@ -6,6 +6,7 @@ The keys are public, so the arithmetic need not run in constant time. libsodium 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import combinations
 from math import gcd
 
@@ -13,6 +14,7 @@ _P = 2**255 - 19
 _D = -121665 * pow(121666, -1, _P) % _P
 
 
+@lru_cache(1024)  # the same few keys are read again and again, for a third of a millisecond each
 def is_good_point(point: bytes) -> bool:
     """Say whether 32 bytes are the canonical encoding of a point of edwards25519 with a large order (RFC 8032 5.1.3).
     With a low-order key, one fixed signature is valid for every message. OpenSSL and PyJWT accept such keys."""

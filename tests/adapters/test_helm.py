@@ -39,10 +39,7 @@ def test_helm_names_no_model_benchmark_version_command_or_time() -> None:
     built = run.claims(SUPPLIED)
     assert set(built.origins.values()) == {"supplied", "run"}
     assert [name for name, origin in built.origins.items() if origin == "run"] == ["framework.name", "metrics"]
-
-
-def test_every_file_that_is_read_is_evidence() -> None:
-    artifacts: Any = helm.read(FILES, "runs/s1/x").details["artifacts"]
+    artifacts: Any = helm.read(FILES, "runs/s1/x").details["artifacts"]  # every file that is read
     read = ["per_instance_stats.json", "run_spec.json", "scenario.json", "stats.json"]
     assert [one["name"] for one in artifacts] == read
 
@@ -94,9 +91,7 @@ def test_a_score_is_of_the_instances_that_have_it() -> None:
     assert "num_samples" not in words(without)
     worst = replace(ALL, metrics={"em": "test@robustness.worst/exact_match"})
     assert "num_samples" not in words(helm.read(files).claims(worst))
-
-
-def test_trials_are_epochs_and_not_samples() -> None:
+    # Trials are epochs and not samples.
     raw = edited(real()["run_spec.json"], "/adapter_spec/num_train_trials", 3)
     built = helm.read({**real(), "run_spec.json": raw}).claims(SUPPLIED)
     assert (words(built)["num_samples"], words(built)["epochs"]) == (5, 3)
@@ -116,17 +111,14 @@ def test_the_simple_models_are_mocks() -> None:
     assert "'simple/model1'" in error.detail
 
 
-def test_a_mean_that_its_sum_does_not_give_is_refused() -> None:
+def test_a_mean_that_its_sum_does_not_give_or_a_stat_listed_twice_is_refused() -> None:
     at = stat("exact_match")
     values: list[tuple[str, object]] = [("mean", 0.9), ("sum", 5), ("sum", None), ("count", 0), ("mean", None)]
     for member, value in values:
         files = {**real(), "stats.json": edited(FILES["stats.json"], f"/{at}/{member}", value)}
         assert refusal(helm.read(files).claims, SUPPLIED).pointer == f"/stats.json/{at}/mean"
-
-
-def test_one_stat_listed_twice_is_ambiguous() -> None:
     stats = json.loads(FILES["stats.json"])
-    files = {**real(), "stats.json": json.dumps([*stats, stats[stat("exact_match")]]).encode()}
+    files = {**real(), "stats.json": json.dumps([*stats, stats[at]]).encode()}
     assert "2 scores fit" in refusal(lambda: helm.read(files).claims(SUPPLIED)).detail
 
 
@@ -137,9 +129,7 @@ def test_a_folder_without_its_files_is_no_run_and_an_error_names_the_file() -> N
         assert (error.code, file in error.detail) == (Code.FILE_RULE, True)
     wrong = {**FILES, "stats.json": edited(FILES["stats.json"], "/3/count", "1")}
     assert refusal(helm.read, wrong, "run").place.file == "run/stats.json"
-
-
-def test_the_scenario_may_be_missing_and_the_task_is_then_supplied() -> None:
+    # The scenario may be missing, and the task is then supplied.
     run = helm.read({name: raw for name, raw in real().items() if name != "scenario.json"})
     assert "--task-id" in refusal(run.claims, replace(SUPPLIED, task_id=None)).detail
 

@@ -60,16 +60,14 @@ def test_the_only_scorer_gives_all_its_metrics_under_their_own_names() -> None:
     assert claims.metrics == (metric("accuracy", 0.625), metric("stderr", 0.18298126367784995))
     assert (claims.benchmark_repo, claims.benchmark_revision) == ("openai/gsm8k", BENCHMARK_COMMIT)
     assert (claims.task_id, claims.framework.version) == ("gsm8k_mini", "0.3.285")
-
-
-def test_each_claim_has_its_origin() -> None:
+    # Each claim has its origin.
     ours = ("model_repo", "model_revision", "framework.command")
     theirs = ("benchmark_repo", "benchmark_revision", "task_id", "metrics", "framework.name", "framework.version")
     assert built(ONE_SCORER).origins == {**dict.fromkeys(ours, "supplied"), **dict.fromkeys(theirs, "run")}
     assert built(ONE_SCORER, supplied(benchmark_repo="openai/gsm8k")).origins["benchmark_repo"] == "run"
 
 
-def test_details_bind_the_log_its_date_and_its_names() -> None:
+def test_details_bind_the_log_its_date_its_names_the_selection_and_the_samples() -> None:
     run = inspect_ai.read(ONE_SCORER, "runs/gsm8k.json")
     digest = hashlib.sha256(ONE_SCORER).hexdigest()
     assert run.details == {
@@ -78,9 +76,6 @@ def test_details_bind_the_log_its_date_and_its_names() -> None:
         "artifacts": [{"name": "gsm8k.json", "sha256": f"sha256:{digest}"}],
         "run": {"task": "gsm8k_mini", "model": "mockllm/model"},
     }
-
-
-def test_the_entry_binds_the_selection_and_the_number_of_samples() -> None:
     answer = built(TWO_SCORERS, supplied(metrics={"accuracy": "includes/accuracy", "error": "match/stderr"}))
     assert answer.details["run"] == {
         "task": "gsm8k_mini", "model": "mockllm/model", "completeness": "full", "num_samples": 8,
@@ -113,12 +108,6 @@ def test_a_run_that_is_not_whole_is_refused() -> None:
     assert refusal(empty).pointer == "/results/total_samples"
 
 
-def test_a_mock_model_is_refused_unless_it_is_asked_for_by_name() -> None:
-    error = refusal(ONE_SCORER, allow_mock=False)
-    assert (error.code, error.pointer) == (Code.FILE_RULE, "/eval/model")
-    assert "--allow-mock" in error.detail
-
-
 def test_samples_without_a_score_make_a_run_partial() -> None:
     # A scorer that returns None: completed_samples is the whole, unscored_samples 0.
     raw = edited("/results/scores/0/scored_samples", 5)
@@ -148,25 +137,20 @@ def test_epochs_are_told_apart_from_the_samples() -> None:
     }  # fmt: skip
     error = refusal(edited("/results/total_samples", 14, edited("/results/completed_samples", 14, raw)))
     assert error.detail == "14 of 16 samples (8 in each of 2 epochs) were run (--allow-partial)"
-
-
-def test_a_score_that_is_missing_in_one_epoch_makes_a_run_partial() -> None:
+    # A score that is missing in one epoch makes a run partial.
     error = refusal(in_epochs(scored=15))  # Inspect AI says that all eight samples were scored
     assert error.pointer == "/samples"
     assert error.detail == "15 of 16 samples, in all epochs, were scored by 'match' (--allow-partial)"
     for raw in (edited("/samples", ..., in_epochs()), edited("/samples", [], in_epochs())):
         assert "'match' scored them in each epoch" in refusal(raw).detail
         assert details(raw)["run"]["completeness"] == "not known"
-
-
-def test_the_epochs_of_an_archive_are_counted_in_its_summaries() -> None:
+    # Those of an archive are counted in its summaries.
     log = json.loads(in_epochs())
-    summaries = json.dumps(log.pop("samples")).encode()
-    header = json.dumps(log).encode()
-    assert details(zipped([("summaries.json", summaries), ("header.json", header)]))["run"]["completeness"] == "full"
-    less = json.dumps(json.loads(summaries)[:15]).encode()
-    assert details(zipped([("summaries.json", less), ("header.json", header)]))["run"]["completeness"] == "partial"
-    assert details(zipped([("header.json", header)]))["run"]["completeness"] == "not known"
+    samples, header = log.pop("samples"), ("header.json", json.dumps(log).encode())
+    for count, completeness in ((16, "full"), (15, "partial")):
+        summaries = ("summaries.json", json.dumps(samples[:count]).encode())
+        assert details(zipped([summaries, header]))["run"]["completeness"] == completeness
+    assert details(zipped([header]))["run"]["completeness"] == "not known"
 
 
 def test_only_a_limit_that_the_dataset_does_not_reach_leaves_the_run_full() -> None:
@@ -220,12 +204,20 @@ def test_edits_are_seen_in_the_samples_of_an_archive_though_its_summaries_hide_t
         assert sum(score.fault is not None for score in inspect_ai.read(raw).scores) == faults
 
 
-def test_an_archive_of_too_many_samples_is_not_unpacked_and_the_entry_says_so() -> None:
+def test_too_many_samples_are_not_unpacked_or_kept_and_the_entry_says_so() -> None:
     header = json.dumps({**json.loads(ONE_SCORER), "reductions": None}).encode()
     raw = zipped([("samples/1_epoch_1.json", b"{}" * 4321), ("header.json", header)], 0)
     larger = struct.pack("<2L", MAX_SAMPLES // 100, MAX_SAMPLES + 1)  # packed, unpacked
     entry = details(raw.replace(struct.pack("<2L", 8642, 8642), larger))
     assert "too large to search it for scores that were edited by hand" in entry["notes"]
+    many = bytearray(edited("/samples", "HERE").replace(b'"HERE"', b'[{"history": [1]}' + b",{}" * MAX_OBJECTS + b"]"))
+    tracemalloc.start()
+    try:
+        run = inspect_ai.read(many)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert run.remarks == ("The log is too large to search it for scores that were edited by hand after the run.",)
 
 
 def test_only_an_edit_of_a_score_counts_as_one() -> None:
@@ -240,17 +232,6 @@ def test_only_an_edit_of_a_score_counts_as_one() -> None:
         assert refusal(edited("/samples", samples)).code is Code.FILE_SCHEMA
 
 
-def test_too_many_samples_with_an_edit_among_them_are_not_kept() -> None:
-    raw = bytearray(edited("/samples", "HERE").replace(b'"HERE"', b'[{"history": [1]}' + b",{}" * MAX_OBJECTS + b"]"))
-    tracemalloc.start()
-    try:
-        run = inspect_ai.read(raw)
-        assert tracemalloc.get_traced_memory()[1] < 2**20
-    finally:
-        tracemalloc.stop()
-    assert run.remarks == ("The log is too large to search it for scores that were edited by hand after the run.",)
-
-
 # -- code, seed and models ------------------------------------------------------------------------------------------
 
 
@@ -262,7 +243,8 @@ def test_the_entry_has_the_run_s_code_seed_batch_and_runtime() -> None:
     raw = edited("/eval/model_generate_config", {"seed": 0, "temperature": 0.5}, raw)
     raw = edited("/eval/packages", {"inspect_ai": "0.3.285", "inspect_evals": "0.3.1"}, raw)
     arguments = {"batch_size": 4, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True, "api_key": "x"}
-    entry = details(edited("/eval/model_args", arguments, raw), supplied(model_repo=None))
+    named = supplied(model_repo=None)
+    entry = details(edited("/eval/model_args", arguments, raw), named)
     assert entry["run"] == {
         "task": "gsm8k_mini", "model": "hf/acme/open-model", "code_revision": "5b525c0", "seed": 0, "batch_size": 4,
         "selection": {"accuracy": "match/accuracy", "stderr": "match/stderr"}, "completeness": "full", "num_samples": 8,
@@ -271,22 +253,18 @@ def test_the_entry_has_the_run_s_code_seed_batch_and_runtime() -> None:
         "packages": {"inspect_evals": "0.3.1"}, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True,
     }  # fmt: skip
     assert "notes" not in entry
-
-
-def test_the_seed_is_the_runs_or_else_the_models() -> None:
     for model, run, seed in ((None, 7, 7), (3, 7, 7), (3, 0, 0), (3, None, 3), (None, None, None)):
         raw = edited("/eval/model_generate_config", {"seed": model}, edited("/plan/config", {"seed": run}))
-        assert details(raw)["run"].get("seed") == seed
-
-
-def test_unknown_members_are_left_out() -> None:
-    entry = details(edited("/eval/model_args/batch_size", "4", REAL), supplied(model_repo=None))
+        assert details(raw)["run"].get("seed") == seed, "the run's, or else the model's"
+    entry = details(edited("/eval/model_args/batch_size", "4", REAL), named)  # unknown members are left out
     assert set(entry) == {"date", "artifacts", "run"}
     assert set(entry["run"]) == {"task", "model", "selection", "completeness", "num_samples"}
 
 
-def test_a_mock_that_graded_a_real_model_is_a_mock() -> None:
+def test_a_mock_model_or_one_that_graded_is_refused_unless_it_is_allowed_by_name() -> None:
     roles, params = "/eval/model_roles", "/results/scores/0/params"
+    error = refusal(ONE_SCORER, allow_mock=False)
+    assert (error.code, error.pointer, "--allow-mock" in error.detail) == (Code.FILE_RULE, "/eval/model", True)
     places: list[tuple[str, object, str]] = [
         (roles, {"critic": {"model": "hf/a/b"}, "grader": {"model": "mockllm/x"}}, f"{roles}/grader"),
         (roles, {"grader": [{"model": "hf/a/b"}, {"model": "mockllm/x"}]}, f"{roles}/grader"),
@@ -337,9 +315,7 @@ def test_every_missing_value_is_named_with_its_flag() -> None:
     assert "--task-id" not in error.detail
     assert "--task-id" in refusal(edited("/eval/task", ""), Supplied()).detail
     assert "--framework-version" in refusal(edited("/eval/packages", {}), Supplied()).detail
-
-
-def test_the_commit_of_the_evaluations_code_is_not_the_models_revision() -> None:
+    # The commit of the evaluation's code is not the model's revision.
     code = {"type": "git", "origin": "git@example.org:evals.git", "commit": OTHER_COMMIT}
     assert "--model-revision" in refusal(edited("/eval/revision", code), supplied(model_revision=None)).detail
 
@@ -357,14 +333,11 @@ def test_a_supplied_value_that_contradicts_the_run_is_refused() -> None:
         assert own in error.detail
 
 
-def test_a_supplied_task_id_wins_and_the_run_s_task_stays_in_the_details() -> None:
+def test_a_supplied_task_id_wins_and_the_package_of_a_task_is_not_part_of_its_id() -> None:
     answer = built(ONE_SCORER, supplied(task_id="default"))
     assert (answer.claims.task_id, answer.origins["task_id"]) == ("default", "supplied")
     assert isinstance(answer.details["run"], dict)
     assert answer.details["run"]["task"] == "gsm8k_mini"
-
-
-def test_the_package_of_a_task_is_not_part_of_its_id() -> None:
     assert built(edited("/eval/task", "inspect_evals/arc_easy")).claims.task_id == "arc_easy"
 
 
@@ -379,10 +352,8 @@ def test_a_model_name_is_a_hub_name_only_under_a_provider_with_hub_names() -> No
     ):  # fmt: skip
         raw = edited("/eval/model", model, REAL)
         assert inspect_ai.read(raw).model_repo is None
-        assert (
-            details(raw)["notes"]
-            == f"The run names its model '{model}'; the run's owner says that it is acme/open-model."
-        )
+        other = f"The run names its model '{model}'; the run's owner says that it is acme/open-model."
+        assert details(raw)["notes"] == other
 
 
 def test_the_commit_that_the_provider_loaded_is_the_model_s_revision() -> None:
@@ -424,9 +395,7 @@ def test_two_scorers_without_a_selector_are_refused_naming_the_selectors() -> No
     assert error.code is Code.FILE_RULE
     for selector in ("'match/accuracy'", "'match/stderr'", "'includes/accuracy'", "'includes/stderr'"):
         assert selector in error.detail
-
-
-def test_two_scorers_need_a_selector_even_if_no_metric_is_named_twice() -> None:
+    # Even if no metric is named twice.
     raw = edited("/results/scores/1/metrics", {"f1": {"name": "f1", "value": 0.5}}, TWO_SCORERS)
     assert "'includes/f1'" in refusal(raw).detail
     assert built(raw, supplied(metrics={"f1": "f1"})).claims.metrics == (metric("f1", 0.5),)
@@ -456,23 +425,17 @@ def test_two_reducers_of_one_scorer_are_told_apart_by_the_selector() -> None:
     assert chosen.details["run"]["selection"] == {"pass": "match@max/accuracy"}  # type: ignore[index,call-overload]
 
 
-def test_a_metric_that_is_nan_is_refused_only_where_it_is_chosen() -> None:
+def test_a_metric_that_is_no_number_or_of_a_bad_id_is_refused_where_it_is_chosen() -> None:
     raw = edited("/results/scores/0/metrics/stderr/value", math.nan)
     assert b"NaN" in raw
     error = refusal(raw)
     assert (error.code, error.pointer) == (Code.FILE_NUMBER, "/results/scores/0/metrics/stderr/value")
     assert built(raw, supplied(metrics={"accuracy": "accuracy"})).claims.metrics == (metric("accuracy", 0.625),)
-
-
-def test_a_metric_that_is_no_number_or_that_a_double_cannot_carry_is_refused() -> None:
     for number in (b"1e999", b"1e99999999999999999999", b"0.1234567890123456789", b"-Infinity", b"1e16"):
         assert refusal(ONE_SCORER.replace(b"0.625", number)).code is Code.FILE_NUMBER
     for value in (True, None, "0.625", [0.625]):
         error = refusal(edited("/results/scores/0/metrics/accuracy/value", value))
         assert (error.code, error.pointer) == (Code.FILE_SCHEMA, "/results/scores/0/metrics/accuracy/value")
-
-
-def test_a_metric_id_that_breaks_the_contract_is_refused_at_its_score() -> None:
     log = json.loads(ONE_SCORER)
     metrics = log["results"]["scores"][0]["metrics"]
     metrics["not an/id"] = metrics.pop("stderr")

@@ -33,15 +33,11 @@ def test_only_the_values_of_these_members_are_left_out() -> None:
 
 
 def test_a_member_that_is_named_twice_is_found() -> None:
-    for raw in (
-        b'{"a": 1, "a": 1}',
-        b'{"samples": [1], "a": 1, "samples": [2]}',
-        b'{"samples": [1], "s\\u0061mples": [1]}',
-        # With the second value's length for the first one, `a` would be found inside of it.
-        b'{"samples": ["xx", "a":"b", 1], "samples": ["xx"]}'.replace(b'"a":"b"', b'", \\"a\\":0"'),
-        b'{"a": 12, "a": 1}',
-        b'{"": 1, "": 2}',
-    ):
+    # With the second value's length for the first one, `a` would be found inside of it.
+    inside = b'{"samples": ["xx", "a":"b", 1], "samples": ["xx"]}'.replace(b'"a":"b"', b'", \\"a\\":0"')
+    spelled = b'{"samples": [1], "s\\u0061mples": [1]}'
+    pairs = (b'{"a": 1, "a": 1}', b'{"samples": [1], "a": 1, "samples": [2]}', b'{"a": 12, "a": 1}', b'{"": 1, "": 2}')
+    for raw in (*pairs, spelled, inside):
         json.loads(raw)
         assert refusal(kept, raw).code is Code.FILE_DUPLICATE_KEY, raw
 
@@ -68,12 +64,13 @@ def test_bytes_that_are_no_json_object_are_refused_with_their_place() -> None:
 
 def test_absurd_documents_are_refused() -> None:
     """A quadratic reading would take hours."""
-    many = 10_000_000
-    assert refusal(kept, b'{"samples": [' + b"NaN," * many + b"1]}").code is Code.FILE_TOO_LARGE
-    assert refusal(kept, b'{"samples": ["' + b"xNaN" * many + b'", NaN]}').code is Code.FILE_TOO_LARGE
-    members = b"{" + b",".join(b'"%d":1' % number for number in range(500_000)) + b"}"
-    for raw in (members, b'{"other": "' + b"x" * large_json.MAX_REST + b'"}'):
-        assert refusal(kept, raw).code is Code.FILE_TOO_LARGE
+    for raw in (
+        b'{"samples": [' + b"NaN," * large_json.MAX_NOT_NUMBERS + b"NaN]}",
+        b'{"samples": ["' + b"xNaN" * large_json.MAX_LOOKED_AT + b'", NaN]}',
+        b"{" + b",".join(b'"%d":1' % number for number in range(100_000)) + b"}",
+        b'{"other": "' + b"x" * large_json.MAX_REST + b'"}',
+    ):
+        assert refusal(kept, raw).code is Code.FILE_TOO_LARGE, raw[:30]
 
 
 VALUES = st.recursive(

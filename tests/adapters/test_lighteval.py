@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from issuer import adapters
 from issuer.adapters import Run, lighteval
 from issuer.codes import Code
 from issuer.results.claims import Metric
@@ -86,9 +85,7 @@ def test_a_model_outside_of_the_hub_has_no_repository() -> None:
     for config in configs:
         assert "model_revision" not in own(task(real(**config))), config
     assert [own(task(real(**config))) for config in configs[:4]] == [{"task_id": "alone"}] * 4
-
-
-def test_a_server_that_chose_the_weights_is_noted() -> None:
+    # A server that chose the weights is noted.
     for member in sorted(lighteval.SERVER_MEMBERS):
         server: dict[str, Any] = {member: "http://localhost:1", "revision": ...}
         (remark,) = task(real(**server)).remarks
@@ -109,14 +106,11 @@ def test_a_file_of_an_older_release_has_the_commit_and_the_counts() -> None:
     assert (words(average)["num_samples"], average.claims.metrics[0].value) == (8, 0.375)
 
 
-def test_fewer_samples_than_there_are_are_partial() -> None:
+def test_fewer_samples_are_partial_and_a_run_at_its_limit_is_not_known_to_be_whole() -> None:
     raw = edited(older(), "/config_tasks/lighteval|sums:low/effective_num_docs", 3)
     for name in ("lighteval|sums:low|0", "lighteval|sums:_average|0"):
         assert "3 of 4 samples" in refusal(task(raw, name).claims, SUPPLIED).detail
     assert words(task(raw, "lighteval|alone|0").claims(SUPPLIED))["completeness"] == "full"
-
-
-def test_a_run_at_its_limit_is_not_known_to_be_whole() -> None:
     raw = edited(real(), "/config_general/max_samples", 10)
     assert refusal(lambda: task(raw).claims(SUPPLIED)).pointer == "/config_general/max_samples"
     assert words(task(raw).claims(SUPPLIED, allow_partial=True))["completeness"] == "not known"
@@ -135,8 +129,4 @@ def test_the_dummy_is_a_mock_under_any_name() -> None:
     renamed = edited(DUMMY, "/config_general/model_name", "a/b")
     renamed = edited(renamed, "/config_general/model_config/model_name", "a/b")
     assert "'a/b' is a mock model" in refusal(lambda: task(renamed).claims(SUPPLIED)).detail
-
-
-def test_it_is_recognised_by_its_members() -> None:
-    assert adapters.read(DATA / "lighteval_dummy.json", task="alone|0").framework_name is not None
     assert refusal(lighteval.read, edited(DUMMY, "/results", {"all": {"em": 1}})).code is Code.FILE_RULE

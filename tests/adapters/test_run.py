@@ -45,15 +45,12 @@ def test_a_scale_rounds_exactly_once(value: float, digits: int, places: int) -> 
     assert scaled(value, format(scale, "f")) == float(exact)
 
 
-def test_a_scale_that_is_no_plain_positive_number_is_refused() -> None:
+def test_a_scale_is_a_plain_positive_number_listed_as_supplied_and_in_the_entry() -> None:
     for scale in ("0", "0.0", "-1", "1e2", "NaN", "", "1_0", " 1", "١", "1" * 10, "True", "1/2", "inf"):
         error = refusal(run().claims, replace(SUPPLIED, scale=scale))
         assert (error.code, error.detail[:7]) == (Code.FILE_NUMBER, "--scale"), scale
     huge = run(Score(metric="acc", value=1e308, pointer="/acc"))
     assert refusal(huge.claims, replace(SUPPLIED, scale="100")).code is Code.CLAIMS_NUMBER
-
-
-def test_a_scale_is_listed_as_supplied_and_is_in_the_entry() -> None:
     built = run().claims(replace(SUPPLIED, scale=100))
     assert built.claims.metrics == (Metric("acc", 28.0),)
     assert (built.origins["scale"], built.origins["metrics"]) == ("supplied", "run")
@@ -70,18 +67,13 @@ def test_a_partial_run_is_refused_and_if_allowed_is_noted_in_the_entry() -> None
     assert (error.code, error.pointer, "--allow-partial" in error.detail) == (Code.FILE_RULE, "/limit", True)
     notes = partial.claims(SUPPLIED, allow_partial=True).details["notes"]
     assert notes == "Partial run: the run was limited to 4 samples."
-    assert "notes" not in run().claims(SUPPLIED, allow_partial=True).details
-
-
-def test_a_score_of_a_part_counts_only_where_it_is_claimed() -> None:
-    scores = (
-        Score(scorer="a", metric="x", value=1, pointer="/x", partial=FAULT),
-        Score(scorer="b", metric="y", value=2, pointer="/y"),
-    )
-    assert refusal(lambda: run(*scores).claims(replace(SUPPLIED, metrics={"x": "x"}))).pointer == "/limit"
-    assert run(*scores).claims(replace(SUPPLIED, metrics={"y": "y"})).claims.metrics == (Metric("y", 2),)
-    noted = run(*scores).claims(replace(SUPPLIED, metrics={"x": "x"}), allow_partial=True)
-    assert "limited" in str(noted.details["notes"])
+    # A score of a part counts only where it is claimed.
+    part = Score(scorer="a", metric="x", value=1, pointer="/x", partial=FAULT)
+    both = run(part, Score(scorer="b", metric="y", value=2, pointer="/y"))
+    chosen = replace(SUPPLIED, metrics={"x": "x"})
+    assert refusal(both.claims, chosen).pointer == "/limit"
+    assert both.claims(replace(SUPPLIED, metrics={"y": "y"})).claims.metrics == (Metric("y", 2),)
+    assert "limited" in str(both.claims(chosen, allow_partial=True).details["notes"])
 
 
 UNKNOWN = Fault(Code.FILE_RULE, "/count", "the run has no count")
@@ -106,12 +98,16 @@ def test_full_partial_and_not_known_are_three_answers() -> None:
                 assert (error.detail, error.pointer) == (detail, pointer)
 
 
-def test_notes_have_the_missing_part_the_remarks_and_the_other_name() -> None:
+def test_notes_have_the_missing_part_the_remarks_the_mock_and_the_other_name() -> None:
     noted = run(partial=(FAULT,), remarks=("It rained.",), details={"run": {"model": "anthropic/claude"}})
     assert noted.claims(SUPPLIED, allow_partial=True).details["notes"] == (
         "Partial run: the run was limited to 4 samples. It rained. "
         "The run names its model 'anthropic/claude'; the run's owner says that it is acme/open-model."
     )
+    graded = run(mock=RunText("mockllm/model", "/roles"), details={"run": {"model": "hf/evil/other"}})
+    notes = str(graded.claims(SUPPLIED, allow_mock=True).details["notes"])
+    assert notes.startswith("'mockllm/model' is a mock model")
+    assert "names its model 'hf/evil/other'" in notes, "a mock that graded hides no other name of the model"
 
 
 def test_only_a_model_of_another_name_is_noted() -> None:
@@ -133,13 +129,6 @@ def test_a_mock_model_is_allowed_by_its_name() -> None:
     for other in others:
         error = refusal(mock.claims, SUPPLIED, allow_mock=other)
         assert (error.code, error.pointer, "'mockllm/model'" in error.detail) == (Code.FILE_RULE, "/model", True)
-
-
-def test_a_mock_that_graded_hides_no_other_name_of_the_model() -> None:
-    graded = run(mock=RunText("mockllm/model", "/roles"), details={"run": {"model": "hf/evil/other"}})
-    notes = str(graded.claims(SUPPLIED, allow_mock=True).details["notes"])
-    assert notes.startswith("'mockllm/model' is a mock model")
-    assert "names its model 'hf/evil/other'" in notes
 
 
 def test_a_secret_in_the_details_of_a_run_is_refused_and_not_repeated() -> None:
@@ -166,15 +155,11 @@ def test_a_standard_error_is_claimed_only_where_it_is_chosen() -> None:
 
 
 def test_a_whole_name_is_no_abbreviation_of_a_longer_one() -> None:
-    scores = (
-        Score(scorer="test", metric="em", value=1, pointer="/a"),
-        Score(scorer="test", reducer="robustness", metric="em", value=2, pointer="/b"),
-    )
-    assert run(*scores).claims(replace(SUPPLIED, metrics={"em": "test/em"})).claims.metrics == (Metric("em", 1),)
-    assert run(*scores).claims(replace(SUPPLIED, metrics={"em": "test@robustness/em"})).claims.metrics == (
-        Metric("em", 2),
-    )
-    assert "2 scores fit" in refusal(lambda: run(*scores).claims(replace(SUPPLIED, metrics={"em": "em"}))).detail
+    short = Score(scorer="test", metric="em", value=1, pointer="/a")
+    both = run(short, replace(short, reducer="robustness", value=2, pointer="/b"))
+    for selector, value in (("test/em", 1), ("test@robustness/em", 2)):
+        assert both.claims(replace(SUPPLIED, metrics={"em": selector})).claims.metrics == (Metric("em", value),)
+    assert "2 scores fit" in refusal(both.claims, replace(SUPPLIED, metrics={"em": "em"})).detail
 
 
 ALIKE = tuple(Score(scorer="s", metric="em", spelling="e", value=n, pointer=f"/{n}") for n in (1, 2))
@@ -214,11 +199,6 @@ def test_different_counts_are_with_their_metrics_alone() -> None:
     assert (details["run"]["num_samples"], "split" in details["run"]) == (4, False)
 
 
-def test_a_framework_s_own_spelling_of_a_score_selects_it() -> None:
-    score = Score(scorer="strict", metric="em", spelling="em,strict", value=1, pointer="/a")
-    assert run(score).claims(replace(SUPPLIED, metrics={"em": "em,strict"})).claims.metrics == (Metric("em", 1),)
-
-
 def test_a_framework_is_supplied_only_if_the_run_names_none() -> None:
     built = run().claims(SUPPLIED)
     assert (built.claims.framework.name, built.origins["framework.name"]) == ("lm-eval", "supplied")
@@ -230,13 +210,10 @@ def test_a_framework_is_supplied_only_if_the_run_names_none() -> None:
 # -- everything at once -------------------------------------------------------------------------------------------------------
 
 
-def test_a_partial_score_is_reported_beside_the_faults_of_the_run() -> None:
+def test_all_faults_of_a_run_and_a_partial_score_are_reported_at_once() -> None:
     part = Score(scorer="none", metric="acc", value=0.28, pointer="/acc", partial=FAULT)
     error = refusal(lambda: run(part, benchmark_repo=RunText("c/d", "/dataset")).claims(SUPPLIED))
     assert [finding.pointer for finding in error.findings] == ["/dataset", "/limit"]
-
-
-def test_all_faults_of_a_run_are_reported_at_once() -> None:
     parts = (FAULT, Fault(Code.FILE_RULE, "/samples", "2 of 4 samples were used"))
     bad = run(
         mock=RunText("mockllm/model", "/model"), partial=parts, model_repo=RunText("a/b", "/repo"), task_id=RunText("t", "/t"),

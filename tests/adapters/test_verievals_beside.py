@@ -78,23 +78,10 @@ class Party(NamedTuple):
         """Run the benchmark with a model whose answers are known, and put the record into the ledger."""
         answers = {f"{n} + {n}?": str(2 * n if n < RIGHT[model] else -1) for n in range(QUESTIONS)}
         (self.folder / f"{model}.json").write_text(json.dumps({"name": model, "responses": answers}))
-        called = (
-            "run",
-            "--benchmark",
-            "arith",
-            "--model",
-            f"fixture:{model}.json",
-            "--key",
-            "own.key",
-            "--out",
-            "records",
-        )
-        path: Path = self.folder / re.findall(r"Saved to: +(\S+)", self.tool(*called))[0]
-        self.publish(path)
+        asked = ("--benchmark", "arith", "--model", f"fixture:{model}.json", "--key", "own.key", "--out", "records")
+        path: Path = self.folder / re.findall(r"Saved to: +(\S+)", self.tool("run", *asked))[0]
+        self.tool("ledger", "--ledger", "ledger", "append", path)
         return path
-
-    def publish(self, record: Path) -> None:
-        self.tool("ledger", "--ledger", "ledger", "append", record)
 
     def board(self, *more: object) -> list[tuple[str, str, float]]:
         """Return the rows of verievals' board, by trust: tier, model and accuracy."""

@@ -1,4 +1,4 @@
-"""`make bench`: the cost of the primitives and of verification, as CPU per operation and as ratios within one run.
+"""`make bench`: the cost of the primitives, of verification and of reading runs, with ratios within one run.
 
 Compare rows, never absolutes: the machine's speed drifts from hour to hour, ratios do not. `instructions.py` has the steps
 of a request, `load.py` the service.
@@ -12,21 +12,15 @@ from pathlib import Path
 
 import msgspec
 import rfc8785
-import yaml
 
-from issuer.dev.provider import LocalProvider
-from issuer.formats import jcs, jose
+from issuer.formats import jcs
 from issuer.formats.strict_json import loads
 from issuer.io import keyfile
-from issuer.results.entry import read_entries
-from issuer.verify import Context, verify_entries
-from issuer.verify.report import Report
-from issuer.verify.trust import Trust, TrustedIssuer
-from tests.bench.adapters import bench_adapters
 from tests.bench.bulk import bench_bulk, bench_logged
 from tests.bench.interpreter import describe
 from tests.bench.pat import bench_pats
-from tests.support.running import BODY, Running, running
+from tests.support.large_logs import LIMIT_MIB, LIMIT_S, MIB, measure, write_large_log
+from tests.support.running import BODY
 
 SECONDS = 0.4
 
@@ -52,57 +46,43 @@ def row(name: str, us: float, floor: float | None = None) -> None:
     print(f"  {name:<58}{us:9.1f} us  {ratio}")
 
 
-def bench_primitives() -> float:
-    """Print the cost of signatures and of JSON alone; return that of an Ed25519 verification."""
+def bench_primitives() -> None:
+    """Print the cost of signatures and of JSON alone."""
     print("\nprimitives (CPU of one call)")
     key = keyfile.generate()
     message = os.urandom(1500)
     signature = key.sign(message)
     public = key.public_key()
     row("Ed25519 sign", cpu_us(lambda: key.sign(message)))
-    row("Ed25519 verify", check := cpu_us(lambda: public.verify(signature, message)))
+    row("Ed25519 verify", cpu_us(lambda: public.verify(signature, message)))
     claims = BODY["claims"]
     row("RFC 8785 by the rfc8785 package", cpu_us(lambda: rfc8785.dumps(claims)))
     row("RFC 8785 by issuer.formats.jcs", cpu_us(lambda: jcs.canonical(claims)))
     raw = msgspec.json.encode(BODY)
     row("strict_json.loads of a body", cpu_us(lambda: loads(raw, max_bytes=65536, max_depth=16)))
-    return check
 
 
-def bench_verify(live: Running, check: float) -> None:
-    """Print the cost of judging a file beside its floor: one Ed25519 verification and one load by libyaml."""
-    print("\nissuer.verify (one file of one entry)")
-    entry = live.post(live.token()).json()["entry"].encode()
-    keys = jose.parse_key_set(live.http.get("/.well-known/jwks.json").content)
-    trust = Trust("https://huggingface.co", {live.url: TrustedIssuer(live.url, keys)})
-    load = cpu_us(lambda: yaml.load(entry, yaml.CSafeLoader))
-    row("floor: Ed25519 verify + yaml.CSafeLoader", check + load)
-    now = int(time.time())
-
-    def judged() -> tuple[Report, ...]:
-        return verify_entries(
-            read_entries(entry, "e"), "acme/open-model", ".eval_results/gsm8k.yaml", trust, now, Context(now)
-        )
-
-    assert judged()[0].verdict == "verified"
-    row("read_entries + verify_entries", cpu_us(judged), check + load)
-
-
-def main() -> None:
-    """Run everything."""
-    print(describe())
-    check = bench_primitives()
-    bench_pats(cpu_us, row)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalProvider() as provider,
-        running(Path(folder), provider) as live,
-    ):
-        bench_verify(live, check)
-    bench_bulk()
-    bench_logged()
-    bench_adapters()
+def bench_adapters() -> None:
+    """Print what a 100 MiB Inspect log costs, and whether that is within 2 s and 200 MiB."""
+    print("\nadapters: reading an Inspect log of 100 MiB (limit: 2 s, 200 MiB; best of three)")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, source, value, text in (
+            ("as inspect", "inspect", "0.5", ""),
+            ("recognised (--from auto: scanned twice)", "auto", "0.5", ""),
+            ("with a NaN in every sample, in a text that is not ASCII", "inspect", "NaN", "Größe: NaN, ∞"),
+        ):
+            path = Path(folder) / "log.json"
+            write_large_log(path, 100 * MIB, value=value, text=text)
+            taken = [measure(path, source) for _ in range(3)]
+            seconds, resident = min(taken)[0], max(resident for _, resident in taken)
+            verdict = "ok" if seconds < LIMIT_S and resident < LIMIT_MIB else "TOO MUCH"
+            print(f"  {name:<58}{seconds:7.2f} s {resident:7.0f} MiB  {verdict}")
 
 
 if __name__ == "__main__":
-    main()
+    print(describe())
+    bench_primitives()
+    bench_pats(cpu_us, row)
+    bench_bulk()
+    bench_logged()
+    bench_adapters()

@@ -59,10 +59,8 @@ STEPS: dict[str, tuple[str, ...]] = {
     "read HTTP": ("issuer.service.http.protocol.BoundedProtocol.data_received",),
     "route, Litestar": ("uvicorn.protocols.http.httptools_impl.RequestResponseCycle.run_asgi",),
     "handler": ("issuer.service.http.tokens._answer",),
-    "framing, bearer, body": (
-        "issuer.service.http.tokens.check_framing",
-        "issuer.service.http.tokens.bearer_of",
-        "issuer.service.http.tokens.read_whole",
+    "framing, bearer, body": tuple(
+        f"issuer.service.http.tokens.{name}" for name in ("check_framing", "bearer_of", "read_whole")
     ),
     "authenticate": ("issuer.service.authn.authenticator.ProviderAuthenticator.authenticate",),
     "check a signature": ("issuer.formats.jose.Key.verifies",),
@@ -200,9 +198,6 @@ def marked_steps(marks: Marks) -> Iterator[None]:
         yield
 
 
-# -- requests -----------------------------------------------------------------------------------------------------------
-
-
 async def count_requests(marks: Marks, made: Made) -> None:
     """Count requests as they are, batches, and then the steps of requests."""
     Background.watch = lambda *_: None  # type: ignore[method-assign]
@@ -233,9 +228,6 @@ async def count_requests(marks: Marks, made: Made) -> None:
             marks.leave()
             with marks.section(STEP, STEPPED):
                 await single.send(STEPPED)
-
-
-# -- for comparison -----------------------------------------------------------------------------------------------------
 
 
 def count_alone(marks: Marks) -> None:

@@ -24,7 +24,7 @@ from tests.support.http_load import drive
 from tests.support.keyrings import load_keyring
 from tests.support.kms import ENVIRONMENT, file_of
 from tests.support.processes import cpu_s
-from tests.support.running import allow_es256, running, singles, write_folder
+from tests.support.running import running, singles, write_folder
 
 ANSWER_S = 0.010
 CONNECTIONS, COUNT, TURNS = 64, 1500, 5
@@ -115,8 +115,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider, slow_kms() as url:
         in_file, in_kms = Path(made) / "file", Path(made) / "kms"
         for folder in (in_file, in_kms):
-            write_folder(folder, provider)
-            allow_es256(folder)
+            write_folder(folder, provider, es256=True)
         (old,) = (in_kms / "keys" / "active").iterdir()
         path = old.with_suffix(".yaml")
         path.touch(0o600)

@@ -8,7 +8,7 @@ from pathlib import Path
 from issuer.dev.provider import LocalProvider
 from tests.support.http_load import Run
 from tests.support.large_bodies import CALLERS, beside, is_quarantined, quiet, register_callers, requests_of
-from tests.support.running import allow_es256, running, write_folder
+from tests.support.running import running, write_folder
 
 # The most that the slowest answers may grow beside them.
 MORE_MS = 50.0
@@ -20,8 +20,7 @@ def main() -> None:
     print(f"large bodies: 14 MB a round on {os.cpu_count()} cores for all; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider:
         folder = Path(made) / "large"
-        write_folder(folder, provider)
-        allow_es256(folder)
+        write_folder(folder, provider, es256=True)
         register_callers(folder)
         with running(folder, provider) as live:
             quiet(live, 100)

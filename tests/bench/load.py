@@ -8,16 +8,13 @@ workers need their cores, too. Compare rows and ratios within one run, never abs
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -27,22 +24,16 @@ import redis
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
-from issuer.formats import jose
-from issuer.io import keyfile
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.service.admission.redis import RedisAdmission
-from tests.bench.floor import admission
 from tests.bench.interpreter import describe
 from tests.support.http_load import Run, drive, request
-from tests.support.processes import cpu_s, family, rss_mib
-from tests.support.running import Running, allow_es256, listening_on, numbered, running, serve, singles, write_folder
+from tests.support.processes import cpu_s, rss_mib
+from tests.support.running import Running, listening_on, numbered, running, serve, singles, write_folder
 from tests.support.waiting import eventually
 
 COUNT = int(os.environ.get("BENCH_REQUESTS", "4200"))
 TURNS = 7
 CONNECTIONS = (1, 8, 32)
-# The share of a core for each worker, so two workers have as much as one: free cores.
-SHARE, PERIOD_US = 0.3, 10_000
 GET_KEYS = b"GET /.well-known/jwks.json HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -56,36 +47,15 @@ def pin(pids: Iterable[int], cores: set[int]) -> None:
             os.sched_setaffinity(int(thread.name), cores)
 
 
-@contextlib.contextmanager
-def limited(pids: Iterable[int]) -> Iterator[None]:
-    """Give each process a share of a core, in its own control group. Raises OSError if that is forbidden."""
-    of_cpu, of_all = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")  # cgroups(7), versions 1 and 2
-    root = of_cpu if of_cpu.is_dir() else of_all
-    if not (root / "cgroup.procs").exists():
-        raise FileNotFoundError(root)  # no control groups: a file made below it would limit nothing
-    with contextlib.ExitStack() as stack:
-        for pid in pids:
-            group = root / f"share-of-{pid}"
-            group.mkdir()
-            stack.callback(group.rmdir)
-            if (group / "cpu.cfs_quota_us").exists():
-                (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-                (group / "cpu.cfs_quota_us").write_text(str(int(SHARE * PERIOD_US)))
-            else:
-                (group / "cpu.max").write_text(f"{int(SHARE * PERIOD_US)} {PERIOD_US}")
-            (group / "cgroup.procs").write_text(str(pid))
-            stack.callback((root / "cgroup.procs").write_text, str(pid))
-        yield
-
-
-def busy(processes: int, seconds: float = 1.0) -> int:
-    """Return the rounds of this number of independent processes in that time."""
+def busy(processes: int) -> int:
+    """Return the rounds of this number of independent processes in a second."""
     program = (
-        "import time, sys; end, rounds = time.perf_counter() + float(sys.argv[1]), 0\n"
+        "import time; end, rounds = time.perf_counter() + 1, 0\n"
         "while time.perf_counter() < end:\n  rounds += 1; sum(range(1000))\nprint(rounds)"
     )
-    command = [sys.executable, "-c", program, str(seconds)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
     return sum(int(process.communicate()[0]) for process in running)
 
 
@@ -144,54 +114,6 @@ def row(name: str, server: Server, per: int = 1, ratios: str = "") -> None:
 # -- the floor ----------------------------------------------------------------------------------------------------------
 
 
-def one(work: Callable[[], object], times: int = 2000) -> float:
-    """Return the CPU microseconds of one call, alone and warm."""
-    began = time.process_time()
-    for _ in range(times):
-        work()
-    return (time.process_time() - began) / times * 1e6
-
-
-async def _admissions(url: str, count: int) -> float:
-    state, now = RedisAdmission(url, leeway_s=0), int(time.time())
-    await state.start()
-
-    async def caller() -> None:
-        for _ in range(count // 32):
-            await state.admit(admission(now))
-
-    began = time.process_time()
-    await asyncio.gather(*(caller() for _ in range(32)))
-    spent = time.process_time() - began
-    await state.aclose()
-    return spent / count * 1e6
-
-
-def parts(provider: LocalProvider, url: str, raw: Server) -> dict[str, float]:
-    """Measure the necessary parts of a request, each alone and warm; return the sum by algorithm."""
-    print("\nthe floor, its parts alone and warm")
-    keys = jose.parse_key_set(msgspec.json.encode(provider.key_set()))
-    message, private = os.urandom(1500), keyfile.generate()
-    sign_us = one(lambda: private.sign(message))
-    admit_us = min(asyncio.run(_admissions(url, 3200)) for _ in range(3))
-    sample = request("/raw", provider.token("x"), msgspec.json.encode(numbered(1)))
-    for _ in range(3):
-        raw.measure([sample] * 2000, 32, 201)
-    raw_us = raw.us(raw.own_s)
-    row("one raw ASGI request", raw)
-    print(f"  one merged admission {admit_us:.0f} us, one Ed25519 signature {sign_us:.0f} us")
-    found = {}
-    for algorithm in ("RS256", "ES256"):
-        jws = jose.parse_compact(provider.token("x", alg=algorithm))
-        key = keys.get(str(jws.header["kid"]))
-        assert key is not None
-        check = functools.partial(key.verifies, algorithm, jws.signing_input, jws.signature)
-        check_us = one(check)
-        found[algorithm] = check_us + admit_us + sign_us + raw_us
-        print(f"  one {algorithm} check {check_us:.0f} us; the parts of {algorithm} {found[algorithm]:.0f} us")
-    return found
-
-
 @contextlib.contextmanager
 def floor_server(folder: Path, provider: LocalProvider, url: str, workers: int) -> Iterator[Server]:
     """Run the floor server."""
@@ -212,10 +134,17 @@ def floor_server(folder: Path, provider: LocalProvider, url: str, workers: int) 
 # -- the service --------------------------------------------------------------------------------------------------------
 
 
-def bench_singles(live: Running, service: Server, floor: Server, parts_us: dict[str, float]) -> tuple[Server, Server]:
+class Measured(NamedTuple):
+    """The costs of workers with RS256 at the most connections, beside the floor."""
+
+    service: Server
+    floor: Server
+
+
+def bench_singles(live: Running, service: Server, floor: Server) -> Measured:
     """Print a row for each algorithm and number of connections; return RS256 at the most connections, and its floor."""
     drive(service.port, singles(live, "ES256", 300), 8)  # warm
-    kept = service, floor
+    kept = Measured(service, floor)
     for algorithm in ("RS256", "ES256"):
         for connections in CONNECTIONS:
             service, floor = service.fresh(), floor.fresh()
@@ -228,12 +157,11 @@ def bench_singles(live: Running, service: Server, floor: Server, parts_us: dict[
                 )
                 tails.append(service.measure(made, connections, 201))
             row(f"floor server, {algorithm}, {connections} conn.", floor)
-            own_us = service.us(service.own_s)
-            ratios = f"  {own_us / floor.us(floor.own_s):.2f} x floor, {own_us / parts_us[algorithm]:.2f} x its parts"
-            ratios += f", p99 {statistics.median(tails):.2f} x p50"
+            ratio = service.us(service.own_s) / floor.us(floor.own_s)
+            ratios = f"  {ratio:.2f} x floor, p99 {statistics.median(tails):.2f} x p50"
             row(f"{algorithm}, {connections} conn.", service, ratios=ratios)
             if (algorithm, connections) == ("RS256", CONNECTIONS[-1]):
-                kept = service, floor
+                kept = Measured(service, floor)
     return kept
 
 
@@ -260,32 +188,9 @@ def cores_apart(service: Iterable[int], rest: Iterable[int]) -> Iterator[None]:
         pin(rest, set(cores))
 
 
-def bench_limited(live: Running, service: Server, workers: int) -> Server | None:
-    """Drive workers with a share of a core each; None if this user may not limit them."""
-    found = service.fresh()
-    made = singles(live, "ES256", COUNT // 2 * workers)
-    try:
-        with limited(family(live.process.pid)[-workers:]):
-            found.measure(made, 64, 201)
-    except OSError:
-        return None
-    return found
-
-
-class Measured(NamedTuple):
-    """The costs of workers with RS256 at the most connections, beside the floor, and with a share of a core each."""
-
-    service: Server
-    floor: Server
-    limited: Server | None
-
-
-def bench_workers(
-    folder: Path, provider: LocalProvider, url: str, workers: int, parts_us: dict[str, float]
-) -> Measured:
+def bench_workers(folder: Path, provider: LocalProvider, url: str, workers: int) -> Measured:
     """Print everything for this number of workers."""
-    write_folder(folder, provider)
-    allow_es256(folder)
+    write_folder(folder, provider, es256=True)
     command = serve(workers)
     with (
         floor_server(folder, provider, url, workers) as floor,
@@ -297,10 +202,10 @@ def bench_workers(
             store = int(floor.store.info("server")["process_id"])
             stack.enter_context(cores_apart([*service.pids, *floor.pids], [os.getpid(), store]))
         print(f"\nPOST /tokens, {workers} worker(s)")
-        kept = bench_singles(live, service, floor, parts_us)
+        kept = bench_singles(live, service, floor)
         if workers == 1:
             bench_others(live, service)
-        return Measured(*kept, bench_limited(live, service, workers))
+        return kept
 
 
 def report_scaling(one: Measured, two: Measured) -> None:
@@ -312,9 +217,6 @@ def report_scaling(one: Measured, two: Measured) -> None:
         # One worker waits for itself only: it has its own core.
         gained, most = second.run.per_s / first.run.per_s, cores * first.us(first.own_s) / second.all_us()
         print(f"  {name:<12} {gained:.2f} x; {cores} cores for server, store and generator allow {most:.2f} x")
-    if one.limited and two.limited:
-        gained = two.limited.run.per_s / one.limited.run.per_s
-        print(f"  service, {SHARE:.0%} of a core for each worker (ES256, 64 connections): {gained:.2f} x")
 
 
 def main() -> None:
@@ -322,10 +224,7 @@ def main() -> None:
     print(describe())
     print(f"load: {os.cpu_count()} cores for generator, service and store; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider, EmbeddedValkey() as url:
-        with floor_server(Path(made), provider, url, 1) as raw:
-            parts_us = parts(provider, url, raw)
-        found = [bench_workers(Path(made) / str(count), provider, url, count, parts_us) for count in (1, 2)]
-        report_scaling(*found)
+        report_scaling(*(bench_workers(Path(made) / str(count), provider, url, count) for count in (1, 2)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """The cost of the transparency log. `python -m tests.bench.log`, part of `make bench`.
 
 One service with a log and one without are asked in turns, at the same loads. Then the sequencer's own work, without a
-service: leaves a second by the size of a batch, and proofs on a tree of ten million leaves, with
-computed nodes.
+service: the cost of a leaf by the size of a batch.
 """
 
 import contextlib
@@ -11,20 +10,17 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.log.sequencer.setup import sequencer_of
-from issuer.tlog.merkle import inclusion_proof, node_hash, verify_inclusion
 from tests.support.http_load import Run, drive
 from tests.support.logged import logged_service, sequencers
 from tests.support.processes import cpu_s
-from tests.support.running import Running, allow_es256, running, singles, write_folder
+from tests.support.running import Running, running, singles, write_folder
 from tests.support.sequencing import new_log, tokens
 
 TURNS, COUNT, WARM = 7, 600, 1500
-LARGE = 10_000_000
 
 
 class Side:
@@ -60,8 +56,7 @@ class Side:
 def both(folder: Path, provider: LocalProvider) -> Iterator[tuple[Side, Side]]:
     """Run a service without a log and one with it."""
     for name in ("without", "with"):
-        write_folder(folder / name, provider)
-        allow_es256(folder / name)
+        write_folder(folder / name, provider, es256=True)
     with running(folder / "without", provider) as without, logged_service(folder / "with", provider) as with_log:
         yield Side("without a log", without), Side("with a log", with_log)
 
@@ -107,27 +102,6 @@ def bench_sequencer(folder: Path) -> None:
     sequencer.close()
 
 
-@cache
-def node(level: int, index: int) -> bytes:
-    """Return a node of the tree of equal leaves."""
-    return b"\x01" * 32 if level == 0 else node_hash(node(level - 1, 0), node(level - 1, 0))
-
-
-def bench_proofs() -> None:
-    """Print the cost of making and checking a proof in a tree of ten million leaves."""
-    index = LARGE - 7
-    proof = inclusion_proof(index, LARGE, lambda level, _: node(level, 0))
-    began = time.process_time()
-    for _ in range(1000):
-        inclusion_proof(index, LARGE, lambda level, _: node(level, 0))
-    made = (time.process_time() - began) * 1e3
-    began = time.process_time()
-    for _ in range(1000):
-        verify_inclusion(index, LARGE, node(0, 0), proof, node(0, 0))
-    checked = (time.process_time() - began) * 1e3
-    print(f"  a proof of {len(proof)} hashes among {LARGE:,} leaves: {made:.1f} us to make, {checked:.1f} us to check")
-
-
 def main() -> None:
     """Run everything."""
     print(f"the transparency log; load average {os.getloadavg()[0]:.1f}")
@@ -136,7 +110,6 @@ def main() -> None:
         bench_service(folder, provider)
         (folder / "alone").mkdir()
         bench_sequencer(folder / "alone")
-    bench_proofs()
 
 
 if __name__ == "__main__":

@@ -93,13 +93,14 @@ def bench_start(folder: Path, provider: LocalProvider) -> None:
             assert set(run.statuses) <= {200, 201}, run.statuses
             used = [own_mb(each) for each in workers_of(pid)]
         print(f"  {workers} workers: start {started_s:.1f} s of CPU in all processes")
-        print(f"    of each worker's own: {_list(fresh)} MB at the start;", end=" ")
-        print(f"{_list(own for own, _ in used)} MB (PSS {_list(pss for _, pss in used)})", end=" ")
-        print(f"when {COUNT} integrations have asked")
+        owned, shared = (_list(column) for column in zip(*used, strict=True))
+        print(
+            f"    of each worker's own: {_list(fresh)} MB at the start; {owned} MB (PSS {shared}) after {COUNT} asked"
+        )
 
 
-def _list(values: object) -> str:
-    return ", ".join(f"{value:.0f}" for value in values)  # type: ignore[attr-defined]
+def _list(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.0f}" for value in values)
 
 
 def bench_edit(folder: Path, provider: LocalProvider) -> None:
@@ -126,15 +127,13 @@ def bench_edit(folder: Path, provider: LocalProvider) -> None:
     ratios = [after / before for before, after in zip(quiet, busy, strict=True)]
     print(f"\none file of {COUNT} is edited (2 workers)")
     print(
-        f"  CPU of all processes, an edit of {EDITS}: {statistics.median(spent) * 1000:.0f} ms, the file's own {own_ms:.0f} ms;",
-        end=" ",
+        f"  CPU of all processes, an edit of {EDITS}: {statistics.median(spent) * 1000:.0f} ms, the file's own {own_ms:.0f} ms;"
+        f" single pairs {_list(each * 1000 for each in sorted(spent))}"
     )
-    print(f"single pairs {_list(each * 1000 for each in sorted(spent))}")
     print(
-        f"  p99 of the worst second: {statistics.median(quiet):.1f} ms without, {statistics.median(busy):.1f} ms with;",
-        end=" ",
+        f"  p99 of the worst second: {statistics.median(quiet):.1f} ms without, {statistics.median(busy):.1f} ms with;"
+        f" ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
     )
-    print(f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 def _spent(pid: int, work: Callable[[], object]) -> float:

@@ -25,7 +25,7 @@ from issuer.io import keyfile
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.http_load import drive
 from tests.support.processes import cpu_s, listens
-from tests.support.running import allow_es256, numbered, running, serve, singles, write_folder
+from tests.support.running import numbered, running, serve, singles, write_folder
 from tests.support.waiting import eventually
 
 PACKAGE = "oidc-provider@9.13.3"
@@ -92,8 +92,7 @@ def main() -> None:
         except (subprocess.SubprocessError, OSError) as error:
             print(f"  skipped: npm or node failed ({type(error).__name__})")
             return
-        write_folder(folder / "ours", provider)
-        allow_es256(folder / "ours")
+        write_folder(folder / "ours", provider, es256=True)
         live = stack.enter_context(running(folder / "ours", provider, command=serve(1), store_url=store))
         for algorithm in ("RS256", "ES256"):
             both: list[tuple[float, float]] = []

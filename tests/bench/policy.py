@@ -10,6 +10,7 @@ from issuer.identity.token import Caller
 from issuer.policy.decide import Grant, decide
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.claims import read_claims
+from tests.support import make
 
 URL = "https://issuer.example"
 PROVIDERS = "version: 1\nproviders:\n  github-actions: {profile: github-actions}\n"
@@ -50,15 +51,8 @@ tests:
   - {{name: another benchmark, claims_from: the nightly run, override: {{run: {{benchmark_repo: "org/other"}}}},
      expect: policy.benchmark}}
 """
-RUN: dict[str, JSON] = {
-    "model_repo": "org/model",
-    "model_revision": "a" * 40,
-    "benchmark_repo": "cais/hle",
-    "benchmark_revision": "b" * 40,
-    "task_id": "hle",
-    "metrics": [{"metric_id": "accuracy", "value": 20.9}],
-    "framework": {"name": "inspect-ai", "version": "0.3.285"},
-}
+FRAMEWORK = {"name": "inspect-ai", "version": "0.3.285"}
+RUN = make.claims(model_repo="org/model", benchmark_repo="cais/hle", task_id="hle", framework=FRAMEWORK)
 
 
 def write_many(folder: Path, count: int, *, tested: bool) -> Path:

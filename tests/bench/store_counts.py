@@ -23,13 +23,11 @@ import redis
 
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
-from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.script import EPOCH_KEY, SCRIPT, bill_of, keys_of, pack_call, pack_items
+from tests.bench.floor import LIMITS
 from tests.support.stores import SERVER
 from tests.support.waiting import eventually
 
-WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
-LIMITS = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
 IDENTITIES, FEW, MANY = 20, 40, 240
 VALGRIND = shutil.which("valgrind")
 Call = tuple[object, ...]

@@ -18,15 +18,13 @@ from issuer.formats.jose import segment
 from issuer.io.redis_client import PREFIX
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Use
 from issuer.issuance.steps import Payer
-from issuer.limits.rate import Limits, Rate
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.redis import RedisAdmission
+from tests.bench.floor import LIMITS
 
 COUNT = int(os.environ.get("BENCH_TOKENS", "20000"))
 IDENTITIES = 200
 A_DAY = 1_000_000
-WIDE = Rate(count=1_000_000, per_s=1, burst=50_000)
-LIMITS = Limits(identity=WIDE, integration=WIDE, refusals=WIDE)
 # A sealed template of a GitHub job's token, without the run claims.
 TEMPLATE_BYTES = 1300
 # How long a key lives, in days: a use record to the end of its identity token (here an hour; a nonce's: a day), counts

@@ -57,11 +57,8 @@ def bench_many(live: Running, hub: HubServer, folder: Path) -> None:
     issuer = cpu_s(live.process.pid) - before
     (talk,) = hub.repos["model", MODEL].open
     assert hub.repos["model", MODEL].file(".eval_results/gsm8k.yaml", talk.ref)
-    for name, seconds in (
-        ("the whole, by the clock", whole),
-        ("CPU of the command", own),
-        ("CPU of the issuer", issuer),
-    ):
+    rows = {"the whole, by the clock": whole, "CPU of the command": own, "CPU of the issuer": issuer}
+    for name, seconds in rows.items():
         print(f"  {name:<58}{seconds * 1e3:9.1f} ms  {seconds / issuer:6.2f} x the issuer's")
 
 

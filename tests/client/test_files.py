@@ -18,27 +18,28 @@ from tests.support.make import BENCHMARK, PATH, file_for, submission, token_for
 ENTRY = file_for(submission())
 
 
-def test_a_file_is_made_with_its_folders_and_is_on_the_disk(tmp_path: Path) -> None:
+def test_a_file_is_made_with_its_folders_by_the_umask_and_is_on_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "model" / ".eval_results" / "gsm8k.yaml"
-    assert disk_calls(lambda: put_entry(path, ENTRY)) == ["folder"] * 2 + ["file", "rename", "folder"]
+    before = os.umask(0o027)
+    try:
+        assert disk_calls(lambda: put_entry(path, ENTRY)) == ["folder"] * 2 + ["file", "rename", "folder"]
+    finally:
+        os.umask(before)
     assert path.read_text() == ENTRY
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
 
 
-def test_a_file_that_is_not_text_is_refused_and_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "gsm8k.yaml"
-    path.write_bytes(b"# \xff\n")
-    with pytest.raises(InputError) as refused:
-        put_entry(path, ENTRY)
-    assert (refused.value.code, refused.value.place.file) == (Code.FILE_UNREADABLE, str(path))
-    assert path.read_bytes() == b"# \xff\n"
-
-
-def test_an_existing_entry_changes_nothing_unless_it_is_to_be_appended(tmp_path: Path) -> None:
+def test_an_existing_entry_or_a_file_of_bytes_changes_nothing_unless_appended(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
     assert [put_entry(path, ENTRY), put_entry(path, ENTRY)] == [True, False]
     assert path.read_text() == ENTRY
     assert put_entry(path, ENTRY, append=True)
     assert path.read_text() == ENTRY * 2
+    path.write_bytes(b"# \xff\n")
+    with pytest.raises(InputError) as refused:
+        put_entry(path, ENTRY)
+    assert (refused.value.code, refused.value.place.file) == (Code.FILE_UNREADABLE, str(path))
+    assert path.read_bytes() == b"# \xff\n"
 
 
 def test_jobs_that_write_one_file_at_once_lose_no_entry(tmp_path: Path) -> None:
@@ -49,15 +50,6 @@ def test_jobs_that_write_one_file_at_once_lose_no_entry(tmp_path: Path) -> None:
         assert all(jobs.map(put_entry, [path] * len(entries), entries))
     assert sorted(path.read_text().split("- dataset:")) == sorted("".join(entries).split("- dataset:"))
     assert os.listdir(path.parent) == [path.name]
-
-
-def test_folders_are_made_as_the_umask_says(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        put_entry(tmp_path / "model" / "gsm8k.yaml", ENTRY)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
 
 
 def test_no_link_of_a_checkout_is_read_or_written_through(tmp_path: Path) -> None:
@@ -130,20 +122,14 @@ def test_a_rehearsal_finds_every_entry_that_cannot_be_written(tmp_path: Path) ->
         rehearse_entry(path, SUBMISSION, primary=None)
 
 
-# -- before any work ------------------------------------------------------------------------------------------------------
-
-
-def test_the_place_of_a_result_is_the_benchmark_s_path(tmp_path: Path) -> None:
-    demand_place(tmp_path / PATH, BENCHMARK)
-    demand_place(tmp_path / "anywhere.yaml", 7)  # a bad name is refused elsewhere
-    for other in (tmp_path / "other" / Path(PATH).name, tmp_path / Path(PATH).parent / "other.yaml"):
-        with pytest.raises(InputError, match="use this path") as refused:
-            demand_place(other, BENCHMARK)
-        assert (refused.value.code, refused.value.place.file) == (Code.RESULT_FILE_NAME, str(other))
-
-
-def test_the_place_may_have_a_result_file_but_no_link(tmp_path: Path) -> None:
+def test_the_place_is_the_benchmark_s_path_and_may_have_a_result_file_but_no_link(tmp_path: Path) -> None:
     path = tmp_path / PATH
+    demand_place(path, BENCHMARK)
+    demand_place(tmp_path / "anywhere.yaml", 7)  # a bad name is refused elsewhere
+    for wrong in (tmp_path / "other" / Path(PATH).name, path.with_name("other.yaml")):
+        with pytest.raises(InputError, match="use this path") as refused:
+            demand_place(wrong, BENCHMARK)
+        assert (refused.value.code, refused.value.place.file) == (Code.RESULT_FILE_NAME, str(wrong))
     path.parent.mkdir()
     path.write_text("a: b\n")
     with pytest.raises(InputError) as refused:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec import UNSET
@@ -18,13 +19,13 @@ from tests.support.running import BODY, Running
 from tests.support.witnessed import leaf_of
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with LocalProvider() as provider, logged_service(tmp_path_factory.mktemp("logged"), provider) as service:
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Running]:
+    with LocalProvider() as provider, logged_service(tmp_path, provider) as service:
         yield service
 
 
-def test_a_token_comes_with_its_place_in_the_log(service: Running) -> None:
+def test_a_token_comes_with_its_place_in_the_log_and_its_proof_follows(service: Running) -> None:
     issued = request_token(service.url, Credential(service.token(), reusable=False), BODY)
     assert issued.log is not UNSET
     assert issued.log.origin == service.settings.log.origin
@@ -32,12 +33,9 @@ def test_a_token_comes_with_its_place_in_the_log(service: Running) -> None:
     assert proof_objection(issued.log.proof.encode(), issued.log.origin, leaf, issued.log.index) == ""
     other = leaf_of(request_token(service.url, Credential(service.token(), reusable=False), BODY).verify_token)
     assert "do not lead" in proof_objection(issued.log.proof.encode(), issued.log.origin, other)
-
-
-def test_without_witnesses_the_proof_comes_soon_and_shows_no_time(service: Running) -> None:
-    issued = request_token(service.url, Credential(service.token(), reusable=False), BODY)
     proof = wait_for_proof(service.url, issued, patience_s=60)
     assert proof is not None
     policy = parse_policy((service.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
     witnessed = policy.check(parse_note(parse_proof(proof.raw).checkpoint), int(time.time()))
-    assert (witnessed.checkpoint.origin, witnessed.time) == (service.settings.log.origin, None)
+    origin = service.settings.log.origin
+    assert (witnessed.checkpoint.origin, witnessed.time) == (origin, None), "without witnesses it shows no time"

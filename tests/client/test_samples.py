@@ -12,16 +12,63 @@ import yaml
 
 from issuer.dev.provider import LocalProvider
 from tests.support.command import clean, install_issuer
-from tests.support.gitlab_inputs import NoPipelineError, inputs_of, interpolate, variables_of
 from tests.support.hub_server import HubServer
 from tests.support.running import Running, running
 from tests.support.runs import DATA
 from tests.support.shared import ROOT
 from tests.support.submitting import MODEL, fill, texts_on, verify_open
 
+
+class NoPipelineError(Exception):
+    """GitLab says what is wrong with the file, and makes no pipeline."""
+
+
+def inputs_of(spec: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return each input's value, as GitLab checks it by `spec:inputs`."""
+    if unknown := set(given) - set(spec):
+        raise NoPipelineError(f"unknown input arguments: {', '.join(sorted(unknown))}")
+    values = {}
+    for name, one in spec.items():
+        if name not in given and "default" not in one:
+            raise NoPipelineError(f"`{name}` input: required value has not been provided")
+        value, kind = given.get(name, one.get("default")), one.get("type", "string")
+        if not isinstance(value, {"string": str, "boolean": bool, "array": list}[kind]):
+            raise NoPipelineError(f"`{name}` input: provided value is not a {kind}")
+        if "options" in one and value not in one["options"]:
+            raise NoPipelineError(f"`{name}` input: {value} is not in the list of options")
+        if "regex" in one and not re.search(one["regex"], str(value)):
+            raise NoPipelineError(f"`{name}` input: provided value does not match the required regex")
+        values[name] = value
+    return values
+
+
+INPUT = re.compile(r"\$\[\[\s*inputs\.([A-Za-z0-9_-]+)\s*\]\]")
+
+
+def interpolate(node: Any, inputs: Mapping[str, Any]) -> Any:
+    """Put the inputs into the nodes of a document, after GitLab's CI/CD inputs reference and its `lib/gitlab/ci/config`: a
+    value that is one block alone becomes the input itself, of its type; in a longer one it is written out."""
+    if isinstance(node, dict):
+        return {interpolate(name, inputs): interpolate(item, inputs) for name, item in node.items()}
+    if isinstance(node, list):
+        return [interpolate(item, inputs) for item in node]
+    if not isinstance(node, str):
+        return node
+    if whole := INPUT.fullmatch(node):
+        return inputs[whole[1]]
+    return INPUT.sub(lambda match: str(inputs[match[1]]), node)
+
+
+def variables_of(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of a job, of which GitLab takes strings and integers."""
+    for name, one in job["variables"].items():
+        if not isinstance(one["value"], str | int) or isinstance(one["value"], bool):
+            raise NoPipelineError(f"jobs:variables:{name} config value must be an alphanumeric string")
+    return {name: str(one["value"]) for name, one in job["variables"].items()}
+
+
 EXAMPLES = ROOT / "deploy" / "examples"
 COMPONENT = ROOT / "deploy" / "gitlab" / "templates" / "submit.yml"
-INPUT = re.compile(r"\$\[\[ inputs\.([a-z-]+) \]\]")
 LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
 
 
@@ -72,39 +119,31 @@ def kubernetes() -> Job:
 JOBS = {"gitlab": gitlab, "buildkite": buildkite, "circleci": circleci, "kubernetes": kubernetes}
 
 
-def test_all_samples_install_alike_and_name_no_commit() -> None:
-    jobs = [job() for job in JOBS.values()]
-    assert len({job.install for job in jobs}) == 1
-    assert {job.env["ISSUER_COMMIT"] for job in jobs} == {"COMMIT"}
-
-
-def test_no_input_of_the_component_is_part_of_a_shell_text_and_each_is_used() -> None:
+def test_samples_install_alike_and_no_input_of_the_component_is_part_of_a_shell_text() -> None:
+    samples = [job() for job in JOBS.values()]
+    assert len({job.install for job in samples}) == 1
+    assert {job.env["ISSUER_COMMIT"] for job in samples} == {"COMMIT"}, "they name none"
     spec, jobs = documents(COMPONENT)
     job = jobs["submit-results"]
     assert not INPUT.search("".join([*job["before_script"], *job["script"]]))
     assert all(one["expand"] is False for one in job["variables"].values())
-    assert set(INPUT.findall(COMPONENT.read_text("utf-8"))) == set(spec["spec"]["inputs"])
+    assert set(INPUT.findall(COMPONENT.read_text("utf-8"))) == set(spec["spec"]["inputs"]), "each is used"
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
+def test_only_an_input_of_the_component_reaches_the_job_and_is_unchanged() -> None:
+    refusals: list[tuple[dict[str, Any], str]] = [
         ({"commit": "main"}, "`commit` input: provided value does not match the required regex"),
         ({"dry-run": True}, "`dry-run` input: provided value is not a string"),
         ({"dry-run": "yes"}, "`dry-run` input: yes is not in the list of options"),
         ({"hf-token": "x"}, "unknown input arguments: hf-token"),
-    ],
-)
-def test_gitlab_refuses_an_input_that_the_component_does_not_have(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(NoPipelineError, match=re.escape(why)):
-        gitlab(**given)
-
-
-def test_an_input_with_a_default_may_be_omitted_and_reaches_the_job_unchanged() -> None:
+    ]
+    for given, why in refusals:
+        with pytest.raises(NoPipelineError, match=re.escape(why)):
+            gitlab(**given)
     spec, jobs = documents(COMPONENT)
     needed = {"issuer": "https://issuer.example", "runs": "a b", "source": "https://git.example", "commit": "0" * 40}
     job = interpolate(jobs["submit-results"], inputs_of(spec["spec"]["inputs"], needed))
-    assert variables_of(job)["DRY_RUN"] == "false"
+    assert variables_of(job)["DRY_RUN"] == "false", "one with a default may be omitted"
     said = 'it\'s "$(touch x)" $HOME \\ #: {a}'
     assert gitlab(command=said, **{"dry-run": "true"}).env["ISSUER_RUN_COMMAND"] == said
     flag = interpolate(jobs["submit-results"], {**inputs_of(spec["spec"]["inputs"], needed), "dry-run": True})
@@ -188,7 +227,11 @@ def test_they_install_the_commit_with_the_packages_of_its_lock(tmp_path: Path) -
     for command in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "all")):
         subprocess.run([*git, *command], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    (tmp_path / "work").mkdir()
+    for name in ("work", "option"):
+        (tmp_path / name).mkdir()
+    as_option = {"ISSUER_SOURCE": "--upload-pack=touch pwned;", "ISSUER_COMMIT": "0" * 40}
+    assert bash(tmp_path / "option", gitlab().install, as_option).returncode, "a source is never an option of git"
+    assert not list(tmp_path.rglob("pwned"))
     (tmp_path / "work" / ".issuer").symlink_to(tmp_path / "elsewhere")
     for name in ("venv", "ensurepip", "pip", "hatchling"):
         (tmp_path / "work" / f"{name}.py").write_text("open('pwned', 'w')\n")
@@ -198,14 +241,6 @@ def test_they_install_the_commit_with_the_packages_of_its_lock(tmp_path: Path) -
     assert not list(tmp_path.rglob("pwned")), "files in the job's folder are not imported"
     ran = bash(tmp_path / "work", ".issuer/.venv/bin/issuer submit --help", {})
     assert "pull request" in ran.stdout, ran.stderr
-
-
-@pytest.mark.long
-def test_a_source_is_never_an_option_of_git(tmp_path: Path) -> None:
-    env = {"ISSUER_SOURCE": "--upload-pack=touch pwned;", "ISSUER_COMMIT": "0" * 40}
-    done = bash(tmp_path, gitlab().install, env)
-    assert done.returncode != 0
-    assert not list(tmp_path.rglob("pwned"))
 
 
 @pytest.mark.long

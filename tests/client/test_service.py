@@ -119,8 +119,6 @@ def test_a_dry_run_that_outlasts_its_identity_fetches_another(service: Running) 
     assert len(identities.handed) == 2
 
 
-# -- by the names of `import issuer` -------------------------------------------------------------------------------------
-
 LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
 SUPPLIED = issuer.Supplied(
     model_repo="acme/open-model", command="inspect eval gsm8k.py", metrics={"accuracy": "match/accuracy"}
@@ -182,10 +180,9 @@ def test_a_refusal_is_raised_with_its_checks_and_explained_as_an_answer(tmp_path
     elsewhere = edited(LOG, "/eval/dataset/location", "acme/unknown")
     with pytest.raises(issuer.Denied, match=r"policy\.benchmark: /claims/benchmark_repo: .*acme/unknown\. Ask"):
         issuer.Client(service.url, identity(service)).request(run_of(tmp_path, elsewhere), SUPPLIED)
+    mock = run_of(tmp_path, (DATA / "inspect_two_scorers.json").read_bytes())
     with pytest.raises(issuer.InputError, match="mock model"):
-        issuer.Client(service.url, identity(service)).request(
-            run_of(tmp_path, (DATA / "inspect_two_scorers.json").read_bytes())
-        )
+        issuer.Client(service.url, identity(service)).request(mock)
 
 
 async def test_runs_are_proposed_once_and_a_second_call_finds_them(tmp_path: Path, service: Running) -> None:
@@ -203,12 +200,8 @@ async def test_runs_are_proposed_once_and_a_second_call_finds_them(tmp_path: Pat
             client.submit(elsewhere, SUPPLIED)
         (written,) = client.submit(run, SUPPLIED, out=tmp_path / "models")
         assert written.repo == "acme/open-model"
-    assert verdicts(tmp_path / "models" / "acme" / "open-model" / ".eval_results" / "gsm8k.yaml", service) == [
-        "verified"
-    ]
+    assert verdicts(tmp_path / "models/acme/open-model/.eval_results/gsm8k.yaml", service) == ["verified"]
 
-
-# -- deploy/examples -----------------------------------------------------------------------------------------------------
 
 EXAMPLES = ROOT / "deploy" / "examples"
 VARIABLES = {
@@ -236,23 +229,24 @@ def verdicts(file: Path, service: Running) -> list[str]:
     return [one.verdict for one in issuer.verify_file(file, repo="acme/open-model", trust=trust, received="now")]
 
 
-def test_the_example_of_any_harness(tmp_path: Path, service: Running, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_any_harness_and_of_lm_eval_sign_what_is_named(
+    tmp_path: Path, service: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / ".eval_results" / "gsm8k.yaml"
     with job(tmp_path, service):
         runpy.run_path(str(EXAMPLES / "plain_json.py"))["main"](AUDIENCE)
     assert capsys.readouterr().out.startswith("verified ")
-    assert verdicts(tmp_path / ".eval_results" / "gsm8k.yaml", service) == ["verified"]
-
-
-RESULTS = (DATA / "lm_eval_dummy.json").read_bytes().replace(b'"model": "dummy"', b'"model": "hf"')
-IN_RESULTS = {"ISSUER_RUN_BENCHMARK_REPO": "openai/gsm8k", "ISSUER_RUN_BENCHMARK_REVISION": BENCHMARK_COMMIT}
-
-
-def test_the_example_of_lm_eval_signs_the_tasks_that_are_named(tmp_path: Path, service: Running) -> None:
-    (tmp_path / "results.json").write_bytes(RESULTS)
+    assert verdicts(file, service) == ["verified"]
+    file.unlink()
+    results = (DATA / "lm_eval_dummy.json").read_bytes().replace(b'"model": "dummy"', b'"model": "hf"')
+    (tmp_path / "results.json").write_bytes(results)
     with job(tmp_path, service):
         os.environ.update(IN_RESULTS)
         runpy.run_path(str(EXAMPLES / "lm_eval_results.py"))["main"]("results.json", "choice_mini", "mini")
-    assert verdicts(tmp_path / ".eval_results" / "gsm8k.yaml", service) == ["verified", "verified"]
+    assert verdicts(file, service) == ["verified", "verified"]
+
+
+IN_RESULTS = {"ISSUER_RUN_BENCHMARK_REPO": "openai/gsm8k", "ISSUER_RUN_BENCHMARK_REVISION": BENCHMARK_COMMIT}
 
 
 @pytest.mark.long

@@ -75,7 +75,7 @@ def checks(*pointers: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_a_batch_has_a_hundred_results_and_each_request_an_identity_of_its_own(tmp_path: Path) -> None:
+def test_a_batch_is_no_larger_than_an_issuer_takes_and_each_has_its_own_identity(tmp_path: Path) -> None:
     wanted, identities = submissions(MAX_RESULTS + 1), Identities()
     with HostileIssuer() as server:
         answered = obtain_each(asking(server, identities), wanted, ResumeState(tmp_path))
@@ -84,15 +84,10 @@ def test_a_batch_has_a_hundred_results_and_each_request_an_identity_of_its_own(t
     assert [answered.tokens[index].content_digest for index in range(len(wanted))] == [
         each.content_digest for each in wanted
     ]
-
-
-@pytest.mark.long
-def test_a_batch_is_no_larger_than_an_issuer_takes(tmp_path: Path) -> None:
     large = [make.submission({"notes": str(number) + "x" * 15_000}) for number in range(80)]
     with HostileIssuer() as server:
         obtain_each(asking(server), large, ResumeState(tmp_path))
-    assert len(server.posted) == 2
-    assert all(len(seen.body) < 1024 * 1024 for seen in server.posted)
+    assert [len(seen.body) < 1024 * 1024 for seen in server.posted] == [True, True]
 
 
 # -- the state of a job -------------------------------------------------------------------------------------------------
@@ -106,7 +101,8 @@ def test_a_received_token_is_used_again_unless_its_file_was_changed(tmp_path: Pa
         assert len(server.posted) == 1
         assert (again.tokens, again.again, identities.count) == (first.tokens, frozenset({0, 1}), 0)
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-        (tmp_path / "one").mkdir()
+        for name in ("one", "ending"):
+            (tmp_path / name).mkdir()
         obtain_each(asking(server), wanted[:1], ResumeState(tmp_path / "one"))
         (file,) = (tmp_path / "one").glob("*.kept")
         good = file.read_bytes()
@@ -115,13 +111,10 @@ def test_a_received_token_is_used_again_unless_its_file_was_changed(tmp_path: Pa
             before = len(server.posted)
             answered = obtain_each(asking(server), wanted[:1], ResumeState(tmp_path / "one"))
             assert (len(server.posted) - before, list(answered.tokens), answered.again) == (1, [0], frozenset())
-
-
-def test_a_token_that_is_about_to_end_is_requested_again(tmp_path: Path) -> None:
     with HostileIssuer(lambda good: good.answer(exp=good.terms["iat"] + LEAST_LEFT_S - 1)) as server:
         for _ in range(2):
-            obtain_each(asking(server), submissions(1), ResumeState(tmp_path))
-        assert len(server.posted) == 2
+            obtain_each(asking(server), submissions(1), ResumeState(tmp_path / "ending"))
+        assert len(server.posted) == 2, "one that is about to end is not used again"
 
 
 def test_a_lost_answer_is_requested_with_the_same_nonce_until_it_is_spent(tmp_path: Path) -> None:
@@ -149,7 +142,7 @@ def test_a_lost_answer_is_requested_with_the_same_nonce_until_it_is_spent(tmp_pa
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_refused_result_of_a_batch_is_reported_by_one_request(tmp_path: Path) -> None:
+def test_every_refused_result_of_a_batch_is_reported_and_left_out_on_demand(tmp_path: Path) -> None:
     denied = problem(403, "policy.task", checks=checks("/results/0/claims/task_id", "/results/2/claims/task_id"))
     with HostileIssuer(answers=[denied]) as server:
         answered = obtain_each(asking(server), submissions(3), ResumeState(tmp_path))
@@ -157,9 +150,10 @@ def test_every_refused_result_of_a_batch_is_reported_by_one_request(tmp_path: Pa
     assert [(each.index, each.code) for each in answered.refusals] == [(0, Code.POLICY_TASK), (2, Code.POLICY_TASK)]
     assert {check.pointer for each in answered.refusals for check in each.checks} == {"/claims/task_id"}
     assert not answered.tokens
-
-
-def test_refused_results_are_left_out_on_demand(tmp_path: Path) -> None:
+    # A refusal of the caller is not a refusal of a result.
+    for denied in (problem(403, "identity.claim_mismatch", checks=checks("")), problem(409, "identity.replayed")):
+        with HostileIssuer(answers=[denied]) as server, pytest.raises(Refused):
+            obtain_each(asking(server), submissions(2), ResumeState(tmp_path), keep_going=True)
     fault = {"pointer": "/results/1/claims", "code": "claims.secret", "detail": "x"}
     with HostileIssuer() as server:
         good = [Good(server.url, {"claims": each.claims.to_json(), "details": each.details}) for each in submissions(3)]
@@ -168,12 +162,6 @@ def test_refused_results_are_left_out_on_demand(tmp_path: Path) -> None:
         answered = obtain_each(asking(server), submissions(3), ResumeState(tmp_path), keep_going=True)
         assert [len(body["results"]) for body in bodies(server)] == [3, 2]
     assert (sorted(answered.tokens), [each.index for each in answered.refusals]) == ([0, 2], [1])
-
-
-def test_a_refusal_of_the_caller_is_not_a_refusal_of_a_result(tmp_path: Path) -> None:
-    for denied in (problem(403, "identity.claim_mismatch", checks=checks("")), problem(409, "identity.replayed")):
-        with HostileIssuer(answers=[denied]) as server, pytest.raises(Refused):
-            obtain_each(asking(server), submissions(2), ResumeState(tmp_path), keep_going=True)
 
 
 def lost_memory(wait_s: int) -> bytes:
@@ -217,7 +205,7 @@ def results(run: Run | None = None) -> tuple[Result, ...]:
     return build_results(runs, Path("out"), BuildOptions(given, allow_mock=frozenset({"mockllm/model"})))
 
 
-def test_an_entry_also_has_today_s_form_if_its_benchmark_allows_that(tmp_path: Path) -> None:
+def test_an_entry_has_today_s_form_too_if_its_benchmark_allows_that_and_one_run(tmp_path: Path) -> None:
     unmarked = BENCHMARK.replace(b", primary: true", b"")
     cases: list[tuple[bytes | None, str, str]] = [
         (BENCHMARK, "both", "the primary metric is accuracy"),
@@ -234,16 +222,11 @@ def test_an_entry_also_has_today_s_form_if_its_benchmark_allows_that(tmp_path: P
         assert len(entry.token_members) == (2 if profile == "both" else 1)
     undefined = read_benchmark(BENCHMARK.replace(b"gsm8k_mini", b"other"), "eval.yaml")
     assert refusal(lambda: items_of(results(), InFolder(tmp_path), undefined)).code is Code.RESULT_UNDEFINED
-
-
-def test_two_runs_for_one_entry_are_refused_with_both_their_names(tmp_path: Path) -> None:
     run = read(DATA / "inspect_two_scorers.json")
     other = replace(run, name="second.json", details={**run.details, "date": "2026-11-22"})
-    two = (*results(run), *results(other))
-    error = refusal(lambda: items_of(two, InFolder(tmp_path)))
-    assert error.place.file == "second.json"
+    error = refusal(lambda: items_of((*results(run), *results(other)), InFolder(tmp_path)))
+    assert (error.place.file, "inspect_two_scorers.json" in error.detail) == ("second.json", True)
     assert "two runs are for the same entry, gsm8k_mini of openai/gsm8k for acme/open-model" in error.detail
-    assert "inspect_two_scorers.json" in error.detail
 
 
 # -- files --------------------------------------------------------------------------------------------------------------
@@ -257,25 +240,24 @@ def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state
     return [one.url if one else None for one in made]
 
 
-def test_an_existing_result_with_a_good_token_is_not_signed_again(tmp_path: Path) -> None:
+def test_an_existing_result_is_not_signed_again_and_a_newer_one_replaces_its_entry(tmp_path: Path) -> None:
+    path = tmp_path / "out" / MODEL / PATH
     with HostileIssuer() as server:
         assert submit(server, tmp_path, results()) == [str(tmp_path / "out" / MODEL)]
         for file in (tmp_path / "state").glob("*.kept"):
             file.unlink()
         assert submit(server, tmp_path, results()) == []
         assert len(server.posted) == 1
-
-
-def test_a_newer_run_replaces_the_entry_for_the_same_scores_and_keeps_comments(tmp_path: Path) -> None:
-    path = tmp_path / "out" / MODEL / PATH
-    with HostileIssuer() as server:
-        submit(server, tmp_path, results())
         path.write_text(f"# ours\n{path.read_text()}")
         run = read(DATA / "inspect_two_scorers.json")
         submit(server, tmp_path, results(replace(run, details={**run.details, "date": "2026-11-22"})))
     assert path.read_text().startswith("# ours\n")
     (entry,) = read_entries(path.read_bytes(), "f")
     assert entry.details.date == "2026-11-22"
+    path.write_text("dataset: {}\n")
+    with HostileIssuer() as server:
+        error = refusal(lambda: submit(server, tmp_path, results()))
+        assert (error.code, server.seen) == (Code.FILE_SCHEMA, []), "a file that cannot have the entry"
 
 
 def written(folder: Path, *tasks: str) -> list[tuple[Result, ...]]:
@@ -324,12 +306,3 @@ def test_only_tokens_that_the_issuer_s_keys_verify_are_written(tmp_path: Path) -
     with HostileIssuer(keys=keys) as server, pytest.raises((VerificationError, Undecided)):
         submit(server, tmp_path, results())
     assert not (tmp_path / "out").exists()
-
-
-def test_a_file_that_cannot_have_the_entry_is_refused_before_any_request(tmp_path: Path) -> None:
-    path = tmp_path / "out" / MODEL / PATH
-    path.parent.mkdir(parents=True)
-    path.write_text("dataset: {}\n")
-    with HostileIssuer() as server:
-        error = refusal(lambda: submit(server, tmp_path, results()))
-        assert (error.code, server.seen) == (Code.FILE_SCHEMA, [])

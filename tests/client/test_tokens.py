@@ -13,15 +13,13 @@ import pytest
 
 from issuer.cli.terminal import describe_error
 from issuer.client.credential import Credential, OAuthClient, client_credentials, fresh_nonce
-from issuer.client.tokens import explain_request, problem_of, read_answer, request_token, request_tokens
+from issuer.client.tokens import explain_request, problem_of, read_answer, request_tokens
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
 from issuer.formats.jose import base64url_encode
 from issuer.identity import pat
 from issuer.io.http_client import HttpAnswer
-from issuer.token.wire import Denied, Endpoint, Explained, IssuedToken, is_nonce
-from tests.support import make
-from tests.support.hostile_issuer import HostileIssuer
+from issuer.token.wire import Denied, Explained, IssuedToken
 from tests.support.scripted import Action, Scripted, reply
 
 SECRET = "hush0123456789abcdef.hush"
@@ -33,10 +31,10 @@ def problem(status: int, code: str, **members: Any) -> bytes:
     return reply(status, {"status": status, "code": code, "detail": "what happened", **members}, Retry_After="0")
 
 
-def ask(*actions: Action, endpoint: Endpoint = "/tokens") -> tuple[HttpAnswer, Scripted]:
+def ask(*actions: Action) -> tuple[HttpAnswer, Scripted]:
     with Scripted(list(actions)) as server:
         request = {"claims": {"a": 1}, "nonce": fresh_nonce()}
-        return request_tokens(server.url, CREDENTIAL, request, endpoint, patience_s=60), server
+        return request_tokens(server.url, CREDENTIAL, request, patience_s=60), server
 
 
 def error_of(*actions: Action) -> IssuerError:
@@ -47,21 +45,18 @@ def error_of(*actions: Action) -> IssuerError:
 
 
 def test_the_request_is_one_post_with_the_credential_in_its_one_place() -> None:
-    _, server = ask(reply(201, {}), endpoint="/tokens/explain")
+    _, server = ask(reply(201, {}))
     (seen,) = server.seen
-    assert seen.line == "POST /tokens/explain HTTP/1.1"
+    assert seen.line == "POST /tokens HTTP/1.1"
     assert seen.headers["authorization"] == f"Bearer {SECRET}"
     assert seen.headers["content-type"] == "application/json"
     assert SECRET.encode() not in seen.body
-
-
-def test_every_attempt_has_the_same_nonce() -> None:
+    with Scripted([reply(200, {})]) as explaining, pytest.raises(Undecided):
+        explain_request(explaining.url, CREDENTIAL, {"claims": {}})
+    assert explaining.seen[0].line == "POST /tokens/explain HTTP/1.1"
     busy = problem(503, "dependency.state"), problem(502, "internal"), problem(429, "rate.identity")
     answer, server = ask(*busy, reply(200, {}))
-    assert answer.status == 200
-    assert len({json.loads(seen.body)["nonce"] for seen in server.seen}) == 1
-    assert len({seen.body for seen in server.seen}) == 1
-    assert len(server.seen) == 4
+    assert (answer.status, len(server.seen), len({seen.body for seen in server.seen})) == (200, 4, 1)
 
 
 def test_a_decided_answer_is_not_requested_again() -> None:
@@ -86,21 +81,16 @@ def test_no_log_has_the_credential(caplog: pytest.LogCaptureFixture) -> None:
     assert "hush" not in caplog.text
 
 
-def test_an_error_says_how_long_to_wait() -> None:
+def test_an_error_says_how_long_to_wait_and_the_remedy_once() -> None:
     error = problem_of(HttpAnswer(503, {"retry-after": "7"}, b'{"code":"service.busy"}'))
     assert isinstance(error, Undecided)
     assert (error.code, error.retry_after_s) == (Code.SERVICE_BUSY, 7)
-
-
-def test_the_remedy_at_the_end_of_an_issuer_s_detail_is_shown_once() -> None:
     remedy = Code.INTEGRATION_SUSPENDED.meaning.remedy
     body = msgspec.json.encode({"code": "integration.suspended", "detail": f"Not today. {remedy}"})
-    error = problem_of(HttpAnswer(403, {}, body))
-    assert error.detail == "Not today."
-    assert describe_error(error) == f"integration.suspended: Not today.\n  next: {remedy}"
+    refused = problem_of(HttpAnswer(403, {}, body))
+    assert refused.detail == "Not today."
+    assert describe_error(refused) == f"integration.suspended: Not today.\n  next: {remedy}"
 
-
-# -- servers that repeat the credential -----------------------------------------------------------------------------------
 
 ESCAPED = "".join(f"\\u{ord(sign):04x}" for sign in SECRET)
 
@@ -136,42 +126,27 @@ JWT = f"{HEADER}.{PAYLOAD}.{SIGNATURE}"
 PAT = pat.make(bytes(range(pat.RANDOM_BYTES)))
 
 
-def test_a_part_of_the_credential_is_found_in_every_encoding() -> None:
+def test_a_part_of_the_credential_is_found_in_every_encoding_but_a_public_part() -> None:
     hidden = Code.IDENTITY_INACTIVE.meaning.title
     encodings: list[Callable[[str], str]] = [str, lambda text: "".join(f"%{ord(s):02x}" for s in text), quote_plus]
-    for number, (secret, cut) in enumerate(
-        itertools.product(
-            (SECRET, JWT, PAT, PAT[:40] + "+/=" + PAT[43:]),
-            (slice(None), slice(-16, None), slice(-40, -5), slice(-17, -1)),
-        )
-    ):
+    secrets = (SECRET, JWT, PAT, PAT[:40] + "+/=" + PAT[43:])
+    cuts = (slice(None), slice(-16, None), slice(-40, -5), slice(-17, -1))
+    for number, (secret, cut) in enumerate(itertools.product(secrets, cuts)):
         part = encodings[number % 3](secret[cut])
         body = json.dumps({"code": "identity.inactive", "detail": f"x={part}..."}).encode()
         with Scripted([reply(401, body)]) as server, pytest.raises(Refused) as caught:
             request_tokens(server.url, Credential(secret, reusable=True), {})
         assert caught.value.detail == hidden, part
-
-
-def test_the_public_parts_of_a_credential_may_be_in_an_answer() -> None:
     for credential, public in ((JWT, f"{HEADER}.e30.c2ln"), (PAT, PAT[:20]), ("token", "tokens")):
         with Scripted([reply(201, json.dumps({"verify_token": public}).encode())]) as server:
             answer = request_tokens(server.url, Credential(credential, reusable=True), {})
         assert answer.status == 201
 
 
-def test_an_answer_that_is_not_json_is_undecided() -> None:
-    for body in (b"", b"[]", b"<html>" + SECRET.encode(), b'{"a":1,"a":"%s"}' % SECRET.encode(), b"\xff"):
-        assert isinstance(error_of(reply(200, body)), Undecided)
-        assert isinstance(error_of(reply(401, body)), Undecided)
-
-
-def test_other_details_are_shown() -> None:
+def test_the_details_and_warnings_of_a_refusal_are_kept() -> None:
     error = error_of(problem(403, "policy.model", checks=[CHECK], errors=[{"pointer": "/x", "detail": "d"}]))
     assert isinstance(error, Denied)
     assert (error.detail, error.faults[0].pointer, error.checks[0].actual) == ("what happened", "/x", "a")
-
-
-def test_the_warnings_beside_a_refusal_are_kept() -> None:
     for sent, read in ((["one", "two"], ("one", "two")), (None, ()), ("text", ()), ([1], ("1",))):
         for extra in ({}, {"checks": [CHECK]}):
             error = error_of(problem(403, "policy.model", warnings=sent, **extra))
@@ -179,26 +154,12 @@ def test_the_warnings_beside_a_refusal_are_kept() -> None:
             assert error.warnings == read
 
 
-# -- typed answers --------------------------------------------------------------------------------------------------------
-
-
-def test_the_nonce_that_the_credential_needs_is_added() -> None:
-    with HostileIssuer() as server:
-        request_token(server.url, CREDENTIAL, {"claims": make.claims()})
-        request_token(server.url, CREDENTIAL, {"claims": make.claims(), "nonce": "n" * 22})
-    first, second = (json.loads(seen.body)["nonce"] for seen in server.posted)
-    assert (is_nonce(first), second) == (True, "n" * 22)
-
-
-def test_a_good_status_with_a_body_that_is_not_an_issuer_s_is_undecided() -> None:
+def test_a_body_that_is_not_an_issuer_s_is_undecided() -> None:
+    for body in (b"", b"[]", b"<html>" + SECRET.encode(), b'{"a":1,"a":"%s"}' % SECRET.encode(), b"\xff"):
+        assert isinstance(error_of(reply(200, body)), Undecided)
+        assert isinstance(error_of(reply(401, body)), Undecided)
     kinds: tuple[type[IssuedToken] | type[Explained], ...] = (IssuedToken, Explained)
     for body in (b"{}", b'{"entry": "- {}", "jti": 1}', b'{"verdict": "perhaps"}', b"\xff", b"[1]"):
         for kind in kinds:
             with pytest.raises(Undecided, match="its 2xx body is not an issuer's"):
                 read_answer(HttpAnswer(200, {}, body), kind)  # type: ignore[type-var]
-
-
-def test_an_explanation_is_requested_at_its_own_path() -> None:
-    with Scripted([reply(200, {})]) as server, pytest.raises(Undecided):
-        explain_request(server.url, CREDENTIAL, {"claims": {}})
-    assert server.seen[0].line == "POST /tokens/explain HTTP/1.1"

@@ -24,13 +24,13 @@ def pod() -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", OBJECTS)
-def test_an_object_is_valid_for_the_api(name: str) -> None:
+def test_every_object_is_valid_for_the_api() -> None:
     validate = pytest.importorskip("kubernetes_validate").validate
-    document = yaml.safe_load((FOLDER / name).read_text("utf-8"))
-    validate(document, "1.31", strict=True)
-    with pytest.raises(Exception, match="no_such_member"):
-        validate({**document, "no_such_member": 1}, "1.31", strict=True)
+    for name in OBJECTS:
+        document = yaml.safe_load((FOLDER / name).read_text("utf-8"))
+        validate(document, "1.31", strict=True)
+        with pytest.raises(Exception, match="no_such_member"):
+            validate({**document, "no_such_member": 1}, "1.31", strict=True)
 
 
 @pytest.mark.long

@@ -45,17 +45,14 @@ def test_every_container_is_hardened_and_names_existing_parts() -> None:
     assert (len(ours), [name for name in ours if not (DEPLOY / name).exists()]) == (4, [])
 
 
-def test_the_service_trusts_nginx_and_shares_one_network_with_it() -> None:
+def test_nginx_reaches_the_service_alone_and_the_service_alone_reaches_the_store() -> None:
+    """The store has no password: any client could delete the records of uses."""
     issuer, nginx = SERVICES["issuer"], SERVICES["nginx"]
     assert issuer["environment"]["ISSUER_LISTEN_TRUSTED_PROXIES"] == nginx["networks"]["edge"]["ipv4_address"]
     assert issuer["networks"].keys() & nginx["networks"].keys() == {"edge"}
     assert [name for name, service in SERVICES.items() if "edge" in service["networks"]] == ["issuer", "nginx"]
     ports = [port for name, service in SERVICES.items() for port in service.get("ports", []) if name != "nginx"]
     assert {port.split(":")[0] for port in ports} <= {"127.0.0.1"}
-
-
-def test_the_monitoring_cannot_reach_the_store() -> None:
-    """The store has no password: any client could delete the records of uses."""
     stores = {name for name, service in SERVICES.items() if "inside" in service["networks"]}
     assert stores == {"issuer", "valkey", "postgresql"}
     assert all(set(SERVICES[name]["networks"]) == {"inside"} for name in stores - {"issuer"})
@@ -87,13 +84,10 @@ def test_the_variables_of_the_containers_are_settings() -> None:
     assert options["--maxmemory-policy"] == "noeviction"
     assert (options["--appendonly"], options["--appendfsync"]) == ("yes", "always")
     assert env["ISSUER_STORE_DURABLE"] == "true"
-
-
-def test_the_container_s_path_begins_with_the_issuer() -> None:
     text = (DEPLOY / "Dockerfile").read_text("utf-8")
     (entry,) = re.findall(r'^ENTRYPOINT \["(\S+)/issuer"\]$', text, re.MULTILINE)
     (path,) = re.findall(r"^ENV PATH=(\S+)", text, re.MULTILINE)
-    assert path.split(":")[0] == entry
+    assert path.split(":")[0] == entry, "the container's path begins with the issuer"
 
 
 @pytest.mark.needs_tool("nginx")
@@ -132,16 +126,12 @@ def test_the_page_makes_every_program_and_folder_of_the_units() -> None:
 
 
 @pytest.mark.needs_tool("systemd-analyze")
-def test_every_unit_is_hardened() -> None:
-    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
-        score = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit)]
-        done = subprocess.run(score, capture_output=True, text=True)
-        assert done.returncode == 0, (unit.name, done.stdout.splitlines()[-1:])
-
-
-@pytest.mark.needs_tool("systemd-analyze")
-def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+def test_every_unit_is_hardened_and_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
     """Its verification demands existing programs, such as `true`."""
+    score = ["systemd-analyze", "security", "--offline=true", "--threshold=20"]
+    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
+        done = subprocess.run([*score, str(unit)], capture_output=True, text=True)
+        assert done.returncode == 0, (unit.name, done.stdout.splitlines()[-1:])
     units = sorted(path for path in (DEPLOY / "systemd").iterdir() if path.is_file())
     for more in ("issuer.service.d", "issuer-revocations.service.d"):
         shutil.copytree(DEPLOY / "systemd" / more, tmp_path / more)

@@ -23,7 +23,7 @@ def valued(digits: str) -> int:
     return sum(BASE62.index(sign) * 62**place for place, sign in enumerate(reversed(digits)))
 
 
-def test_a_token_is_always_the_same_text_of_the_same_bytes() -> None:
+def test_a_token_is_always_the_same_text_of_the_same_48_bytes() -> None:
     """Tokens of earlier versions have this form: prefix, id, secret, CRC-32."""
     assert TOKEN == "evi_pat_xkEgOGusQGwp_3oDH4mEVFvp7u7ED6UzpF5eHPrBI5AHumY7UBpOQIJz2Tg35O"
     prefix, public_id, rest = TOKEN[:8], TOKEN[8:20], TOKEN[21:]
@@ -33,6 +33,11 @@ def test_a_token_is_always_the_same_text_of_the_same_bytes() -> None:
     assert valued(rest[43:]) == zlib.crc32(TOKEN[:-6].encode())
     assert pat.digest("abc").hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert pat.digest(TOKEN) != pat.digest(TOKEN[:-1])
+    for random in (bytes(pat.RANDOM_BYTES), b"\xff" * pat.RANDOM_BYTES):
+        assert pat.token_id(pat.make(random))
+    for size in (0, 1, 32, pat.RANDOM_BYTES - 1, pat.RANDOM_BYTES + 1):
+        with pytest.raises(ValueError, match="48 bytes"):
+            pat.make(b"\x01" * size)
     assert PROFILES["pat"].prefix == pat.PREFIX
     for page in ("SECURITY.md", "deploy/CREDENTIALS.md"):
         assert f"`{pat.PATTERN}`" in (ROOT / page).read_text("utf-8")
@@ -47,23 +52,12 @@ def test_every_token_has_the_published_pattern_and_its_id(random: bytes) -> None
     assert secret_in(f"run {token}")
 
 
-def test_a_token_is_made_of_48_bytes_whatever_they_are() -> None:
-    for random in (bytes(pat.RANDOM_BYTES), b"\xff" * pat.RANDOM_BYTES):
-        assert pat.token_id(pat.make(random))
-    for size in (0, 1, 32, pat.RANDOM_BYTES - 1, pat.RANDOM_BYTES + 1):
-        with pytest.raises(ValueError, match="48 bytes"):
-            pat.make(b"\x01" * size)
-
-
-def test_every_bit_of_the_secret_counts() -> None:
+def test_every_bit_of_the_secret_counts_and_no_wrong_or_swapped_sign_goes_unnoticed() -> None:
+    """CRC-32 sees every error burst of up to 32 bits: each wrong character, and each pair."""
     number = int.from_bytes(RANDOM, "big")
     tokens = {pat.make((number ^ 1 << bit).to_bytes(pat.RANDOM_BYTES, "big")) for bit in range(256)}
     assert len(tokens) == 256
     assert {token[8:20] for token in tokens} == {TOKEN[8:20]}
-
-
-def test_no_wrong_or_swapped_character_goes_unnoticed() -> None:
-    """CRC-32 sees every error burst of up to 32 bits: each wrong character, and each pair."""
     wrong = [TOKEN[:place] + sign + TOKEN[place + 1 :] for place in range(len(TOKEN)) for sign in BASE62 + "_-.~+/="]
     wrong += [TOKEN[:place] + TOKEN[place + 1] + TOKEN[place] + TOKEN[place + 2 :] for place in range(len(TOKEN) - 1)]
     assert [text for text in wrong if text != TOKEN and pat.token_id(text) is not None] == []

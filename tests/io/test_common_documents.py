@@ -1,8 +1,9 @@
 """Both homes of an issuer's history and revocations: their contract, and the move from one to the other."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from issuer.codes import Code
 from issuer.errors import InputError, SetupError
 from issuer.formats import jose
 from issuer.io import keyfile
-from issuer.io.common_documents import HISTORY, KEYS, LIST, MOVED, RECORD, FolderHome
+from issuer.io.common_documents import HISTORY, KEYS, LIST, MOVED, RECORD, FolderHome, Home
 from issuer.service.log.database.engines import home_of, settle_home
 from issuer.service.log.database.postgres import PostgresHome
 from issuer.service.log.database.store import LogStore
@@ -20,19 +21,42 @@ from issuer.service.revocation.bounds import LIST_GOOD_S
 from issuer.service.revocation.ledger import NOTHING, Ledger, Signing
 from issuer.service.signing.history import KeyHistory, LiveHistory
 from issuer.service.signing.lifecycle import KeyEvent
-from tests.support.homes import HOMES, Open, beside_log
-from tests.support.log_store import ORIGIN, Place, append, created, postgres_place, token
+from tests.support.log_store import ORIGIN, POSTGRESQL, Place, append, created, postgres_place, token
 from tests.support.make import ISSUER, NOW, REVOCATION_KEY
 from tests.support.postgresql import shared
 from tests.support.revoking import JTIS, act
 
 MOST = 1_000_000
+# Connects to the same home once more, as another process or host does.
+Open = Callable[[], Home]
 
 
-@pytest.fixture(params=sorted(HOMES))
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    with HOMES[request.param](tmp_path) as connect:
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A log's database in PostgreSQL, in its own schema, before it is settled."""
+    with postgres_place(tmp_path) as fresh:
+        created(fresh.connect()).database.close()
+        yield fresh
+
+
+@pytest.fixture
+def database(tmp_path: Path, place: Place) -> Iterator[Open]:
+    """A settled home beside the log."""
+    with ExitStack() as opened:
+
+        def connect() -> PostgresHome:
+            return opened.enter_context(closing(PostgresHome(place.setting, ORIGIN)))
+
+        connect().settle(FolderHome(tmp_path / "data"))
         yield connect
+
+
+@pytest.fixture(params=["folder", POSTGRESQL])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    if request.param == "folder":
+        return lambda: FolderHome(tmp_path / "data")
+    connect: Open = request.getfixturevalue("database")
+    return connect
 
 
 def event(number: int = 0, who: str = "somebody") -> KeyEvent:
@@ -166,48 +190,30 @@ def test_there_is_one_list_whose_number_only_grows(home: Open) -> None:
 # -- a database that fails --------------------------------------------------------------------------------------------
 
 
-def fail(home: Open) -> None:
+def fail() -> None:
     """End every connection of this test's process to the log's database."""
     shared().execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuer-log'")
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Open]:
-    with beside_log(tmp_path) as connect:
-        settle(connect, FolderHome(tmp_path / "data"))
-        yield connect
-
-
-def settle(connect: Open, folder: FolderHome) -> None:
-    home = connect()
-    assert isinstance(home, PostgresHome)
-    home.settle(folder)
-
-
-def test_a_connection_lost_in_a_turn_is_an_error_and_writes_nothing(database: Open) -> None:
+def test_a_connection_lost_in_a_turn_is_an_error_and_a_lost_idle_one_is_replaced(database: Open) -> None:
     add(database, event(1))
-    before = database().read(HISTORY, MOST)
+    home = database()
+    looked, before = home.look(HISTORY), home.read(HISTORY, MOST)
 
     def decide(_lives: object) -> list[KeyEvent]:
-        fail(database)
+        fail()
         return [event(2)]
 
     with pytest.raises(OSError, match=r"AdminShutdown|terminat|closed") as refused:
         KeyHistory(database()).record(decide)
-    assert refused.value.filename == database().place(HISTORY)
-    assert database().read(HISTORY, MOST) == before
-
-
-def test_a_lost_idle_connection_is_replaced(database: Open) -> None:
-    home = database()
-    before = home.look(HISTORY)
+    assert refused.value.filename == home.place(HISTORY)
     for _ in range(2):
-        fail(database)
-        assert home.look(HISTORY) == before
-        assert home.read(HISTORY, MOST) == b""
+        fail()
+        assert home.look(HISTORY) == looked
+        assert home.read(HISTORY, MOST) == before, "nothing was written"
 
 
-def test_the_writes_of_one_turn_are_atomic(database: Open) -> None:
+def test_the_writes_of_one_turn_are_atomic_and_a_deleted_row_is_not_empty(database: Open, tmp_path: Path) -> None:
     def write() -> None:
         with database().turn(RECORD) as turn:
             turn.replace(KEYS, b"new")
@@ -218,31 +224,22 @@ def test_the_writes_of_one_turn_are_atomic(database: Open) -> None:
     with pytest.raises(KeyError):
         write()
     assert [database().read(name, MOST) for name in (KEYS, LIST, RECORD)] == [None, None, b""]
-
-
-def test_a_deleted_row_is_not_an_empty_history(database: Open, tmp_path: Path) -> None:
     add(database, event(1))
-    folder, live = FolderHome(tmp_path / "data"), LiveHistory(database())
-    settle(database, folder)
+    home, folder, live = database(), FolderHome(tmp_path / "data"), LiveHistory(database())
+    assert isinstance(home, PostgresHome)
+    home.settle(folder)
     with database().turn(HISTORY) as turn:
         turn.replace(HISTORY, b"")
     with pytest.raises(SetupError, match="no longer has the key"):
         live.follow()
     assert len(live.lives) == 1
     with pytest.raises(SetupError) as refused:
-        settle(database, folder)
+        home.settle(folder)
     assert refused.value.code is Code.KEY_HISTORY
-    assert f"{database().place(HISTORY)} is lost" in refused.value.detail
+    assert f"{home.place(HISTORY)} is lost" in refused.value.detail
 
 
 # -- moving -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with postgres_place(tmp_path) as fresh:
-        created(fresh.connect()).database.close()
-        yield fresh
 
 
 def used(folder: Path) -> FolderHome:
@@ -258,9 +255,9 @@ def everything(home: FolderHome | PostgresHome) -> list[bytes | None]:
     return [home.read(name, MOST) for name in (HISTORY, RECORD, LIST, KEYS)]
 
 
-def test_the_files_of_the_folder_move_once_and_that_is_logged(tmp_path: Path, place: Place) -> None:
+def test_the_files_of_the_folder_move_once_and_are_no_longer_in_it(tmp_path: Path, place: Place) -> None:
     folder, data = used(tmp_path / "data"), tmp_path / "data"
-    before = everything(folder)
+    before, live, looked = everything(folder), LiveHistory(folder), Ledger(folder, ISSUER).look()
     assert isinstance(home_of(data, ORIGIN, place.setting), FolderHome), "until it has moved"
     with capture_logs() as logs:
         settle_home(data, ORIGIN, place.setting)
@@ -270,39 +267,25 @@ def test_the_files_of_the_folder_move_once_and_that_is_logged(tmp_path: Path, pl
     home = home_of(data, ORIGIN, place.setting)
     assert isinstance(home, PostgresHome)
     assert everything(home) == before
+    assert Ledger(folder, ISSUER).look() != looked
+    for act_on in (live.follow, lambda: KeyHistory(folder).record(lambda _: [event(2)])):
+        with pytest.raises(OSError, match=f"moved to the log's database, which the file {MOVED} names"):
+            act_on()
+    with pytest.raises(SetupError, match="has moved"):
+        LiveHistory(home_of(data, "", ""))
+    assert len(live.lives) == 1
+    error = Ledger(folder, ISSUER).read().error
+    assert error is not None
+    assert error.code is Code.FILE_UNREADABLE
     KeyHistory(home).record(lambda _: [event(2)])
     with capture_logs() as logs:
         settle_home(data, ORIGIN, place.setting)
         settle_home(tmp_path / "another-host", ORIGIN, place.setting)
     assert [line["files"] for line in logs] == [[]], "of the other host"
     assert len(KeyHistory(home).read()) == 2
-    home.close()
-
-
-def test_a_moved_history_is_no_longer_in_the_folder(tmp_path: Path, place: Place) -> None:
-    folder = used(tmp_path / "data")
-    live, looked = LiveHistory(folder), Ledger(folder, ISSUER).look()
-    settle_home(folder.folder, ORIGIN, place.setting)
-    assert Ledger(folder, ISSUER).look() != looked
-    for act_on in (live.follow, lambda: KeyHistory(folder).record(lambda _: [event(2)])):
-        with pytest.raises(OSError, match=f"moved to the log's database, which the file {MOVED} names"):
-            act_on()
-    with pytest.raises(SetupError, match="has moved"):
-        LiveHistory(home_of(folder.folder, "", ""))
-    assert len(live.lives) == 1
-    error = Ledger(folder, ISSUER).read().error
-    assert error is not None
-    assert error.code is Code.FILE_UNREADABLE
-
-
-def test_an_interrupted_move_is_completed(tmp_path: Path, place: Place) -> None:
-    folder = used(tmp_path / "data")
-    settle_home(folder.folder, ORIGIN, place.setting)
-    (folder.folder / MOVED).unlink()
-    home = PostgresHome(place.setting, ORIGIN)
-    KeyHistory(home).record(lambda _: [event(2)])
+    (data / MOVED).unlink()  # an interrupted move is completed
     before = everything(home)
-    settle_home(folder.folder, ORIGIN, place.setting)
+    settle_home(data, ORIGIN, place.setting)
     assert everything(home) == before
     assert folder.has_moved
     home.close()

@@ -1,6 +1,5 @@
 """Files: the bounded reader, the writer that replaces in one step, locks, and all faults of files."""
 
-import ast
 import ctypes
 import errno
 import itertools
@@ -52,6 +51,11 @@ def test_a_lock_is_held_by_one_process_at_a_time_and_by_no_dead_one(tmp_path: Pa
     for _ in range(2):
         with files.locked(lock, wait_s=0):
             assert (lock.stat().st_mode & 0o777, lock.read_bytes()) == (0o600, b"")
+    with files.folder_locked(tmp_path, wait_s=0):
+        with pytest.raises(BlockingIOError), files.folder_locked(tmp_path, wait_s=0):
+            pass
+        assert list(tmp_path.iterdir()) == [lock], "the lock on a folder leaves no file"
+    lock_folder(tmp_path)
 
 
 def test_a_lock_is_no_link_but_its_folder_may_be_one(tmp_path: Path) -> None:
@@ -117,19 +121,13 @@ def place(folder: Path, kind: str) -> Path:
     """Make something in a new folder that is not a plain file."""
     folder.mkdir()
     path = folder / "file"
-    match kind:
-        case "link":
-            path.symlink_to(put(folder / "other"))
-        case "dangling":
-            path.symlink_to("nowhere")
-        case "loop":
-            path.symlink_to("file")
-        case "device":
-            path.symlink_to("/dev/zero")
-        case "folder":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
+    if target := {"link": "other", "dangling": "nowhere", "loop": "file", "device": "/dev/zero"}.get(kind):
+        path.symlink_to(target)
+        put(folder / "other")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
     return path
 
 
@@ -206,13 +204,10 @@ def test_on_a_read_only_file_system_modes_do_not_count(tmp_path: Path) -> None:
     )
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("takes a mount namespace")
-
-    def mounted(how: str) -> subprocess.CompletedProcess[str]:
+    for how, unsafe in (("ro", False), ("rw", True)):
         command = ["unshare", "-rm", "sh", "-c", mount, how]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-
-    assert mounted("ro").returncode == 0
-    assert "file.unsafe" in mounted("rw").stderr
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        assert ("file.unsafe" in done.stderr, done.returncode != 0) == (unsafe, unsafe), done.stderr
 
 
 def test_an_error_of_the_machine_stays_one_only_for_a_private_file(tmp_path: Path) -> None:
@@ -233,29 +228,31 @@ READ_ARGUMENT = """
 import pathlib, sys
 from issuer.errors import InputError
 from issuer.io.files import read_argument
-try:
-    print(read_argument(pathlib.Path(sys.argv[1]), 10).decode())
-except InputError as error:
-    print(error)
+for path in sys.argv[1:]:
+    try:
+        print(read_argument(pathlib.Path(path), 10).decode())
+    except InputError as error:
+        print(error)
 """
 
 
-def argument(what: str, path: Path | str, text: str = "") -> str:
-    script = what.format(read=f"{sys.executable} -c '{READ_ARGUMENT}' {path}", text=text)
+def argument(what: str) -> list[str]:
+    """Return the lines that READ_ARGUMENT prints, which is `{read}` in a script of bash."""
+    script = what.format(read=f"{sys.executable} -c '{READ_ARGUMENT}'")
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    return done.stdout.strip() + done.stderr.strip()
+    return (done.stdout + done.stderr).splitlines()
 
 
 def test_an_argument_may_be_standard_input_or_a_pipe_and_is_bounded(tmp_path: Path) -> None:
-    too_large = "-: file.too_large: larger than 10 bytes"
-    assert argument("{read}", put(tmp_path / "file", b"a file")) == "a file"
-    assert argument("printf {text} | {read}", "-", "0123456789") == "0123456789"
-    assert argument("{read} <(printf {text})", "", "0123456789") == "0123456789"
-    assert argument("{read} < /dev/zero", "-") == too_large
-    assert "larger than 10 bytes" in argument("{read} <(yes)", "")
-    os.mkfifo(tmp_path / "pipe")
-    assert "not a plain file" in argument("{read}", tmp_path / "pipe"), "it may never have a writer"
-    assert argument("{read} <&-", "-") == "-: file.unreadable: Bad file descriptor"
+    os.mkfifo(tmp_path / "pipe")  # it may never have a writer
+    plain, pipe = put(tmp_path / "file", b"a file"), tmp_path / "pipe"
+    whole, named, large, fifo, read = argument(
+        f"printf 0123456789 | {{read}} {plain} <(printf 0123456789) <(yes) {pipe} -"
+    )
+    assert (whole, named, read) == ("a file", "0123456789", "0123456789")
+    assert ("larger than 10 bytes" in large, "not a plain file" in fifo) == (True, True)
+    assert argument("{read} - < /dev/zero") == ["-: file.too_large: larger than 10 bytes"]
+    assert argument("{read} - <&-") == ["-: file.unreadable: Bad file descriptor"]
 
 
 def test_a_failing_input_is_an_error_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +280,7 @@ REPLACERS = [WRITERS["replace"], WRITERS["replace in memory"]]
 def test_a_new_file_is_complete_and_leaves_no_draft(tmp_path: Path, write: Write) -> None:
     path = tmp_path / ("x" * 255)
     write(path)
-    assert [found.name for found in tmp_path.iterdir()] == [path.name]
-    assert path.read_bytes() == NEW
+    assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {path.name: NEW}
     with pytest.raises(FileNotFoundError) as raised:
         write(tmp_path / "gone" / "file")
     assert raised.value.filename == str(tmp_path / "gone" / "file")
@@ -314,19 +310,7 @@ def test_a_given_mode_is_exact_whatever_the_umask(tmp_path: Path, bits: int) -> 
     assert modes == {**given, **kept, "free": 0o666 & ~bits, "freed": 0o666 & ~bits}
 
 
-def test_create_never_replaces(tmp_path: Path) -> None:
-    put(tmp_path / "file")
-    for name, target in (("link", "file"), ("dangling", "nowhere")):
-        (tmp_path / name).symlink_to(target)
-    for name in ("file", "link", "dangling"):
-        with pytest.raises(FileExistsError) as raised:
-            files.create(tmp_path / name, NEW)
-        assert raised.value.filename == str(tmp_path / name)
-    assert (tmp_path / "file").read_bytes() == OLD
-    assert not (tmp_path / "nowhere").exists()
-
-
-def test_only_a_plain_file_is_replaced_and_that_is_known_before(tmp_path: Path) -> None:
+def test_create_replaces_no_path_and_the_others_a_plain_file_as_is_known_before(tmp_path: Path) -> None:
     files.demand_replaceable(put(tmp_path / "plain"))
     files.demand_replaceable(tmp_path / "gone" / "file")
     with pytest.raises(NotADirectoryError) as below:
@@ -340,8 +324,12 @@ def test_only_a_plain_file_is_replaced_and_that_is_known_before(tmp_path: Path) 
                 write(path)
             assert raised.value.filename == str(path)
             assert raised.value.strerror == (files.A_LINK if path.is_symlink() else "not a plain file")
+        with pytest.raises(FileExistsError, match=re.escape(str(path))):
+            files.create(path, NEW)
         assert (path.lstat(), sorted(path.parent.iterdir())) == before
-    assert (tmp_path / "link" / "other").read_bytes() == OLD
+    with pytest.raises(FileExistsError, match=re.escape(str(tmp_path / "plain"))):
+        files.create(tmp_path / "plain", NEW)
+    assert (tmp_path / "link" / "other").read_bytes() == (tmp_path / "plain").read_bytes() == OLD
 
 
 # In another process: as another user if we are root, with a full disk, or killed in between.
@@ -382,16 +370,12 @@ def _attempt(path: Path, how: str, act: str) -> str:
     return ""
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+def test_a_full_disk_or_a_crash_leaves_the_old_file_and_at_most_a_known_draft(tmp_path: Path) -> None:
     path = put(tmp_path / "file")
     for act, written in (("replace", path), ("create", tmp_path / "new")):
         assert elsewhere(written, "a full disk", act) == f"OSError File too large {written}"
     assert elsewhere(path, "an interruption", "replace") == "ValueError"
     assert {name.name: name.read_bytes() for name in tmp_path.iterdir()} == {"file": OLD}
-
-
-def test_a_crash_before_the_rename_leaves_the_old_file_and_a_known_draft(tmp_path: Path) -> None:
-    path = put(tmp_path / "file")
     elsewhere(path, "a crash", "replace")
     assert path.read_bytes() == OLD
     (draft,) = (other for other in tmp_path.iterdir() if other != path)
@@ -426,6 +410,13 @@ def test_a_durable_file_is_synced_before_its_name_and_its_folder_after(tmp_path:
     assert disk_calls(lambda: files.create(tmp_path / "other", NEW)) == ["file", "folder"]
     assert disk_calls(lambda: files.replace(path, NEW, mode=None, durable=False)) == ["rename"]
     assert disk_calls(lambda: files.create(tmp_path / "third", NEW, durable=False)) == []
+    opened = len(os.listdir("/proc/self/fd"))
+    for place, error in ((Path("/proc"), None), (path, NotADirectoryError)):
+        descriptor = os.open(place, os.O_RDONLY)
+        with pytest.raises(error) if error else nullcontext():  # a file system may sync no folders
+            files.sync_folder(descriptor)
+        os.close(descriptor)
+    assert len(os.listdir("/proc/self/fd")) == opened
 
 
 def test_a_new_folder_is_its_owner_s_alone_and_durable(tmp_path: Path) -> None:
@@ -441,34 +432,17 @@ def test_a_new_folder_is_its_owner_s_alone_and_durable(tmp_path: Path) -> None:
                 files.make_folder(path, follow=follow)
 
 
-def test_a_file_system_that_syncs_no_folders_is_not_an_error(tmp_path: Path) -> None:
-    opened = len(os.listdir("/proc/self/fd"))
-    for path, error in ((Path("/proc"), None), (put(tmp_path / "file"), NotADirectoryError)):
-        descriptor = os.open(path, os.O_RDONLY)
-        with pytest.raises(error) if error else nullcontext():
-            files.sync_folder(descriptor)
-        os.close(descriptor)
-    assert len(os.listdir("/proc/self/fd")) == opened
-
-
 # -- moving -----------------------------------------------------------------------------------------------------------
 
 
-def two_folders(folder: Path) -> tuple[Path, Path]:
-    for name in ("a", "b"):
-        (folder / name).mkdir()
-    return put(folder / "a" / "file"), folder / "b" / "file"
-
-
-def test_a_file_is_moved_with_its_mode_and_both_folders_are_synced(tmp_path: Path) -> None:
-    path, to = two_folders(tmp_path)
-    path.chmod(0o640)
+def test_only_a_plain_file_is_moved_with_its_mode_and_only_to_a_free_name(tmp_path: Path) -> None:
+    path, to = tmp_path / "a" / "file", tmp_path / "b" / "file"
+    path.parent.mkdir()
+    to.parent.mkdir()
+    put(path, mode=0o640)
     assert disk_calls(lambda: files.move(path, to)) == ["rename", "folder", "empty folder"]
     assert (path.exists(), to.read_bytes(), stat.S_IMODE(to.stat().st_mode)) == (False, OLD, 0o640)
-
-
-def test_only_a_plain_file_is_moved_and_only_to_a_free_name(tmp_path: Path) -> None:
-    path, to = two_folders(tmp_path)
+    put(path)
     put(to, NEW)
     with pytest.raises(FileExistsError, match=re.escape(str(to))):
         files.move(path, to)
@@ -541,7 +515,6 @@ def test_in_a_checkout_no_folder_on_the_way_may_be_a_link(
 
 
 def test_in_an_operator_s_folder_a_folder_on_the_way_may_be_a_link(tmp_path: Path) -> None:
-
     (tmp_path / "real").mkdir()
     link = tmp_path / "link"
     link.symlink_to("real")
@@ -577,9 +550,6 @@ def test_all_files_below_a_folder_are_found_and_no_link_is_entered(tmp_path: Pat
     assert [str(path.relative_to(tmp_path)) for path in files.find(tmp_path)] == ["a", "b/link", "b/x", "b/a/y", "c/z"]
     with pytest.raises(InputError, match="No such file or directory"):
         list(files.find(tmp_path / "gone"))
-
-
-def test_a_folder_deeper_than_a_path_is_long_is_refused(tmp_path: Path) -> None:
     name, descriptor = "d" * 250, os.open(tmp_path, os.O_RDONLY)
     for _ in range(20):
         os.mkdir(name, dir_fd=descriptor)
@@ -587,61 +557,8 @@ def test_a_folder_deeper_than_a_path_is_long_is_refused(tmp_path: Path) -> None:
         os.close(descriptor)
         descriptor = inner
     os.close(descriptor)
-    with pytest.raises(InputError, match="File name too long"):
+    with pytest.raises(InputError, match="File name too long"):  # deeper than a path is long
         list(files.find(tmp_path))
-
-
-# -- one home ---------------------------------------------------------------------------------------------------------
-
-OPENING = {
-    "open", "fdopen", "read_bytes", "read_text", "write_bytes", "write_text", "rename", "renames", "mkstemp", "mkdir",
-    "makedirs", "mkfifo", "mknod", "touch", "truncate", "link", "symlink", "symlink_to", "hardlink_to", "copy", "copy2",
-    "copyfile", "copytree", "move", "NamedTemporaryFile", "FileHandler",
-}  # fmt: skip
-# The modules that open files in other ways, and why.
-ON_THEIR_OWN = {
-    "relying/table.py": "an unnamed copy of a table while its rows are corrected",
-    "io/files.py": "the home",
-    "io/append_file.py": "appends, and follows a rotation",
-    "service/process/new_folder.py": "makes the folder of a draft, and takes none that is there",
-    "service/authn/pat_records.py": "writes a time, not bytes",
-    "service/admission/script.py": "reads a file of this package",
-    "service/admission/quarantine_admin.py": "reads a file of this package",
-    "service/signing/active_keys.py": "reads a file of this package",
-    "service/process/helper.py": "opens what has no name: memory that processes share",
-    "service/metrics/state.py": "asks the kernel, in /proc",
-    "service/log/sequencer/records.py": "writes half of a file in place",
-    "service/log/database/sqlite.py": "makes the file of a database, whose bytes are SQLite's",
-    "service/signing/keyring.py": "opens keys",
-    "witness/state.py": "makes the file of a database, whose bytes are SQLite's",
-    "relying/leaderboard/page.py": "reads files of this package",
-    "page/site.py": "reads files of this package",
-    "page/operator.py": "reads a file of this package",
-    "cli/version.py": "asks importlib what pip has noted",
-    "cli/demo.py": "reads the file that it has just written, and one of this package",
-}
-# These calls open a key, a session or a database, not a file.
-OPENERS = {"opener", "token", "database"}
-
-
-def opens(call: ast.Call) -> bool:
-    """Say whether a call opens or renames a file. `replace` is a path's or the system's, not a text's or a Struct's."""
-    if not isinstance(call.func, ast.Attribute):
-        return isinstance(call.func, ast.Name) and call.func.id == "open"
-    whose, what = ast.unparse(call.func.value), call.func.attr
-    if what == "replace":
-        return whose == "os" or (len(call.args) == 1 and not call.keywords)
-    return what in OPENING and whose not in {"files", *OPENERS}
-
-
-def calls_of(path: Path) -> list[ast.Call]:
-    return [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
-
-
-def test_files_are_opened_in_one_place_or_for_a_listed_reason() -> None:
-    package = ROOT / "issuer"
-    found = {path for path in package.rglob("*.py") if any(map(opens, calls_of(path)))}
-    assert {path.relative_to(package).as_posix() for path in found} == set(ON_THEIR_OWN)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
@@ -727,11 +644,3 @@ def test_a_folder_is_put_in_place_in_one_step_and_durably(tmp_path: Path) -> Non
     (tmp_path / "draft").mkdir()
     with pytest.raises(OSError, match="folder0"):
         files.put_folder(tmp_path / "draft", tmp_path / "folder0")
-
-
-def test_the_lock_on_a_folder_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
-    with files.folder_locked(tmp_path, wait_s=0):
-        with pytest.raises(BlockingIOError), files.folder_locked(tmp_path, wait_s=0):
-            pass
-        assert not list(tmp_path.iterdir())
-    lock_folder(tmp_path)

@@ -1,12 +1,10 @@
 """Repeated requests: after which answers, when, how often and for how long, against a real server that misbehaves."""
 
 import re
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 
 import pytest
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 
 from issuer.errors import Undecided
 from issuer.io.http_client import ATTEMPTS, RETRIED, HttpAnswer, HttpRequest, NoAnswer, send, send_until_decided
+from tests.support.answering import Handler, serving
 from tests.support.scripted import Action, Scripted, drip, hang_up, reply, reset, stall
 
 GOOD = reply(200, {"good": True})
@@ -70,13 +69,6 @@ def test_a_lost_connection_is_repeated_with_the_same_bytes() -> None:
         )
 
 
-def test_an_absent_server_is_asked_again_within_the_time() -> None:
-    began = time.monotonic()
-    with pytest.raises(NoAnswer):
-        send_until_decided(HttpRequest("GET", "http://127.0.0.1:1"), patience_s=1.5)
-    assert time.monotonic() - began >= 1, "it has waited for its second attempt"
-
-
 def test_an_answer_that_is_too_large_is_not_requested_again() -> None:
     with Scripted([reply(200, b"x" * 10_001), GOOD]) as server, pytest.raises(Undecided) as caught:
         ask(server)
@@ -100,24 +92,44 @@ def test_lost_connections_are_bounded_in_number() -> None:
     assert len(server.seen) == ATTEMPTS
 
 
-def time_that_was_left(server: Scripted, patience_s: float) -> float:
-    with server, pytest.raises(NoAnswer) as caught:
+def time_that_was_left(actions: list[Action], patience_s: float) -> tuple[float, int]:
+    """Return what was left of the time before the last attempt, and the number of attempts."""
+    with Scripted(actions) as server, pytest.raises(NoAnswer) as caught:
         ask(server, patience_s=patience_s)
     (within,) = re.findall(r"no complete answer from .* within (\S+) s", str(caught.value))
-    return float(within)
+    return float(within), len(server.seen)
 
 
-@pytest.mark.parametrize("fault", [stall, drip])
-def test_all_attempts_together_are_bounded_in_time(fault: Action) -> None:
-    server = Scripted([fault])
-    assert 0 < time_that_was_left(server, patience_s=1) <= 1
-    assert len(server.seen) <= 1
+def waits(actions: list[Action]) -> list[float]:
+    with Scripted(actions) as server:
+        assert ask(server).status == 200
+    return server.gaps
 
 
-def test_the_last_attempts_have_what_is_left_of_the_time() -> None:
-    server = Scripted([reply(503, Retry_After="1"), stall])
-    assert 0 < time_that_was_left(server, patience_s=4) <= 3
-    assert len(server.seen) == 2
+def time_without_server() -> float:
+    began = time.monotonic()
+    with pytest.raises(NoAnswer):
+        send_until_decided(HttpRequest("GET", "http://127.0.0.1:1"), patience_s=2.5)
+    return time.monotonic() - began
+
+
+def test_attempts_wait_as_told_or_longer_each_time_and_are_bounded_in_time() -> None:
+    """All at once: each takes seconds."""
+    with ThreadPoolExecutor(6) as at_once:
+        stalled, dripped = (at_once.submit(time_that_was_left, [fault], 1) for fault in (stall, drip))
+        last = at_once.submit(time_that_was_left, [reply(503, Retry_After="1"), stall], 4)
+        told = at_once.submit(waits, [reply(503, Retry_After="2"), GOOD])
+        untold = at_once.submit(waits, [reply(502), hang_up, GOOD])
+        absent = at_once.submit(time_without_server)
+    for left, attempts in (stalled.result(), dripped.result()):
+        assert 0 < left <= 1
+        assert attempts <= 1
+    left, attempts = last.result()
+    assert (0 < left <= 3, attempts) == (True, 2), "the last attempt has what is left of the time"
+    assert told.result()[0] >= 2
+    first, second = untold.result()
+    assert (first >= 1, second >= 2) == (True, True)
+    assert absent.result() >= 1, "it has waited for its second attempt"
 
 
 # -- Retry-After ----------------------------------------------------------------------------------------------------------
@@ -131,17 +143,8 @@ def asked_to_wait(text: str) -> int | None:
     return HttpAnswer(503, {"retry-after": text}, b"").retry_after_s
 
 
-def test_retry_after_is_waited_for() -> None:
-    with Scripted([reply(503, Retry_After="2"), GOOD]) as server:
-        assert ask(server).status == 200
-    assert server.gaps[0] >= 2
-
-
-def test_retry_after_may_be_a_date() -> None:
+def test_retry_after_may_be_a_date_and_one_in_the_past_is_now_and_a_bad_one_is_none() -> None:
     assert 500 < (asked_to_wait(in_seconds(1000)) or 0) <= 1000
-
-
-def test_a_retry_after_in_the_past_is_now_and_a_bad_one_is_none() -> None:
     past = dict.fromkeys(("0", "00", in_seconds(-60), "Thu, 01 Jan 1970 00:00:00 GMT"), 0.0)
     bad = dict.fromkeys(("", "-1", "soon", "1.5", "\xb2", "1, 2", "Thu, 99 Jan 2027 00:00:00 GMT"))
     assert {text: asked_to_wait(text) for text in (*past, *bad)} == {**past, **bad}
@@ -155,13 +158,6 @@ def test_it_gives_up_at_once_if_retry_after_is_later_than_it_may_wait() -> None:
         assert len(server.seen) == 1
 
 
-def test_without_retry_after_each_wait_is_longer() -> None:
-    with Scripted([reply(502), hang_up, GOOD]) as server:
-        ask(server)
-    assert server.gaps[0] >= 1
-    assert server.gaps[1] >= 2
-
-
 @given(
     st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d{1,3} [A-Z][a-z]{2} \d{1,5} \d{1,3}:\d{1,3}:\d{1,3} [-+A-Z0-9]{1,6}")
 )
@@ -172,35 +168,22 @@ def test_no_retry_after_raises_or_is_negative(text: str) -> None:
 # -- processes ----------------------------------------------------------------------------------------------------------
 
 
-class Keeping(BaseHTTPRequestHandler):
+class Keeping(Handler):
     """A server that keeps connections open, and answers with the client's port, which identifies a connection."""
 
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        body = str(self.client_address[1]).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self) -> None:
+        self.reply(200, str(self.client_address[1]).encode())
 
 
 def test_a_forked_process_has_connections_of_its_own() -> None:
     """Two processes on one connection would read each other's answers."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Keeping) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            request = HttpRequest("GET", f"http://127.0.0.1:{server.server_port}/", {}, max_bytes=100)
-            ours = send(request).body
-            assert send(request).body == ours, "it is used again"
-            with get_context("fork").Pool(1) as pool:
-                theirs = pool.apply(send, (request,)).body
-            assert theirs != ours
-            assert send(request).body == ours
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Keeping) as url:
+        request = HttpRequest("GET", f"{url}/", {}, max_bytes=100)
+        ours = send(request).body
+        assert send(request).body == ours, "it is used again"
+        with get_context("fork").Pool(1) as pool:
+            theirs = pool.apply(send, (request,)).body
+        assert theirs != ours
+        assert send(request).body == ours

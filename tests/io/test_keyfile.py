@@ -36,14 +36,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_written_key_is_read_back_and_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        keyfile.write(tmp_path / "open", make.KEY)
-        os.umask(0o277)
-        keyfile.write(tmp_path / "closed", make.KEY)
-    finally:
-        os.umask(before)
-    for name in ("open", "closed"):
+    for name, bits in (("open", 0), ("closed", 0o277)):
+        before = os.umask(bits)
+        try:
+            keyfile.write(tmp_path / name, make.KEY)
+        finally:
+            os.umask(before)
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
         assert keyfile.read(tmp_path / name).private_bytes_raw() == make.KEY.private_bytes_raw()
 
@@ -102,21 +100,16 @@ def test_an_encrypted_key_needs_its_passphrase_and_no_other_takes_one(path: Path
     assert not (tmp_path / "unwritten.pem").exists()
 
 
-def test_keys_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    others: list[PrivateKeyTypes] = [
-        rsa.generate_private_key(65537, 2048),
+def test_a_file_without_exactly_one_key_of_the_kind_is_refused_and_not_shown(path: Path, tmp_path: Path) -> None:
+    rsa_key: PrivateKeyTypes = rsa.generate_private_key(65537, 2048)
+    others = (
         ec.generate_private_key(ec.SECP256R1()),
         ed448.Ed448PrivateKey.generate(),
         x25519.X25519PrivateKey.generate(),
-    ]
-    for index, key in enumerate(others):
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        assert "not an Ed25519 key" in refusal(stored(tmp_path / str(index), pem)).detail
-
-
-def test_a_file_without_exactly_one_private_key_is_refused_and_not_shown(path: Path, tmp_path: Path) -> None:
+    )
+    plain = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    for index, key in enumerate((rsa_key, *others)):
+        assert "not an Ed25519 key" in refusal(stored(tmp_path / str(index), key.private_bytes(*plain))).detail
     public = make.KEY.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )

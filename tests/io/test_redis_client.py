@@ -16,7 +16,7 @@ from issuer.io.redis_client import Bearing, bearing_of, connect, memory_of, plac
 from issuer.service.admission.embedded import EmbeddedValkey
 
 
-def test_the_place_of_the_store_has_no_credentials() -> None:
+def test_the_place_of_the_store_has_no_credentials_and_a_bad_url_is_a_setup_error() -> None:
     places = {
         "redis://user:secret@store.example:6380/0": "store.example:6380",
         "rediss://:secret@store.example": "store.example",
@@ -28,6 +28,10 @@ def test_the_place_of_the_store_has_no_credentials() -> None:
     with pytest.raises(SetupError) as refused:
         place_of("redis://store:port")
     assert refused.value.code is Code.SETTINGS_INVALID
+    for rest in ("one:26379/", "/mymaster", ":26379/mymaster", "one:26379,:26380/mymaster", "one/mymaster"):
+        with pytest.raises(SetupError) as refused:
+            connect(f"redis+sentinel://{rest}", 1)
+        assert refused.value.code is Code.SETTINGS_INVALID, rest
 
 
 def patience(options: dict[str, Any]) -> tuple[float | None, float, int, int]:
@@ -45,7 +49,7 @@ def test_one_server_gets_a_second_try_after_a_lost_connection_and_no_read_timeou
     }  # fmt: skip
 
 
-def test_sentinels_name_the_master_and_get_none_of_its_credentials() -> None:
+def test_sentinels_name_the_master_get_none_of_its_credentials_and_share_its_tls() -> None:
     secret = "redis+sentinel"  # as the scheme is called
     pool = connect(f"redis+sentinel://:{secret}@one:26379,two:26380/mymaster/3", 7).connection_pool
     assert isinstance(pool, SentinelConnectionPool)
@@ -60,9 +64,6 @@ def test_sentinels_name_the_master_and_get_none_of_its_credentials() -> None:
         ("one", 26379, None), ("two", 26380, None),
     ]  # fmt: skip
     assert {patience(each) for each in sentinels} == {(SENTINEL_S, SENTINEL_S, 2, 0)}
-
-
-def test_sentinels_and_the_master_are_both_reached_over_tls_or_neither_is() -> None:
     tls = "?ssl_ca_certs=/etc/store.pem&ssl_min_version=771"
     for scheme, query, encrypted in (("redis+sentinel", "", False), ("rediss+sentinel", tls, True)):
         master = connect(f"{scheme}://:secret@one:26379/mymaster{query}", 1).connection_pool
@@ -72,13 +73,6 @@ def test_sentinels_and_the_master_are_both_reached_over_tls_or_neither_is() -> N
         for pool in (master, asked):
             assert issubclass(pool.connection_class, SSLConnection) is encrypted
             assert pool.connection_kwargs.get("ssl_ca_certs") == ("/etc/store.pem" if encrypted else None)
-
-
-def test_sentinels_without_a_host_a_port_or_a_master_are_a_setting_to_correct() -> None:
-    for rest in ("one:26379/", "/mymaster", ":26379/mymaster", "one:26379,:26380/mymaster", "one/mymaster"):
-        with pytest.raises(SetupError) as refused:
-            connect(f"redis+sentinel://{rest}", 1)
-        assert refused.value.code is Code.SETTINGS_INVALID, rest
 
 
 async def test_a_store_tells_its_memory_and_since_when_it_has_recorded_uses() -> None:

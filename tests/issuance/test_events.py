@@ -64,15 +64,6 @@ def numbered(count: int, metrics: int = 1) -> tuple[Submission, ...]:
     return tuple(submission(task=f"task-{number // 2}", metrics=values) for number in range(count))
 
 
-def test_a_grant_names_its_tokens_and_both_of_their_digests(policies: PolicySet) -> None:
-    runs = numbered(3)
-    event = issued(policies, *runs)
-    assert event.claims_digest == tuple(run.claims_digest for run in runs)
-    assert event.content_digest == tuple(run.content_digest for run in runs)
-    assert event.results is not UNSET
-    assert len(event.results) == 3
-
-
 def test_results_that_have_no_room_are_counted_and_digested(policies: PolicySet) -> None:
     runs = numbered(60, metrics=4)
     event = refused(policies, *runs)
@@ -84,13 +75,15 @@ def test_results_that_have_no_room_are_counted_and_digested(policies: PolicySet)
 
 
 def test_every_token_of_the_largest_batch_is_named_whatever_has_no_room(policies: PolicySet) -> None:
-    for count, metrics in ((40, 64), (100, 1)):
+    for count, metrics in ((3, 1), (40, 64), (100, 1)):
         runs = numbered(count, metrics)
         event = issued(policies, *runs)
         assert size(event) <= MAX_EVENT_BYTES
         assert event.content_digest == tuple(run.content_digest for run in runs)
         assert event.jti == tuple(f"{number:022}" for number in range(count))
-        assert (event.claims_digest is UNSET) is (count == 100)
+        assert event.claims_digest == (UNSET if count == 100 else tuple(run.claims_digest for run in runs))
+        assert (event.results is UNSET) is (count > 3)
+        assert event.results is UNSET or len(event.results) == count
 
 
 # Claims of which a caller chooses the text.
@@ -138,15 +131,12 @@ def test_of_too_many_claims_those_stay_that_have_64_characters_or_fewer(policies
     assert not event.caller.claims.keys() & set(LONG) - {"run_id"}
 
 
-def test_the_event_of_probing_says_how_many_refusals_were_counted(policies: PolicySet) -> None:
+def test_probing_has_the_number_of_refusals_and_a_signal_the_worst_count_of_its_rule(policies: PolicySet) -> None:
     of = registered(policies)
     burst = of.registration.policy.limits.refusals.burst
     assert [probing_event(of, then).count for then in ("warn", "quarantine")] == [-(-burst // 2), burst + 1]
-
-
-def test_a_signal_has_the_worst_count_of_its_rule(policies: PolicySet) -> None:
     raised = tuple(Signal("attempts", "warn", "abuse.attempts", count, 5, item) for item, count in enumerate((6, 8, 7)))
-    (event,) = signal_events(registered(policies), Signals(NOTHING_COUNTED, raised), repeat=False)
+    (event,) = signal_events(of, Signals(NOTHING_COUNTED, raised), repeat=False)
     assert (event.count, event.results, event.repeat) == (8, (0, 1, 2), False)
 
 

@@ -66,6 +66,7 @@ from issuer.token.verify_token import Template
 from issuer.token.wire import Attempt, Denied, Explained, LogEntry
 from issuer.verify.revocations import RevokedInterval
 from tests.support import make
+from tests.support.audited import SIGNER
 from tests.support.clock import Clock
 from tests.support.key_hosts import KeyHost, Seconds
 from tests.support.policies import ISSUER_URL, NOW, POLICY, caller, changed, load, submission
@@ -277,9 +278,7 @@ def texts(issued: Issued) -> list[str]:
 # -- the order --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_line_admits_then_logs_then_signs_then_audits(
-    rig: Rig,
-) -> None:
+async def test_the_line_admits_then_logs_then_signs_then_audits(rig: Rig) -> None:
     issued = await issue(rig.authority, rig.judged())
     assert rig.steps == ["admit", "log", "sign", "audit"]
     (token,) = texts(issued)
@@ -291,31 +290,26 @@ async def test_the_line_admits_then_logs_then_signs_then_audits(
     assert "template_policy" not in event, "it is today's"
 
 
-@pytest.mark.parametrize(
-    ("fails", "code", "done"),
-    [
-        ("admit", Code.DEPENDENCY_STATE, []),
-        ("log", Code.DEPENDENCY_LOG, ["admit"]),
-        ("sign", Code.DEPENDENCY_SIGNER, ["admit", "log"]),
-        ("audit", Code.DEPENDENCY_AUDIT, ["admit", "log", "sign"]),
-    ],
-)
-async def test_no_step_follows_one_that_fails_and_a_retry_gets_the_first_bytes(
-    rig: Rig, fails: str, code: Code, done: list[str]
-) -> None:
-    rig.steps.fails = fails
-    with pytest.raises(Undecided) as caught:
-        await issue(rig.authority, rig.judged())
-    assert caught.value.code is code
-    assert rig.steps == done
-    assert rig.events() == []
+async def test_no_step_follows_one_that_fails_and_a_retry_gets_the_first_bytes(rig: Rig) -> None:
+    codes = {
+        "admit": Code.DEPENDENCY_STATE, "log": Code.DEPENDENCY_LOG, "sign": Code.DEPENDENCY_SIGNER,
+        "audit": Code.DEPENDENCY_AUDIT,
+    }  # fmt: skip
+    for number, (fails, code) in enumerate(codes.items()):
+        first, second = JTIS[2 * number : 2 * number + 2]
+        rig.jti, rig.steps.fails, rig.now = f"{rig.path}/{fails}", fails, NOW
+        rig.steps.clear()
+        with pytest.raises(Undecided) as caught:
+            await issue(rig.authority, rig.judged(jti=first))
+        assert caught.value.code is code
+        assert rig.steps == list(codes)[:number]
+        assert len(rig.events()) == number, "of the retries before"
 
-    rig.steps.fails = ""
-    logged, rig.now = list(rig.log.kept), NOW + 60
-    issued = await issue(rig.authority, rig.judged(jti=JTIS[2]))
-    assert issued.repeat is (fails != "admit")
-    assert issued.tokens[0].jti == (JTIS[1] if issued.repeat else JTIS[2])
-    assert logged in ([], rig.log.kept), "a retry has the same log entry"
+        rig.steps.fails, rig.now = "", NOW + 60
+        issued = await issue(rig.authority, rig.judged(jti=second))
+        assert issued.repeat is (fails != "admit")
+        assert issued.tokens[0].jti == (first if issued.repeat else second)
+        assert len(rig.log.kept) == number + 1, "a retry has the same log entry"
 
 
 async def test_a_repeat_has_the_first_template_and_its_record_outlives_the_token(rig: Rig) -> None:
@@ -373,39 +367,36 @@ def other_key(kind: type[FileKey] = FileKey) -> SigningKey:
     return SigningKey.of(kind(make.STRANGER), "active")
 
 
-async def test_what_the_signing_key_does_not_take_is_refused_before_it_is_admitted(rig: Rig) -> None:
-    rig.use_signer(other_key(SmallKey))
-    assert await rig.refused_for(submission()) is Code.CLAIMS_TOO_LARGE
-    assert rig.steps == ["count", "audit"]
-
-
-async def test_a_repeat_that_its_own_key_does_not_take_is_refused_and_costs_nothing_more(rig: Rig) -> None:
-    await issue(rig.authority, rig.judged())
-    rig.steps.clear()
-    rig.use_signer(other_key(), SigningKey.of(SmallKey(make.KEY), "retiring"))
-    assert await rig.refused_for(submission()) is Code.CLAIMS_TOO_LARGE
-    assert rig.steps == ["admit", "audit"]
-    assert rig.events()[-1]["code"] == "claims.too_large"
-
-
 def small_key_after() -> tuple[SigningKey, SigningKey]:
     """A key that takes no token has become active, and the one before it retires."""
     return other_key(SmallKey), SigningKey.of(FileKey(make.KEY), "retiring")
 
 
-async def test_a_repeat_is_signed_by_a_retiring_key_if_the_active_one_does_not_take_it(
-    rig: Rig,
-) -> None:
+async def test_a_repeat_is_signed_by_its_own_key_alone(rig: Rig) -> None:
+    """The active key need not take it, and a forgery is reported before the size."""
     first = await issue(rig.authority, rig.judged())
     rig.use_signer(*small_key_after())
     again = await issue(rig.authority, rig.judged())
     assert (texts(again), again.repeat) == (texts(first), True)
-
-
-async def test_a_new_request_that_only_a_retiring_key_takes_claims_no_use(rig: Rig) -> None:
-    whole = rig.authority
+    rig.steps.clear()
+    rig.use_signer(other_key(), SigningKey.of(SmallKey(make.KEY), "retiring"))
+    assert await rig.refused_for() is Code.CLAIMS_TOO_LARGE
+    assert rig.steps == ["admit", "audit"], "refused, and it costs nothing more"
+    assert rig.events()[-1]["code"] == "claims.too_large"
     rig.use_signer(*small_key_after())
-    assert await rig.refused_for(submission()) is Code.CLAIMS_TOO_LARGE
+    rig.authority = msgspec.structs.replace(rig.authority, secret=StoreSecret(bytes([1] * 32)))
+    assert await rig.refused_for() is Code.IDENTITY_REPLAYED
+    assert rig.events()[-1]["forged"]
+
+
+async def test_a_new_request_that_the_active_key_does_not_take_claims_no_use(rig: Rig) -> None:
+    whole = rig.authority
+    rig.use_signer(other_key(SmallKey))
+    assert await rig.refused_for() is Code.CLAIMS_TOO_LARGE
+    assert rig.steps == ["count", "audit"], "before it is admitted"
+    rig.steps.clear()
+    rig.use_signer(*small_key_after())
+    assert await rig.refused_for() is Code.CLAIMS_TOO_LARGE
     assert rig.steps == ["admit", "count", "audit"], "counted as a refusal of its identity"
     rig.authority = whole
     assert not (await issue(rig.authority, rig.judged())).repeat, "its one use is left"
@@ -417,28 +408,16 @@ async def test_a_body_is_judged_in_a_step_of_its_own(rig: Rig) -> None:
     assert sum(1 for _ in steps) == sum(1 for _ in read_in_steps("single", raw)) + 1
 
 
-async def test_a_forgery_is_reported_before_the_size(rig: Rig) -> None:
-    await issue(rig.authority, rig.judged())
-    rig.use_signer(*small_key_after())
-    rig.authority = msgspec.structs.replace(rig.authority, secret=StoreSecret(bytes([1] * 32)))
-    assert await rig.refused_for(submission()) is Code.IDENTITY_REPLAYED
-    assert rig.events()[-1]["forged"]
-
-
-async def test_the_limit_that_a_refusal_crosses_is_answered_and_audited(strict: Rig) -> None:
-    codes = [str(await strict.refused_for(submission(benchmark="evil/x"))) for _ in range(4)]
-    assert codes == ["policy.benchmark"] * 3 + ["abuse.quarantined"]
-    events = strict.events()
-    assert [event["code"] for event in events if event["event"] == "decision"] == codes
-    probing = [(event["then"], event["count"], event["limit"]) for event in events if event["event"] == "abuse_signal"]
-    assert probing == [("warn", 1, 2), ("quarantine", 3, 2)], "half of the rate, and what begins the quarantine"
-
-
-async def test_a_quarantine_is_cached_for_a_moment_without_another_call(strict: Rig) -> None:
+async def test_the_limit_that_a_refusal_crosses_is_answered_audited_and_cached(strict: Rig) -> None:
     for _ in range(3):
         assert await strict.refused_for(submission(benchmark="evil/x")) is Code.POLICY_BENCHMARK
         assert check_standing(strict.authority, strict.registered()) is None, "the store has not said so yet"
-    assert await strict.refused_for() is Code.ABUSE_QUARANTINED
+    assert await strict.refused_for(submission(benchmark="evil/x")) is Code.ABUSE_QUARANTINED
+    events = strict.events()
+    codes = [event["code"] for event in events if event["event"] == "decision"]
+    assert codes == ["policy.benchmark"] * 3 + ["abuse.quarantined"]
+    probing = [(event["then"], event["count"], event["limit"]) for event in events if event["event"] == "abuse_signal"]
+    assert probing == [("warn", 1, 2), ("quarantine", 3, 2)], "half of the rate, and what begins the quarantine"
     strict.steps.clear()
     for _ in range(3):
         known = check_standing(strict.authority, strict.registered())
@@ -465,17 +444,13 @@ async def test_the_cache_has_quarantines_until_their_end_and_no_other_refusals(r
     assert standing.refusal(registered) is not None
     rig.clock.s += 1
     assert standing.refusal(registered) is None
-
-
-async def test_repeated_requests_do_not_extend_a_cached_quarantine(rig: Rig) -> None:
-    registered = rig.registered()
-    rig.authority.standing.learn(registered, Refused(Code.ABUSE_QUARANTINED, retry_after_s=60))
+    standing.learn(registered, Refused(Code.ABUSE_QUARANTINED, retry_after_s=60))
     for _ in range(int(STANDING_S)):
         refusal = check_standing(rig.authority, registered)
         assert refusal is not None
         await refuse(rig.authority, refusal)
         rig.clock.s += 1
-    assert check_standing(rig.authority, registered) is None, "the store is asked again"
+    assert check_standing(rig.authority, registered) is None, "repeated requests do not extend it"
 
 
 async def test_quarantines_are_cached_by_identity_and_the_oldest_is_dropped_first(rig: Rig) -> None:
@@ -571,18 +546,15 @@ def test_a_caller_that_fails_a_requirement_pays_from_another_bucket(rig: Rig) ->
     assert [rig.registered(ref=f"refs/heads/{number}").payer for number in range(600)] != branches
 
 
-def test_a_caller_of_a_wrong_event_without_a_claim_or_too_late_pays_from_a_bucket(tmp_path: Path) -> None:
-    expired = changed(POLICY, "    names:", '    expires: "2026-11-21"\n    names:')
-    cases: list[tuple[str, dict[str, Any]]] = [
-        (POLICY, {"event_name": "pull_request"}), (POLICY, {"runner_environment": None}), (expired, {}),
-    ]  # fmt: skip
-    for policy, claims in cases:
-        policies = load(tmp_path, inspect_ai=policy)
-        who = caller(policies, **claims)
-        arrival = Arrival("a", "/tokens", "x", NOW)
-        registered = Registered.of(arrival, who, resolve(policies, who), StoreSecret(bytes(32)))
-        assert registered.payer.bucket is not None
-        assert registered.denial is not None
+async def test_a_caller_of_a_wrong_event_without_a_claim_or_too_late_pays_from_a_bucket(
+    rig: Rig, tmp_path: Path
+) -> None:
+    expired = load(tmp_path, inspect_ai=changed(POLICY, "    names:", '    expires: "2026-11-21"\n    names:'))
+    denied = [rig.registered(event_name="pull_request"), rig.registered(runner_environment=None)]
+    rig.authority = msgspec.structs.replace(rig.authority, policies=expired)
+    for each in (*denied, rig.registered()):
+        assert each.payer.bucket is not None
+        assert each.denial is not None
 
 
 async def test_refusals_of_a_caller_that_resembles_an_identity_cost_that_identity_nothing(strict: Rig) -> None:
@@ -662,25 +634,6 @@ async def replayed(rig: Rig) -> str:
     return str(event["forged"])
 
 
-MEMBERS: dict[str, Change] = {
-    "alg": header(alg="Ed25519"), "typ": header(typ="JWT"), "kid": header(kid="other"), "crit": header(crit=["x"]),
-    "ver": terms(ver=2), "iss": terms(iss="https://evil.example"), "sub": terms(sub="lm-eval"),
-    "aud": terms(aud="https://evil.example"), "iat": terms(iat=NOW + 30 * DAY_S), "exp": terms(exp=NOW + 7 * DAY_S),
-    "nbf": terms(nbf=NOW - 9), "jti": terms(jti=JTIS[3]), "caller": terms(caller={"provider": "github-actions"}),
-    "policy": terms(policy="sha256:" + "0" * 64), "log": terms(log="evil.example/log"), "attempt": terms(attempt=1),
-    "claims_digest": terms(claims_digest="sha256:" + "0" * 64), "model_repo": terms(model_repo="evil/model"),
-    "another member": lambda template: template.update(more={}),
-}  # fmt: skip
-
-
-async def test_a_template_that_was_changed_in_the_store_is_not_signed(rig: Rig, store: str) -> None:
-    await issue(rig.authority, rig.judged())
-    written = Written(rig, store)
-    for member, change in MEMBERS.items():
-        written.write(written.kept[:32] + written.change(change))
-        assert await replayed(rig) == "hmac", member
-
-
 async def test_what_was_sealed_for_another_place_or_by_another_service_is_not_signed(rig: Rig, store: str) -> None:
     first, second = submission(), submission(task="other")
     await issue(rig.authority, rig.judged(first))
@@ -690,20 +643,17 @@ async def test_what_was_sealed_for_another_place_or_by_another_service_is_not_si
     rig.jti = str(rig.path)
     written = Written(rig, store)
     use, template = written.use, written.kept[32:]
-    for forged in (
-        elsewhere,
-        rig.secret.seal(use.record, "0" * 64, template),
-        rig.secret.seal("0" * 64, use.request_digest, template),
-        StoreSecret(b"another service".ljust(32)).seal(use.record, use.request_digest, template),
-        template,
-        bytes(32) + template,
-        bytes(32),
-        b"x",
-    ):
+    other = StoreSecret(b"another service".ljust(32)).seal(use.record, use.request_digest, template)
+    moved = rig.secret.seal(use.record, "0" * 64, template), rig.secret.seal("0" * 64, use.request_digest, template)
+    for forged in (elsewhere, other, *moved, template, bytes(32) + template, bytes(32), b"x"):
         written.write(forged)
         assert await replayed(rig) == "hmac"
 
 
+PAST: dict[str, Change] = {
+    "another caller": terms(caller={"provider": "github-actions"}), "another log": terms(log="old.example/log"),
+    "no log": lambda template: template["terms"].pop("log"), "past its exp": terms(exp=NOW), "a key that is gone": header(kid="x"),
+}  # fmt: skip
 BEYOND: dict[str, tuple[str, Change]] = {
     "alg": ("alg", header(alg="Ed25519")), "typ": ("typ", header(typ="JWT")), "crit": ("form", header(crit=["x"])),
     "ver": ("form", terms(ver=2)), "iss": ("iss", terms(iss="https://evil.example")),
@@ -718,10 +668,13 @@ BEYOND: dict[str, tuple[str, Change]] = {
 }  # fmt: skip
 
 
-async def test_even_under_our_own_hmac_only_what_this_request_asks_for_is_signed(rig: Rig, store: str) -> None:
+async def test_no_changed_template_is_signed_even_under_our_own_hmac(rig: Rig, store: str) -> None:
     await issue(rig.authority, rig.judged())
     rig.kept.by_digest["sha256:" + "1" * 64] = "another-integration"
     written = Written(rig, store)
+    for change in (*PAST.values(), *(change for _, change in BEYOND.values())):
+        written.write(written.kept[:32] + written.change(change))
+        assert await replayed(rig) == "hmac"
     for name, (what, change) in BEYOND.items():
         written.forge(change)
         assert await replayed(rig) == what, name
@@ -765,27 +718,22 @@ async def test_what_another_host_may_have_drafted_is_given_again(rig: Rig, store
         assert payload.items() >= json.loads(written.change(change))["terms"].items(), name
 
 
-PAST: dict[str, Change] = {
-    "another caller": terms(caller={"provider": "github-actions"}), "another log": terms(log="old.example/log"),
-    "no log": lambda template: template["terms"].pop("log"), "past its exp": terms(exp=NOW), "a key that is gone": header(kid="x"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PAST)
-async def test_a_template_that_is_past_is_replaced_at_the_cost_of_one_use(rig: Rig, store: str, name: str) -> None:
+async def test_a_template_that_is_past_is_replaced_at_the_cost_of_one_use(rig: Rig, store: str) -> None:
     rig.uses = 2
-    await issue(rig.authority, rig.judged())
-    Written(rig, store).forge(PAST[name])
-    rig.steps.clear()
-    second = await issue(rig.authority, rig.judged(jti=JTIS[2]))
-    assert (second.repeat, second.tokens[0].jti) == (False, JTIS[2])
-    assert rig.steps == ["admit", "admit", "log", "sign", "audit"]
-    third = await issue(rig.authority, rig.judged(jti=JTIS[3]))
-    assert (third.repeat, texts(third)) == (True, texts(second))
-    Written(rig, store).forge(PAST[name])
-    for run in (submission(task="other"), submission()):
-        assert await rig.refused_for(run) is Code.IDENTITY_REPLAYED
-        assert "forged" not in rig.events()[-1], "no use is left"
+    for name, past in PAST.items():
+        rig.jti = f"{rig.path}/{name}"
+        await issue(rig.authority, rig.judged())
+        Written(rig, store).forge(past)
+        rig.steps.clear()
+        second = await issue(rig.authority, rig.judged(jti=JTIS[2]))
+        assert (second.repeat, second.tokens[0].jti) == (False, JTIS[2]), name
+        assert rig.steps == ["admit", "admit", "log", "sign", "audit"]
+        third = await issue(rig.authority, rig.judged(jti=JTIS[3]))
+        assert (third.repeat, texts(third)) == (True, texts(second))
+        Written(rig, store).forge(past)
+        for run in (submission(task="other"), submission()):
+            assert await rig.refused_for(run) is Code.IDENTITY_REPLAYED
+            assert "forged" not in rig.events()[-1], "no use is left"
 
 
 async def test_a_template_that_names_a_future_key_is_signed_once_that_key_is_published(
@@ -822,23 +770,19 @@ async def test_of_concurrent_retries_one_replaces_a_past_template_and_all_get_it
     assert sum(not each.repeat for each in issued) == 1
 
 
-class OtherHost(Steps):
-    """Has the store keep one more template before each step of this host."""
-
-    def __init__(self, keep: Callable[[], None]) -> None:
-        super().__init__()
-        self._keep = keep
-
-    def take(self, step: str, code: Code) -> None:
-        self._keep()
-        super().take(step, code)
-
-
 async def test_two_hosts_that_replace_each_other_s_template_decide_nothing(rig: Rig, store: str) -> None:
     rig.uses = 9
     await issue(rig.authority, rig.judged())
     written, past = Written(rig, store), iter(PAST.values())
-    rig.admission.steps = OtherHost(lambda: written.forge(next(past)))
+
+    class OtherHost(Steps):
+        """Has the store keep one more template before each step of this host."""
+
+        def take(self, step: str, code: Code) -> None:
+            written.forge(next(past))
+            super().take(step, code)
+
+    rig.admission.steps = OtherHost()
     rig.steps.clear()
     with pytest.raises(Undecided) as caught:
         await issue(rig.authority, rig.judged(jti=JTIS[2]))
@@ -882,7 +826,12 @@ async def test_a_retry_of_a_revoked_token_is_refused_before_the_log_and_the_sign
     event = rig.events()[-1]
     assert (event["verdict"], event["code"], event["jti"]) == ("refused", "token.revoked", [JTIS[1]])
     rig.jti = f"{rig.path}/another"
-    assert not (await issue(rig.authority, rig.judged(jti=JTIS[2]))).repeat
+    assert not (await issue(rig.authority, rig.judged(jti=JTIS[2]))).repeat, "a new request"
+    rig.now = NOW + 60
+    await revoked(rig, from_=NOW - 5, until=NOW)
+    assert await rig.refused_for() is Code.TOKEN_REVOKED, "of the interval"
+    rig.jti = f"{rig.path}/a third"
+    assert not (await issue(rig.authority, rig.judged(jti=JTIS[3]))).repeat
 
 
 async def test_one_revoked_token_of_a_batch_refuses_its_retry_and_is_named(rig: Rig) -> None:
@@ -895,17 +844,6 @@ async def test_one_revoked_token_of_a_batch_refuses_its_retry_and_is_named(rig: 
         await issue(rig.authority, rig.judged(*runs))
     assert [fault.pointer for fault in refused.value.faults] == ["/results/2"]
     assert rig.events()[-1]["jti"] == [issued.tokens[2].jti]
-
-
-async def test_a_retry_from_a_revoked_interval_is_refused_and_a_new_request_is_not(
-    rig: Rig,
-) -> None:
-    await issue(rig.authority, rig.judged())
-    rig.now = NOW + 60
-    await revoked(rig, from_=NOW - 5, until=NOW)
-    assert await rig.refused_for() is Code.TOKEN_REVOKED
-    rig.jti = f"{rig.path}/another"
-    assert not (await issue(rig.authority, rig.judged(jti=JTIS[2]))).repeat
 
 
 async def test_requests_of_an_integration_revoked_for_now_are_refused_at_no_cost(rig: Rig) -> None:
@@ -922,24 +860,25 @@ async def test_requests_of_an_integration_revoked_for_now_are_refused_at_no_cost
     assert set(rig.steps) == {"audit"}, "never counted"
     rig.now = NOW
     await issue(rig.authority, judged)
-
-
-async def test_a_revocation_that_came_with_the_body_refuses_before_a_use_is_claimed(rig: Rig) -> None:
-    judged = rig.judged()
+    rig.jti = "another"
+    judged = rig.judged(jti=JTIS[2])
     await revoked(rig, from_=0)
     with pytest.raises(Revoked):
         await issue(rig.authority, judged)
-    assert rig.steps == ["audit"]
+    assert rig.steps == ["audit"], "a revocation that came with the body: no use is claimed"
+
+
+async def report(rig: Rig, request: str, **claims: Any) -> None:
+    stranger = Stranger(Arrival(request, "/tokens", "192.0.2.1", NOW), caller(rig.policies, **claims))
+    await report_recycled(rig.authority, stranger)
 
 
 async def test_an_unknown_caller_with_a_registered_name_is_reported_once(rig: Rig) -> None:
-    for claims in ({"repository_id": "8", "repository": "other/evals"}, {}):
-        other = caller(rig.policies, **claims)
-        await report_recycled(rig.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), other))
-    who = caller(rig.policies, repository_id="8", repository="Org/Evals")
+    await report(rig, "r", repository_id="8", repository="other/evals")
+    await report(rig, "r")
     with capture_logs() as lines:
         for name in ("r1", "r2"):
-            await report_recycled(rig.authority, Stranger(Arrival(name, "/tokens", "192.0.2.1", NOW), who))
+            await report(rig, name, repository_id="8", repository="Org/Evals")
     (event,) = rig.events()
     assert {name: event[name] for name in ("event", "signal", "then", "request_id", "integration", "identity")} == {
         "event": "abuse_signal", "signal": "recycled", "then": "observe", "request_id": "r1",
@@ -956,8 +895,7 @@ async def test_an_unknown_caller_with_a_registered_name_is_reported_once(rig: Ri
 
 async def test_no_caller_makes_a_signal_larger_than_an_event(rig: Rig) -> None:
     long = dict.fromkeys(("ref", "sha", "run_id", "job_workflow_ref", "workflow_sha", "workflow_ref"), "\x01" * 512)
-    who = caller(rig.policies, repository_id="8", repository_owner_id="\x01" * 512, **long)
-    await report_recycled(rig.authority, Stranger(Arrival("r", "/tokens", "192.0.2.1", NOW), who))
+    await report(rig, "r", repository_id="8", repository_owner_id="\x01" * 512, **long)
     (line,) = (rig.path / "audit.jsonl").read_bytes().splitlines()
     assert len(line) < MAX_EVENT_BYTES
     assert json.loads(line)["caller"]["claims"]["repository_id"] == "8"
@@ -968,12 +906,8 @@ async def test_no_caller_makes_a_signal_larger_than_an_event(rig: Rig) -> None:
 
 def test_judging_is_a_function_of_its_arguments(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
-    signer = KeyringSigner((SigningKey.of(FileKey(make.KEY), "active"),))
-    nothing: Any = None  # judging that reached for the store, an identity or the audit would fail here
-    authority = Authority(
-        ISSUER_URL, policies, nothing, nothing, nothing, nothing, NoLog(), signer, nothing, nothing, nothing, nothing,
-        nothing,
-    )  # fmt: skip
+    # Judging that reached for the store, an identity or the audit would fail here.
+    authority = Authority(ISSUER_URL, policies, None, None, None, None, NoLog(), SIGNER, None, None, None, None, None)  # type: ignore[arg-type]
     who = caller(policies)
     registered = Registered.of(Arrival("a", "/tokens", "x", NOW), who, resolve(policies, who), StoreSecret(bytes(32)))
     one, other = (judge(authority, registered, Request("single", (submission(),), "", ""), JTIS[0]) for _ in range(2))
@@ -1008,16 +942,15 @@ async def test_a_batch_is_one_admission_and_has_places_in_the_log_if_there_is_on
     assert tasks == ["task-0", "task-1", "task-2"]
     assert [token.log for token in issued.tokens] == [LogEntry(ORIGIN, number, "proof") for number in range(3)]
     rig.jti = "another with a log"
-    with_log = msgspec.json.encode((await issue(rig.authority, rig.judged())).tokens[0])
-    assert json.loads(with_log)["log"] == {"origin": ORIGIN, "index": 3, "proof": "proof"}
+    with_log = await issue(rig.authority, rig.judged())
+    assert msgspec.to_builtins(with_log.tokens[0])["log"] == {"origin": ORIGIN, "index": 3, "proof": "proof"}
     rig.authority, rig.jti = msgspec.structs.replace(rig.authority, log=NoLog()), "another without"
-    without = msgspec.json.encode((await issue(rig.authority, rig.judged())).tokens[0])
-    assert "log" not in json.loads(without)
+    assert "log" not in msgspec.to_builtins((await issue(rig.authority, rig.judged())).tokens[0])
 
 
 async def test_every_forgery_is_audited_however_many_there_are(rig: Rig) -> None:
+    refusal = Refusal(rig.registered(), Forged(Code.IDENTITY_REPLAYED, "seal"), settled=True)
     for _ in range(100):
-        refusal = Refusal(rig.registered(), Forged(Code.IDENTITY_REPLAYED, "seal"), settled=True)
         await refuse(rig.authority, refusal)
     assert [event.get("forged") for event in rig.events()] == ["seal"] * 100
 

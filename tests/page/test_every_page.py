@@ -141,14 +141,9 @@ def test_exported_and_standalone_pages(tmp_path: Path, folder: Path) -> None:
     }  # fmt: skip
     types = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": HTML}
     documents = {f"/{name}": (types[name.rpartition(".")[2]], raw) for name, raw in export().items()}
-    documents |= {
-        f"/{name}.html": (HTML, as_html(made, "https://hub.example").encode()) for name, made in boards.items()
-    }
-    with (
-        answering(documents) as host,
-        LocalProvider() as provider,
-        running(tmp_path, provider, ui=False) as live,
-    ):
+    pages = {name: as_html(made, "https://hub.example").encode() for name, made in boards.items()}
+    documents |= {f"/{name}.html": (HTML, page) for name, page in pages.items()}
+    with answering(documents) as host, LocalProvider() as provider, running(tmp_path, provider, ui=False) as live:
         steps = [step for name in boards for step in view(f"board-{name}", f"{host}/{name}.html")]
         alone = [
             *view("landing-alone", f"{live.url}/"),

@@ -48,15 +48,6 @@ def test_a_file_is_verified_and_a_changed_digit_is_not(logged: Running, folder: 
     assert "0.92437518" in bad["rows"][7]
 
 
-def test_a_pasted_token_is_described_and_never_verified(logged: Running, folder: Path) -> None:
-    _, token = signed(logged)
-    steps = asking(logged, "")
-    steps[1:3] = [["fill", "#text", f"  {token}\n"]]
-    look = seen([*steps, *FOUND, ["axe", "axe"]], folder, logged)
-    assert look["verdict"][0].startswith("A token of this issuer")
-    assert "Verified" not in look["answer"]
-
-
 def test_a_refusal_is_explained_and_a_credential_is_gone_after_going_back(logged: Running, folder: Path) -> None:
     answer = logged.post(logged.token(ref="refs/heads/fork"), BODY)
     credential = logged.token()

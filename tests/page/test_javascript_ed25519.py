@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from issuer.formats.weak_keys import is_good_point
 from tests.support.javascript import Calls, Engine
 
-pytestmark = pytest.mark.needs_tool("node")
+pytestmark = [pytest.mark.needs_tool("node"), pytest.mark.long]
 
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, -1, P) % P
@@ -100,7 +100,6 @@ def in_python(key: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
-@pytest.mark.long
 def test_a_signature_that_libraries_disagree_about_is_judged_as_in_python(engine: Engine) -> None:
     """Under a key with a part of low order libgcrypt, and so WebKit, judges otherwise: only its holder can make one."""
     of_prime_order = encoded(times(SECRET, BASE))
@@ -117,7 +116,6 @@ def test_a_signature_that_libraries_disagree_about_is_judged_as_in_python(engine
     assert min(outcomes[True] * 10, outcomes[False]) > 40
 
 
-@pytest.mark.long
 def test_a_point_of_low_order_or_in_another_spelling_is_no_key(engine: Engine) -> None:
     heights = [*range(P, 2**255), *(y for _, y in LOW)]
     points = [(y | sign).to_bytes(32, "little") for y in heights for sign in (0, 1 << 255)]

@@ -1,21 +1,19 @@
 """Receipts and revocation lists in JavaScript: read, refused and judged as in Python."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import UNSET
 
-from issuer.errors import FormatError
 from issuer.formats import jcs, jose
 from issuer.verify import receipts, revocations
 from issuer.verify.revocations import Revocations
 from tests.support import make
-from tests.support.javascript import Calls, Failed
+from tests.support.javascript import Calls, in_javascript, in_python
 
-pytestmark = pytest.mark.needs_tool("node")
+pytestmark = [pytest.mark.needs_tool("node"), pytest.mark.long]
 
 OTHERS: list[Any] = [..., None, "", "x", "x" * 513, 0, 1, -1, 2**33, 2**33 + 1, 1.5, True, [], {}, ["a", "a"], [1]]
 DIGEST = "sha256:" + "0" * 64
@@ -64,21 +62,6 @@ def signed(payload: dict[str, Any], typ: str, key: Ed25519PrivateKey, at: random
     return at.choice([b"", b"", b"\n", b"\r\n"]) + raw + at.choice([b"", b"\n", b"\r\n\n"])
 
 
-def in_python(work: Callable[[], Any]) -> Any:
-    """Return the result of a call in Python; of a refusal the code and the place."""
-    try:
-        return work()
-    except FormatError as error:
-        return "error", error.code, error.pointer
-
-
-def in_javascript(answer: Any) -> Any:
-    return ("error", answer.code, answer.pointer) if isinstance(answer, Failed) else answer
-
-
-# -- lists ---------------------------------------------------------------------------------------------------------------
-
-
 def shown(found: Revocations | None) -> Any:
     if found is None:
         return None
@@ -96,14 +79,13 @@ def shown_of(found: dict[str, Any] | None) -> Any:
     return found["jtis"], spans, found["iat"], found["number"], found["nextUpdate"], found["kid"], found["held"]
 
 
-@pytest.mark.long
 def test_many_revocation_lists_are_read_as_in_python() -> None:
     at, calls = random.Random(8), Calls()
     keys = calls.add("keys.js", "parseKeySet", make.jwks(make.REVOCATION_KEY))
     lists, asked = [], []
     for _ in range(1500):
         raw = signed(altered(LIST, at), revocations.REVOCATIONS_TYPE, make.REVOCATION_KEY, at)
-        wanted = in_python(lambda raw=raw: make.parse_list(raw))  # type: ignore[misc]
+        wanted = in_python(make.parse_list, raw)
         lists.append((place := calls.add("revocation.js", "parseRevocations", raw, make.ISSUER, keys), wanted))
         if isinstance(wanted, Revocations):
             jti, sub = at.choice([make.JTI, "c", "d"]), at.choice(["inspect-ai", "other"])
@@ -119,7 +101,6 @@ def test_many_revocation_lists_are_read_as_in_python() -> None:
     assert min(len(asked), 1500 - len(asked)) > 300
 
 
-@pytest.mark.long
 def test_the_list_that_counts_is_the_one_that_counts_in_python() -> None:
     at, calls, wanted, places = random.Random(9), Calls(), [], []
     keys = calls.add("keys.js", "parseKeySet", make.jwks(make.REVOCATION_KEY))
@@ -143,10 +124,6 @@ def test_the_list_that_counts_is_the_one_that_counts_in_python() -> None:
     assert len({reason[:12] for _, reason in wanted}) >= 5
 
 
-# -- receipts ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
 def test_many_receipts_are_read_and_judged_as_in_python() -> None:
     at, calls, places, wanted = random.Random(6), Calls(), [], []
     keys = calls.add("keys.js", "parseKeySet", make.jwks(make.RECEIPT_KEY))
@@ -154,7 +131,7 @@ def test_many_receipts_are_read_and_judged_as_in_python() -> None:
         text = signed(altered(RECEIPT, at), receipts.RECEIPT_TYPE, make.RECEIPT_KEY, at).decode("latin-1")
         subject = {**SUBJECT, **({at.choice([*SUBJECT]): "other"} if at.random() < 0.1 else {})}
         place = calls.add("receipt.js", "readReceipt", text, keys)
-        read = in_python(lambda text=text: receipts.read_receipt(text, make.key_set(make.RECEIPT_KEY)))  # type: ignore[misc]
+        read = in_python(receipts.read_receipt, text, make.key_set(make.RECEIPT_KEY))
         if isinstance(read, receipts.Receipt):
             place = calls.add("receipt.js", "receiptObjection", place, subject, make.NOW)
             read = receipts.objection(read, receipts.ReceiptSubject(**subject), make.NOW)
@@ -163,11 +140,3 @@ def test_many_receipts_are_read_and_judged_as_in_python() -> None:
     answers = calls.run()
     assert [in_javascript(answers[place.number]) for place in places] == wanted
     assert min(wanted.count(""), 1500 - wanted.count("")) > 250
-
-
-@pytest.mark.long
-def test_the_digest_of_a_token_is_that_of_python() -> None:
-    calls = Calls()
-    for text in ("", "a.b.c", "é"):
-        calls.add("receipt.js", "tokenDigest", text)
-    assert calls.run() == [receipts.token_digest(text) for text in ("", "a.b.c", "é")]

@@ -11,31 +11,17 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from issuer.errors import FormatError, InputError
 from issuer.formats import jcs, jose
 from issuer.formats.strict_json import loads
 from issuer.verify.trust import ArchivedKey, Trust, parse_archive, read_trust_file, resolve
 from tests.support import make
 from tests.support.contract_cases import TRUSTS
-from tests.support.javascript import Calls, Failed, Line, mapping
+from tests.support.javascript import Calls, Failed, Line, in_javascript, in_python, mapping
 from tests.support.judging_vectors import MAX_JSON_BYTES, MAX_JSON_DEPTH
 
 pytestmark = [pytest.mark.needs_tool("node"), pytest.mark.long]
 
 LIMITS = {"maxBytes": MAX_JSON_BYTES, "maxDepth": MAX_JSON_DEPTH}
-
-
-def in_python(read: Callable[..., Any], *given: Any) -> Any:
-    """Return what Python reads, or the code and the pointer of its refusal."""
-    try:
-        return read(*given)
-    except (FormatError, InputError) as error:
-        return str(error.code), error.pointer
-
-
-def in_javascript(answer: Any) -> Any:
-    """Return the same of an answer of JavaScript's."""
-    return (answer.code, answer.pointer) if isinstance(answer, Failed) else answer
 
 
 _SCALAR = re.compile(rb'"[^"]*"(?=[,}\]])|-?[0-9.e-]+(?=[,}\]])')

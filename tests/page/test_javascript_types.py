@@ -39,42 +39,34 @@ def printed(folder: Path, *program: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def complaints(folder: Path) -> list[str]:
-    return printed(folder, "node_modules/typescript/bin/tsc", "--project", ".")
+def with_a_script(folder: Path, script: str, *program: str) -> list[str]:
+    """Return what is printed with one script more."""
+    wrong = folder / "ui/wrong.js"
+    wrong.write_text(script)
+    found = printed(folder, *program)
+    wrong.unlink()
+    return found
 
 
-def anys(folder: Path) -> list[str]:
-    return printed(folder, "any.mjs")
+TYPES, ANYS = ("node_modules/typescript/bin/tsc", "--project", "."), ("any.mjs",)
 
 
 def test_every_script_of_the_room_is_among_them(folder: Path) -> None:
-    listed = printed(folder, "node_modules/typescript/bin/tsc", "--project", ".", "--listFilesOnly")
+    listed = printed(folder, *TYPES, "--listFilesOnly")
     seen = {Path(name).relative_to(folder).as_posix() for name in listed if "node_modules" not in name}
     assert seen == {path.relative_to(ROOM).as_posix() for path in ROOM.rglob("*.js")}
 
 
-def test_every_type_is_true_under_the_strict_rules(folder: Path) -> None:
-    assert complaints(folder) == []
-
-
-def test_a_call_with_another_type_is_noticed(folder: Path) -> None:
-    wrong = folder / "ui/wrong.js"
-    wrong.write_text(WRONG)
-    found = complaints(folder)
-    wrong.unlink()
+def test_every_type_is_true_and_a_call_with_another_one_is_noticed(folder: Path) -> None:
+    assert printed(folder, *TYPES) == []
+    found = with_a_script(folder, WRONG, *TYPES)
     assert {line.partition("(")[0] for line in found if not line.startswith(" ")} == {"ui/wrong.js"}
     assert sum("error TS2345" in line or "error TS2322" in line for line in found) == 2
 
 
 def test_nothing_is_of_any_type_and_no_complaint_is_silenced(folder: Path) -> None:
-    assert anys(folder) == []
+    assert printed(folder, *ANYS) == []
     assert [path.name for path in ROOM.rglob("*.js") if "@ts-" in path.read_text("utf-8")] == []
-
-
-def test_a_name_a_cast_and_an_answer_of_any_type_are_noticed(folder: Path) -> None:
-    wrong = folder / "ui/wrong.js"
-    wrong.write_text(ANY)
-    found = anys(folder)
-    wrong.unlink()
+    found = with_a_script(folder, ANY, *ANYS)
     places = [line.partition("wrong.js:")[2].partition(" =")[0] for line in found]
-    assert places == ["1: read", "3: (value)", "3: value", "3: (read ?? value)"]
+    assert places == ["1: read", "3: (value)", "3: value", "3: (read ?? value)"], "a name, a cast and an answer"

@@ -20,7 +20,7 @@ from tests.support import make
 from tests.support.javascript import Calls, Failed
 from tests.support.shared import ROOT
 
-pytestmark = pytest.mark.needs_tool("node")
+pytestmark = [pytest.mark.needs_tool("node"), pytest.mark.long]
 
 
 def in_python(text: str) -> Any:
@@ -57,8 +57,6 @@ def compare(texts: list[str]) -> Counter[str]:
     return outcomes
 
 
-# -- written files -----------------------------------------------------------------------------------------------------
-
 WORDS = [
     "", "a", "accuracy", "no-tools, temperature 0", "été", "😀 emoji", "it's", 'a "quote"', "a\\b", "line\nline", " led", "trailed ",
     "yes", "on", "1", "1e3", "017", "12:30", "2026-11-21", "null", "~", "#no", "a #no", "a: b", "- a", "[x]", "{x}", "&a", "*a", "!a",
@@ -94,12 +92,9 @@ def entry_of(at: random.Random) -> dict[str, Any]:
 def written(at: random.Random) -> str:
     """Write a file as this project does."""
     if at.random() < 0.4:
-        primary = "m0"
-        token = "eyJ" + "aB3_-" * 300 + ".x.y"
-        profile = at.choice(PROFILES)
-        return "".join(
-            write_entry(entry_of(at), token, profile=profile, primary=primary) for _ in range(at.randrange(1, 3))
-        )
+        token, profile = "eyJ" + "aB3_-" * 300 + ".x.y", at.choice(PROFILES)
+        entries = (entry_of(at) for _ in range(at.randrange(1, 3)))
+        return "".join(write_entry(entry, token, profile=profile, primary="m0") for entry in entries)
     return "".join(emit.item({"v": value_of(at), at.choice(NAMES): value_of(at)}) for _ in range(at.randrange(1, 3)))
 
 
@@ -117,7 +112,6 @@ def other_writers(at: random.Random) -> str:
     )  # fmt: skip
 
 
-@pytest.mark.long
 def test_every_file_that_this_project_writes_is_read() -> None:
     at = random.Random(2)
     outcomes = compare([written(at) for _ in range(4000)])
@@ -125,7 +119,6 @@ def test_every_file_that_this_project_writes_is_read() -> None:
     assert outcomes["read"] > 3500
 
 
-@pytest.mark.long
 def test_nearly_every_file_of_another_writer_is_read() -> None:
     at = random.Random(3)
     outcomes = compare([other_writers(at) for _ in range(4000)])
@@ -167,7 +160,6 @@ HARMLESS = """\
 """
 
 
-@pytest.mark.long
 def test_harmless_variations_are_read() -> None:
     spelt = [HARMLESS, HARMLESS.replace("\n", "\r\n"), HARMLESS.replace("---\n", ""), HARMLESS.rstrip("\n")]
     assert compare(spelt) == {"read": 4}
@@ -198,19 +190,9 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.long
 def test_ambiguous_texts_are_read_or_refused_as_in_python() -> None:
-    places = (
-        "a: {}\n",
-        "- {}\n",
-        "a: [{}]\n",
-        "a: {{b: {}}}\n",
-        "{}: 1\n",
-        "- date: {}\n",
-        "a: {} # c\n",
-        "a:\n  {}\n",
-        "a: '{}'\n",
-    )
+    block, flow = ("a: {}\n", "- {}\n", "- date: {}\n", "a: {} # c\n", "a:\n  {}\n"), ("a: [{}]\n", "a: {{b: {}}}\n")
+    places = (*block, *flow, "{}: 1\n", "a: '{}'\n")
     outcomes = compare([*ODD, *(place.format(word) for place in places for word in AMBIGUOUS)])
     assert outcomes["read"] > 100
     assert outcomes["refused"] > 200
@@ -248,7 +230,6 @@ def changed_texts(at: random.Random, count: int) -> Iterator[str]:
         yield mutated(text[:3000], at)
 
 
-@pytest.mark.long
 def test_many_changed_files_are_read_or_refused_as_in_python_or_left_to_it() -> None:
     outcomes = compare(list(changed_texts(random.Random(5), 10_000)))
     assert min(outcomes["read"], outcomes["refused"], outcomes["beyond"]) > 500, outcomes
@@ -279,7 +260,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_hostile_file_is_answered_as_in_python() -> None:
     """A reader in linear time takes two seconds, and another one longer than the test may."""
@@ -299,7 +279,6 @@ def test_a_hostile_file_is_answered_as_in_python() -> None:
             assert typed(found) == wanted, name
 
 
-@pytest.mark.long
 def test_a_place_is_found_by_its_pointer_as_in_python() -> None:
     pointers = ["", "/0", "/0/dataset/id", "/0/metrics/1/value", "/0/metrics/7", "/0/run/text", "/0/source/url", "/9"]
     calls = Calls()
@@ -311,7 +290,6 @@ def test_a_place_is_found_by_its_pointer_as_in_python() -> None:
     assert calls.run()[1:] == [{"line": place.line, "column": place.column} for place in places]
 
 
-@pytest.mark.long
 def test_every_good_yaml_file_of_this_repository_is_read() -> None:
     places = [place for folder in ("deploy", "policies", "tests/data") for place in (ROOT / folder).rglob("*.y*ml")]
     outcomes = compare([place.read_text("utf-8") for place in places])

@@ -10,6 +10,7 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from tests.support.browser import drive
+from tests.support.browser.steps import ONCE
 from tests.support.logged import Begun
 from tests.support.lying import Alter, lying
 from tests.support.running import Running
@@ -48,7 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def one(steps: Sequence[object], folder: Path) -> dict[str, Any]:
-    (visit,) = drive(steps, folder, themes=["light"], widths=[1280])
+    (visit,) = drive(steps, folder, **ONCE)
     look: dict[str, Any] = visit["look"]
     return look
 
@@ -124,11 +125,7 @@ def test_a_server_that_lies_is_caught_in_the_browser(place: Site, tmp_path: Path
     def other_index(asked: str, body: bytes) -> bytes:
         return body.replace(b"\nindex ", b"\nindex 1") if "/log/proof" in asked else body
 
-    for alter, steps in (
-        (flipped("/log/tile/0/"), read),
-        (flipped("/log/tile/entries/"), read),
-        (other_index, find),
-    ):
+    for alter, steps in ((flipped("/log/tile/0/"), read), (flipped("/log/tile/entries/"), read), (other_index, find)):
         with lying(place.live, alter) as url:
             look = one([["goto", f"{url}/ui/log"], *steps], tmp_path)
         assert "Signed by the log" in look["state"]
@@ -220,10 +217,8 @@ def test_a_text_of_the_log_is_text(place: Site, tmp_path: Path) -> None:
     payload = "<img src=x onerror=document.title='pwned'>"
 
     def alter(asked: str, body: bytes) -> bytes:
-        info = json.dumps(
-            {"origin": payload, "vkeys": [payload], "urls": [payload], "witness_policy": f"log {payload}\n"}
-        )
-        return info.encode() if asked.endswith("/log/log.json") else body
+        info = {"origin": payload, "vkeys": [payload], "urls": [payload], "witness_policy": f"log {payload}\n"}
+        return json.dumps(info).encode() if asked.endswith("/log/log.json") else body
 
     with lying(place.live, alter) as url:
         look = one([["goto", f"{url}/ui/log"], ["wait", "#state .note"], ["evaluate", "title", "document.title"],

@@ -65,7 +65,7 @@ def test_a_verified_file_has_the_evidence_of_the_command(live: Running, folder: 
             assert f"{check['number']}. {check['name']}" in row
             if check["number"] not in {2, 5}:  # they say when
                 assert check["evidence"] in row
-        for text in (
+        texts = (
             "0.62437518",
             "inspect-ai",
             live.url,
@@ -73,8 +73,8 @@ def test_a_verified_file_has_the_evidence_of_the_command(live: Running, folder: 
             "What would make it stronger",
             "This proves",
             "UTC",
-        ):
-            assert text in look["answer"]
+        )
+        assert [text for text in texts if text not in look["answer"]] == []
         assert all(link.startswith("https://") for link in look["links"])
 
 
@@ -96,15 +96,19 @@ def test_a_changed_digit_fails_with_both_values_side_by_side(live: Running, fold
 
 def test_a_token_alone_is_described_and_never_verified(live: Running, folder: Path) -> None:
     _, token = signed(live)
-    steps = [
-        ["goto", f"{live.url}/ui/verify"], ["fill", "#text", f"  {token}\n"], ["fill", "#audience", AUDIENCE], ["click", "#look"],
-        ["wait", "#go"], *FOUND, ["shot", "token"], ["axe", "axe"],
-    ]  # fmt: skip
-    visits = without_404(drive(steps, folder, themes=["light"]))
-    for look in looks(visits, live.url):
-        assert look["verdict"][0].startswith("A token of this issuer")
-        assert "Verified" not in look["answer"]
-        assert statuses(look)[:9] == ["pass"] * 5 + ["skip"] * 4
+    for text in (
+        f"  {token}\n",
+        f'  verify_token: "{token}"\n',
+        f"{token[:80]}\n{token[80:]}\n",
+    ):  # of a file, of a log
+        steps = [
+            ["goto", f"{live.url}/ui/verify"], ["fill", "#text", text], ["fill", "#audience", AUDIENCE], ["click", "#look"],
+            ["wait", "#go"], *FOUND, ["shot", "token"], ["axe", "axe"],
+        ]  # fmt: skip
+        for look in looks(without_404(drive(steps, folder, themes=["light"])), live.url):
+            assert look["verdict"][0].startswith("A token of this issuer")
+            assert "Verified" not in look["answer"]
+            assert statuses(look)[:9] == ["pass"] * 5 + ["skip"] * 4
 
 
 def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: Running, folder: Path) -> None:
@@ -115,7 +119,7 @@ def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: 
         ["click", "#answer .buttons button"], ["wait", "#answer [role=status]:has-text('Copied')"],
         ["evaluate", "copied", "window.copied"],
     ]  # fmt: skip
-    (visit,) = drive(steps, folder, themes=["light"], widths=[1280])
+    (visit,) = drive(steps, folder, **ONCE)
     copied = visit["look"]["copied"]
     assert copied.startswith(f"{live.url}/ui/verify#")
     assert not [part for part in token.split(".") if part in copied]
@@ -123,7 +127,7 @@ def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: 
     other, _ = signed(live, numbered(2))
     for sent, wanted in ((text, "is the one that the link names"), (other, "so the link is about another result")):
         again[1] = ["drop", "#what", "gsm8k.yaml", sent]
-        (visit,) = drive(again, folder, themes=["light"], widths=[1280])
+        (visit,) = drive(again, folder, **ONCE)
         assert "is about the entry" in visit["look"]["linked"]
         assert visit["look"]["repo"] == REPO
         assert wanted in visit["look"]["answer"]
@@ -132,7 +136,7 @@ def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: 
 def test_the_trust_is_never_taken_from_a_link(live: Running, folder: Path) -> None:
     link = f"{live.url}/ui/verify#repo=a/b&content=sha256:{'0' * 64}&issuer=https://evil.example&audience=x&trust=y"
     steps = [["goto", link], ["value", "issuer", "#issuer"], ["value", "audience", "#audience"]]
-    (look,) = looks(drive(steps, folder, themes=["light"], widths=[1280]), live.url)
+    (look,) = looks(drive(steps, folder, **ONCE), live.url)
     assert (look["issuer"], look["audience"]) == (live.url, "https://huggingface.co")
 
 
@@ -153,10 +157,8 @@ def test_no_text_from_outside_runs(live: Running, folder: Path, tmp_path: Path, 
         f"  framework: {{name: {quoted}, version: {quoted}, command: {quoted}}}\n"
         f"  metrics:\n  - {{metric_id: {quoted}, value: 1, slice: {quoted}}}\n  notes: {quoted}\n  verify_token: {quoted}\n"
     )
-    trust = {"version": 1, "audience": make.AUDIENCE, "issuers": [
-        {"issuer": make.ISSUER, "keys": {"inline": json.loads(make.jwks(make.KEY))}},
-        {"issuer": text, "keys": {"file": text}},
-    ]}  # fmt: skip
+    trust = json.loads(trusting(tmp_path).read_bytes())
+    trust["issuers"].append({"issuer": text, "keys": {"file": text}})
     (tmp_path / "trust.yaml").write_text(json.dumps(trust), "utf-8")
     for sent in (good, strange):
         steps = [
@@ -188,16 +190,10 @@ def test_a_log_is_asked_and_only_its_own_answer_fails_the_check(live: Running, f
             ("/denies", [], "Not verified", "fail"),
         ):  # fmt: skip
             log = {"policy": {"file": "policy.txt"}, **({"url": f"{host}{url}"} if url else {})}
-            keys = {"inline": json.loads(make.jwks(make.KEY))}
-            trusted = {"issuer": make.ISSUER, "keys": keys, "log": log}
-            trust = {"version": 1, "audience": make.AUDIENCE, "issuers": [trusted], "require": ["log"]}
-            (tmp_path / "trust.yaml").write_text(json.dumps(trust), "utf-8")
+            trust = trusting(tmp_path, of_issuer={"log": log}, require=["log"])
+            chosen = ["files", "#file", [str(tmp_path / "gsm8k.yaml"), *map(str, given)]]
             steps = [
-                ["goto", f"{live.url}/ui/verify"], ["files", "#file", [str(tmp_path / "gsm8k.yaml"), *map(str, given)]],
-                ["wait", "#chosen:has-text('bytes')"], ["fill", "#repo", REPO], ["click", "#by-file"],
-                ["files", "#trust-file", [str(tmp_path / "trust.yaml")]], ["click", "#look"], ["wait", "#go"],
-                ["files", "#need-0", [str(tmp_path / "policy.txt")]], ["click", "#go"], ["wait", "#answer .checks"],
-                *FOUND[2:], ["shot", "logged"],
+                *by_trust_file(live.url, chosen, trust), ["files", "#need-0", [str(tmp_path / "policy.txt")]], *FOUND, ["shot", "logged"],
             ]  # fmt: skip
             (look,) = looks(without_404(drive(steps, folder, **ONCE)), live.url, host)
             assert (look["verdict"][0].startswith(wanted), statuses(look)[10]) == (True, status), look["rows"][10]
@@ -214,16 +210,11 @@ def test_an_eval_yaml_beside_the_file_defines_it_or_does_not(live: Running, fold
         (look,) = looks(drive(steps, folder, **ONCE), live.url)
         assert (look["verdict"][0].partition("\n")[0], statuses(look)[9]) == (verdict, status)
         assert ("its eval.yaml" in look["chosen"]) is bool(beside)
-        assert ("In the token\ntask task-0" in look["rows"][9] or "Here\ntask task-0" in look["rows"][9]) is (
-            status == "fail"
-        )
+        named = any(f"{side}\ntask task-0" in look["rows"][9] for side in ("In the token", "Here"))
+        assert named is (status == "fail")
     broken = ["drop", "#what", "gsm8k.yaml", text, "eval.yaml", "- a\n"]
-    steps = [
-        *by_trust_file(live.url, broken, trust),
-        ["click", "#go"],
-        ["wait", "#plan .note"],
-        ["text", "plan", "#plan"],
-    ]
+    noted = [["click", "#go"], ["wait", "#plan .note"], ["text", "plan", "#plan"]]
+    steps = [*by_trust_file(live.url, broken, trust), *noted]
     (look,) = looks(drive(steps, folder, **ONCE), live.url)
     assert "Not checked" in look["plan"]
     assert "Where: eval.yaml" in look["plan"]
@@ -249,16 +240,6 @@ def test_many_entries_are_drawn_twenty_at_a_time(live: Running, folder: Path, tm
     assert sorted(look["verdicts"]) == ["Not verified"] + ["Verified"] * 44
 
 
-def test_two_result_files_at_once_are_refused(live: Running, folder: Path) -> None:
-    steps = [
-        ["goto", f"{live.url}/ui/verify"], ["drop", "#what", "a.yaml", "- a\n", "b.yaml", "- b\n"],
-        ["wait", "#chosen:has-text('One is checked at a time')"],
-    ]  # fmt: skip
-    looks(drive(steps, folder, **ONCE), live.url)
-
-
-# -- as a folder on another host, and when its version is another one ----------------------------------------------------
-
 TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html; charset=utf-8"}
 EXPORTED = {f"/{name}": (TYPES[name.rpartition(".")[2]], raw) for name, raw in export().items()}
 
@@ -276,13 +257,7 @@ def test_a_page_of_a_replaced_version_asks_to_be_loaded_again(live: Running, fol
     text, _ = signed(live)
     without_scripts = {path: file for path, file in EXPORTED.items() if not path.endswith(".js")}
     with answering(without_scripts) as host:
-        steps = [
-            ["goto", f"{host}/index.html"],
-            ["wait", "#late"],
-            ["text", "late", "#late"],
-            ["axe", "axe"],
-            ["shot", "late"],
-        ]
+        steps = [["goto", f"{host}/index.html"], ["wait", "#late"], ["text", "late", "#late"], ["axe", "axe"]]
         (look,) = looks(without_404(drive(steps, folder, **ONCE)), host)
     assert "Load the page again" in look["late"]
     for missing in ("/ui/checking.js", "/verify/index.js"):
@@ -306,7 +281,7 @@ def test_the_whole_page_is_done_by_the_keyboard(live: Running, folder: Path) -> 
         *asking(live, text), ["focused", "after-look"], ["press", "Enter"], ["wait", "#answer .checks"],
         ["focused", "after-check"], ["texts", "verdict", "#answer .verdict"],
     ]  # fmt: skip
-    (visit,) = drive(steps, folder, themes=["light"], widths=[1280])
+    (visit,) = drive(steps, folder, **ONCE)
     assert (visit["look"]["after-look"], visit["look"]["after-check"]) == ("go", "answer")
     assert visit["look"]["verdict"][0].startswith("Verified")
 

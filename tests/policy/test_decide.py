@@ -91,28 +91,37 @@ def test_a_registered_run_is_granted_the_life_and_audience_of_its_policy(tmp_pat
     assert msgspec.structs.replace(named, checks=()) == msgspec.structs.replace(judged(tmp_path), checks=())
 
 
-def test_a_name_that_differs_only_warns(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, repository="evil/evals")
-    assert isinstance(verdict, Grant)
-    assert verdict.warnings == (
-        "the identity token's repository is evil/evals, registered as org/evals: only ids decide; tell the operator",
-    )
-    gone = judged(tmp_path, repository=None)
-    assert isinstance(gone, Grant)
-    assert "repository is absent, registered as org/evals" in gone.warnings[0]
+def test_a_name_that_differs_only_warns_and_is_shown_only_where_disclosed(tmp_path: Path) -> None:
+    closed = POLICY + "disclose: [benchmarks]\n"
+    for text, repository, warning in (
+        (POLICY, "evil/evals", "repository is evil/evals, registered as org/evals: only ids decide; tell the operator"),
+        (POLICY, None, "repository is absent, registered as org/evals: only ids decide; tell the operator"),
+        (closed, "evil/evals", "repository is evil/evals, not as registered: only ids decide; tell the operator"),
+    ):
+        verdict = judged(tmp_path, text=text, repository=repository)
+        assert isinstance(verdict, Grant)
+        assert verdict.warnings == (f"the identity token's {warning}",)
+    text = changed(closed, "    require:", "    expires: 2026-11-01\n    require:")
+    policy = registration(load(tmp_path, inspect_ai=text)).policy
+    assert b"2026-11-01" not in msgspec.json.encode(refusal_for(judged(tmp_path, text=text).checks, policy).checks)
 
 
 def test_another_integration_or_audience_is_refused_without_naming_any(tmp_path: Path) -> None:
-    for name in ("other", "inspect-ai2", "Inspect-AI", "inspect-ai\n", "lm-eval"):
-        assert only_fault(judged(tmp_path, integration=name)) == (
-            Code.INTEGRATION_UNKNOWN, "/integration",
-            f"the request's integration is {name}; expected none, or the integration of this identity; rule: integration",
-        )  # fmt: skip
-    for audience in ("https://other.example", "https://hub.example/", "HTTPS://hub.example", "https://hub.example\n"):
-        assert only_fault(judged(tmp_path, audience=audience)) == (
-            Code.POLICY_AUDIENCE, "/audience",
-            f"the request's audience is {audience}; expected none, or one of the integration's audiences; rule: token.audiences",
-        )  # fmt: skip
+    hub = "https://hub.example"
+    for member, code, names, wanted in (
+        (
+            "integration", Code.INTEGRATION_UNKNOWN, ("other", "inspect-ai2", "Inspect-AI", "inspect-ai\n", "lm-eval"),
+            "the integration of this identity; rule: integration",
+        ),
+        (
+            "audience", Code.POLICY_AUDIENCE, ("https://other.example", f"{hub}/", hub.replace("h", "H", 1), f"{hub}\n"),
+            "one of the integration's audiences; rule: token.audiences",
+        ),
+    ):  # fmt: skip
+        for name in names:
+            sent: dict[str, Any] = {member: name}
+            detail = f"the request's {member} is {name}; expected none, or {wanted}"
+            assert only_fault(judged(tmp_path, **sent)) == (code, f"/{member}", detail)
 
 
 def test_a_registration_ends_at_midnight_utc_of_its_date(tmp_path: Path) -> None:
@@ -175,17 +184,11 @@ def test_a_claim_that_differs_is_shown_with_what_was_expected(tmp_path: Path) ->
         assert only_fault(judged(tmp_path, text=text, ref="1"))[2] == (
             f"the identity token's ref is 1; expected {wanted}; rule: identities.main.require.ref"
         )
-
-
-def test_another_framework_or_version_is_refused_and_the_registered_ones_are_named(tmp_path: Path) -> None:
-    for name in ("inspect", "inspect-ai2", "Inspect-AI", " inspect-ai", "inspect_ai"):
-        assert only_fault(judged(tmp_path, submission(framework=name))) == (
-            Code.POLICY_FRAMEWORK, "/claims/framework/name",
-            f"the run names the framework {name}; expected one of inspect-ai; rule: grants.frameworks[].name",
-        )  # fmt: skip
-    assert only_fault(judged(tmp_path, submission(version="0.4.0"))) == (
-        Code.POLICY_VERSION, "/claims/framework/version",
-        "the run names version 0.4.0; expected >=0.3.100,<0.4; rule: grants.frameworks[].versions",
+    text = changed(POLICY, '{any_of: ["github-hosted"]}', "{absent: true}")
+    assert isinstance(judged(tmp_path, text=text, runner_environment=None), Grant)
+    code, _, detail = only_fault(judged(tmp_path, text=text))
+    assert (code, "runner_environment is github-hosted; expected no such claim" in detail) == (
+        Code.IDENTITY_CLAIM_MISMATCH, True,
     )  # fmt: skip
 
 
@@ -224,9 +227,6 @@ def test_every_rule_is_tried_and_the_first_that_fails_names_the_code(tmp_path: P
     refusal = refusal_for(verdict.checks, PLAIN)
     assert refusal.code is verdict.code is Code.INTEGRATION_SUSPENDED
     assert len(refusal.faults) == 12
-
-
-def test_a_batch_is_refused_for_one_item_which_is_pointed_at(tmp_path: Path) -> None:
     items = [submission(f"/results/{index}", benchmark="a/b" if index == 3 else "cais/hle") for index in range(5)]
     assert only_fault(judged(tmp_path, *items))[:2] == (Code.POLICY_BENCHMARK, "/results/3/claims/benchmark_repo")
 
@@ -234,12 +234,10 @@ def test_a_batch_is_refused_for_one_item_which_is_pointed_at(tmp_path: Path) -> 
 def test_no_fault_of_a_refusal_shows_a_pin_a_name_a_contact_or_a_limit(tmp_path: Path) -> None:
     text = changed(POLICY, '"openai/gsm8k", "cais/*"', '"secret-org/secret-benchmark"')
     text = changed(text, '"org/evals"', '"secret-name/repo"')
-    verdict = judged(tmp_path, text=text, ref="x", audience="x", integration="x")
-    assert isinstance(verdict, Denial)
-    refusal = refusal_for(verdict.checks, PLAIN)
+    refusal = refusal_for(judged(tmp_path, text=text, ref="x", audience="x", integration="x").checks, PLAIN)
     shown = " ".join(fault.detail for fault in refusal.faults) + repr(refusal.checks)
-    for secret in ("secret-org", "secret-name", "evals@example.org", "600", "https://hub.example"):
-        assert secret not in shown
+    secrets = ("secret-org", "secret-name", "evals@example.org", "600", "https://hub.example")
+    assert [secret for secret in secrets if secret in shown] == []
 
 
 def test_a_version_is_in_a_range_by_pep_440_in_its_normal_form_only() -> None:
@@ -259,19 +257,7 @@ def test_a_version_is_in_a_range_by_pep_440_in_its_normal_form_only() -> None:
     assert [case for case in outside if allows_version(*case)] == []
 
 
-def test_a_refused_version_comes_with_a_hint(tmp_path: Path) -> None:
-    for version, hint in {
-        "v0.3.285": "Send the version in its normal form: 0.3.285",
-        "0.3.285+patched": "Evaluate with a released version; a local one (`+...`) must be named by the policy",
-        "0.2": "Run a registered version",
-    }.items():
-        decision = judged(tmp_path, submission(version=version))
-        (check,) = (check for check in decision.checks if not check.passed)
-        assert (check.code, check.pointer) == (Code.POLICY_VERSION, "/claims/framework/version")
-        assert check.hint.startswith(hint)
-
-
-def test_a_framework_is_granted_in_all_its_ranges_or_without_one_in_any_version(tmp_path: Path) -> None:
+def test_a_framework_is_granted_in_its_ranges_or_without_one_in_any_version(tmp_path: Path) -> None:
     text = changed(
         POLICY, "frameworks:\n", 'frameworks:\n    - {name: "inspect-ai", versions: "==0.1"}\n    - {name: "helm"}\n'
     )
@@ -280,6 +266,22 @@ def test_a_framework_is_granted_in_all_its_ranges_or_without_one_in_any_version(
     assert only_fault(judged(tmp_path, submission(version="0.2"), text=text))[2] == (
         "the run names version 0.2; expected ==0.1 or >=0.3.100,<0.4; rule: grants.frameworks[].versions"
     )
+    for name in ("inspect", "inspect-ai2", "Inspect-AI", " inspect-ai", "inspect_ai"):
+        assert only_fault(judged(tmp_path, submission(framework=name))) == (
+            Code.POLICY_FRAMEWORK, "/claims/framework/name",
+            f"the run names the framework {name}; expected one of inspect-ai; rule: grants.frameworks[].name",
+        )  # fmt: skip
+    for version, hint in {
+        "v0.3.285": "Send the version in its normal form: 0.3.285",
+        "0.3.285+patched": "Evaluate with a released version; a local one (`+...`) must be named by the policy",
+        "0.4.0": "Run a registered version",
+    }.items():
+        verdict = judged(tmp_path, submission(version=version))
+        assert only_fault(verdict) == (
+            Code.POLICY_VERSION, "/claims/framework/version",
+            f"the run names version {version}; expected >=0.3.100,<0.4; rule: grants.frameworks[].versions",
+        )  # fmt: skip
+        assert [check.hint[: len(hint)] for check in verdict.checks if not check.passed] == [hint]
 
 
 WORDS = st.sampled_from(["a", "b", "ab", "a/b", "refs/heads/main", "push", "fork", "1", "", "\n"])
@@ -428,16 +430,3 @@ def test_the_properties_see_both_verdicts(tmp_path: Path) -> None:
     assert isinstance(verdict_of(with_policy(plain, mode="active")), Grant)
     for mode, code in (("staged", Code.INTEGRATION_STAGED), ("suspended", Code.INTEGRATION_SUSPENDED)):
         assert failed(verdict_of(with_policy(plain, mode=mode))) == [code]
-
-
-def test_the_end_of_a_registration_and_names_are_shown_only_where_disclosed(tmp_path: Path) -> None:
-    text = changed(POLICY, "    require:", "    expires: 2026-11-01\n    require:") + "disclose: [benchmarks]\n"
-    verdict = judged(tmp_path, text=text)
-    assert isinstance(verdict, Denial)
-    policy = registration(load(tmp_path, inspect_ai=text)).policy
-    assert b"2026-11-01" not in msgspec.json.encode(refusal_for(verdict.checks, policy).checks)
-    renamed = judged(tmp_path, text=POLICY + "disclose: [benchmarks]\n", repository="evil/evals")
-    assert isinstance(renamed, Grant)
-    assert renamed.warnings == (
-        "the identity token's repository is evil/evals, not as registered: only ids decide; tell the operator",
-    )

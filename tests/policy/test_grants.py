@@ -53,6 +53,10 @@ def test_what_is_denied_is_refused_although_it_is_granted(tmp_path: Path) -> Non
     assert check.expected == "none of evil/*"
     text = granting('  deny: {benchmarks: ["cais/x"], models: ["evil/*"], tasks: ["x*"]}\n')
     assert isinstance(judged(tmp_path, text=text)[0], Grant)
+    text = changed(POLICY, '  tasks: ["*"]', '  tasks: ["*", "*:*", "*/*", "*@*"]\n  deny: {tasks: ["private*"]}')
+    for task in ["private:x", "private/x", "private@x", "PRIVATE|a:b|5", "private"]:
+        verdict, _ = judged(tmp_path, submission(task=task), text=text)
+        assert refusals(verdict)[0][0] == "policy.task", "no sign is a way around it"
 
 
 RANGED = changed(POLICY, 'metrics: ["*"]', 'metrics: ["f1", {id: "acc*", min: 0, max: 1}, {id: "elo", min: 0}]')
@@ -76,19 +80,7 @@ def test_a_metric_passes_where_a_grant_has_its_id_and_its_value(tmp_path: Path) 
         assert isinstance(verdict, Grant) is granted
 
 
-def test_a_refused_value_is_shown_and_its_range_only_if_disclosed(tmp_path: Path) -> None:
-    verdict, policy = judged(tmp_path, submission(metrics={"accuracy": 62.5}), text=RANGED)
-    (check,) = [check for check in disclose(verdict.checks, policy) if not check.passed]
-    assert (check.actual, check.expected) == ("the run names accuracy = 62.5", "")
-    (open_check,) = [
-        check
-        for check in disclose(verdict.checks, msgspec.structs.replace(policy, disclose=("metrics",)))
-        if not check.passed
-    ]
-    assert open_check.expected == "one of f1, acc* from 0 up to 1, elo from 0"
-
-
-def test_a_value_is_read_and_shown_only_where_its_range_decides(tmp_path: Path) -> None:
+def test_a_value_is_read_and_shown_only_where_its_range_decides_which_is_disclosed(tmp_path: Path) -> None:
     _, policy = judged(tmp_path, text=changed(RANGED, '"f1",', '"f1", "acc_x", {id: "open"},'))
     reads = {
         name: CompiledGrants(policy.grants).metrics.reads_value(name)
@@ -98,52 +90,44 @@ def test_a_value_is_read_and_shown_only_where_its_range_decides(tmp_path: Path) 
     for metrics in ({"other": 0.4711}, {"f1": 0.4711}):
         verdict, _ = judged(tmp_path, submission(metrics=metrics), text=RANGED)
         assert "0.4711" not in repr(verdict.checks)
+    verdict, policy = judged(tmp_path, submission(metrics={"accuracy": 62.5}), text=RANGED)
+    for disclosed, wanted in (((), ""), (("metrics",), "one of f1, acc* from 0 up to 1, elo from 0")):
+        shown = disclose(verdict.checks, msgspec.structs.replace(policy, disclose=disclosed))
+        (check,) = [check for check in shown if not check.passed]
+        assert (check.actual, check.expected) == ("the run names accuracy = 62.5", wanted)
 
 
-def test_a_required_command_must_be_sent(tmp_path: Path) -> None:
+def test_a_required_command_must_be_sent_and_the_first_audience_is_the_default(tmp_path: Path) -> None:
     text = granting("  command: required\n")
     verdict, _ = judged(tmp_path, text=text)
     assert refusals(verdict) == [("policy.command", "/claims/framework/command", "grants.command")]
     assert isinstance(judged(tmp_path, submission(command="inspect eval"), text=text)[0], Grant)
     assert isinstance(judged(tmp_path, text=granting("  command: optional\n"))[0], Grant)
+    hub, board = "https://hub.example", "https://board.example"
+    text = changed(POLICY, f'"{hub}"', f'"{hub}", "{board}"')
+    for named, given in {"": hub, hub: hub, board: board, f"{board}/": None, "https://x.example": None}.items():
+        verdict, _ = judged(tmp_path, text=text, audience=named)
+        assert (verdict.audience if isinstance(verdict, Grant) else None) == given, named
 
 
-def test_a_request_may_name_any_audience_and_the_first_is_the_default(tmp_path: Path) -> None:
-    text = changed(POLICY, '"https://hub.example"', '"https://hub.example", "https://board.example"')
-    granted = {
-        named: verdict.audience
-        if isinstance(verdict := judged(tmp_path, text=text, audience=named)[0], Grant)
-        else None
-        for named in ("", "https://hub.example", "https://board.example", "https://board.example/", "https://x.example")
-    }
-    assert list(granted.values()) == [
-        "https://hub.example", "https://hub.example", "https://board.example", None, None,
-    ]  # fmt: skip
-
-
-STAGED = changed(POLICY, "mode: active", "mode: staged")
-
-
-def test_a_staged_policy_makes_every_check_and_grants_nothing(tmp_path: Path) -> None:
-    verdict, _ = judged(tmp_path, text=STAGED)
+def test_a_staged_policy_makes_every_check_grants_nothing_and_names_a_refusal_s_code(tmp_path: Path) -> None:
+    staged = changed(POLICY, "mode: active", "mode: staged")
+    verdict, _ = judged(tmp_path, text=staged)
     assert isinstance(verdict, Denial)
     assert verdict.code is Code.INTEGRATION_STAGED
     assert refusals(verdict) == [("integration.staged", "", "mode")]
     active, _ = judged(tmp_path)
-    named = [check.rule for check in verdict.checks]
-    assert named[:-1] == [check.rule for check in active.checks]
-
-
-def test_a_staged_refusal_names_the_code_that_it_would_have_if_active(tmp_path: Path) -> None:
+    assert [check.rule for check in verdict.checks][:-1] == [check.rule for check in active.checks]
     for run, text in (
-        (submission(model="x/y"), changed(STAGED, '"*/*"', '"org/*"')),
-        (submission(version="9"), STAGED),
+        (submission(model="x/y"), changed(staged, '"*/*"', '"org/*"')),
+        (submission(version="9"), staged),
     ):
-        staged, _ = judged(tmp_path, run, text=text)
-        active, _ = judged(tmp_path, run, text=text.replace("mode: staged", "mode: active"))
-        assert isinstance(staged, Denial)
-        assert isinstance(active, Denial)
-        assert staged.code is active.code is not Code.INTEGRATION_STAGED
+        codes = [
+            verdict.code
+            for each in (text, text.replace("mode: staged", "mode: active"))
+            if isinstance(verdict := judged(tmp_path, run, text=each)[0], Denial)
+        ]
+        assert codes[0] is codes[1] is not Code.INTEGRATION_STAGED
 
 
 EVAL = """\
@@ -157,14 +141,13 @@ metrics:
 B, C = "b" * 40, "c" * 40
 
 
+REGISTERED, RULE = granting("  registered_only: true\n"), "grants.registered_only"
+
+
 def register(folder: Path, path: str, text: str = EVAL) -> None:
     file = folder / "benchmarks" / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-
-
-REGISTERED = granting("  registered_only: true\n")
-RULE = "grants.registered_only"
 
 
 def test_only_what_a_registered_eval_yaml_defines_is_signed(tmp_path: Path) -> None:
@@ -220,7 +203,9 @@ def digest_of(folder: Path, text: str) -> str:
 
 
 def test_benchmarks_that_can_decide_are_in_the_policy_s_digest_and_kept_with_it(tmp_path: Path) -> None:
-    digests = [digest_of(tmp_path, REGISTERED)]
+    digests, plain = [digest_of(tmp_path, REGISTERED)], digest_of(tmp_path, POLICY)
+    register(tmp_path, "other/b/eval.yaml")
+    assert digest_of(tmp_path, REGISTERED) == digests[0], "it is not granted"
     for path, text in (
         ("cais/hle/eval.yaml", EVAL),
         (f"cais/hle/{B}.yaml", EVAL),
@@ -239,23 +224,8 @@ def test_benchmarks_that_can_decide_are_in_the_policy_s_digest_and_kept_with_it(
     assert jcs.canonical(msgspec.json.decode(value)) == value
     registrations = [one for bucket in policies.registrations.values() for one in bucket]
     assert {one.digest for one in registrations} == set(policies.digests), "it is the one that tokens carry"
-
-
-def test_what_cannot_decide_is_not_in_a_policy_s_digest(tmp_path: Path) -> None:
-    before = digest_of(tmp_path, REGISTERED), digest_of(tmp_path, POLICY)
-    register(tmp_path, "other/b/eval.yaml")
-    assert (digest_of(tmp_path, REGISTERED), digest_of(tmp_path, POLICY)) == before
-    register(tmp_path, "cais/hle/eval.yaml")
-    assert digest_of(tmp_path, POLICY) == before[1], "it does not ask for registered ones"
+    assert digest_of(tmp_path, POLICY) == plain, "it does not ask for registered ones"
     denying = changed(
         REGISTERED, "  registered_only: true", '  registered_only: true\n  deny: {benchmarks: ["CAIS/h*"]}'
     )
     assert not load(tmp_path, inspect_ai=denying).benchmarks
-
-
-def test_no_sign_is_a_way_around_a_denied_task(tmp_path: Path) -> None:
-    for task in ["private:x", "private/x", "private@x", "PRIVATE|a:b|5", "private"]:
-        text = changed(POLICY, '  tasks: ["*"]', '  tasks: ["*", "*:*", "*/*", "*@*"]\n  deny: {tasks: ["private*"]}')
-        verdict, _ = judged(tmp_path, submission(task=task), text=text)
-        assert isinstance(verdict, Denial)
-        assert verdict.code is Code.POLICY_TASK

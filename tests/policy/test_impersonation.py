@@ -40,14 +40,14 @@ def holders(policies: PolicySet, **changes: JSON) -> list[str]:
 def test_a_caller_with_the_name_and_other_ids_is_found(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
     assert holders(policies, **TAKEN) == ["inspect-ai/main"]
+    assert holders(policies, **TAKEN, repository="ORG/Evals") == ["inspect-ai/main"], "of a provider without capitals"
     assert holders(policies, repository_owner_id="9") == ["inspect-ai/main"], "one id is another"
     assert holders(policies) == [], "it is the registered one"
     for near_miss in ("org/evals2", "xorg/evals", "", 7, None):
         assert holders(policies, **{**TAKEN, "repository": near_miss}) == []
-
-
-def test_a_capital_makes_no_other_name_where_the_provider_says_so(tmp_path: Path) -> None:
-    assert holders(load(tmp_path, inspect_ai=POLICY), **TAKEN, repository="ORG/Evals") == ["inspect-ai/main"]
+    other: dict[str, JSON] = {"project_id": "8", "namespace_id": "9", "project_path": "org/evals"}
+    assert policies.named.find(caller(policies, {"iss": "https://gitlab.com", **other})) == (), "of another provider"
+    assert holders(narrow(policies, {}), **TAKEN) == [], "of a removed identity"
     capital = changed(POLICY, '"org/evals"', '"Org/EVALS"')
     assert holders(load(tmp_path, inspect_ai=capital), **TAKEN) == ["inspect-ai/main"]
 
@@ -59,22 +59,11 @@ def test_all_names_of_an_identity_must_be_the_caller_s(tmp_path: Path) -> None:
     assert holders(policies, **TAKEN, repository_owner="another") == []
     owner = changed(POLICY, 'repository: "org/evals"', 'repository_owner: "org"')
     assert holders(load(tmp_path, inspect_ai=owner), **TAKEN, repository="org/x") == ["inspect-ai/main"]
-
-
-def test_a_name_at_another_provider_or_of_a_removed_identity_is_not_found(tmp_path: Path) -> None:
-    policies = load(tmp_path, inspect_ai=POLICY)
-    ids: dict[str, JSON] = {"project_id": "8", "namespace_id": "9"}
-    other: dict[str, JSON] = {"iss": "https://gitlab.com", **ids, "project_path": "org/evals"}
-    assert policies.named.find(caller(policies, other)) == ()
-    assert holders(narrow(policies, {}), **TAKEN) == []
-
-
-def test_a_name_that_is_one_s_own_within_a_namespace_is_found_there(tmp_path: Path) -> None:
-    policies = load(tmp_path, PROVIDERS + KUBERNETES, inspect_ai=POD)
+    policies = load(tmp_path, PROVIDERS + KUBERNETES, inspect_ai=POD)  # a name that is unique in its namespace
     for namespace, found in (("evals", 1), ("elsewhere", 0)):
         inner: dict[str, JSON] = {"namespace": namespace, "serviceaccount": {"name": "runner", "uid": "another"}}
         claims: dict[str, JSON] = {"iss": "https://cluster.example", "kubernetes.io": inner}
-        assert len(policies.named.find(caller(policies, claims))) == found
+        assert len(policies.named.find(caller(policies, claims))) == found, namespace
 
 
 def test_a_change_copies_only_what_it_is_in(tmp_path: Path) -> None:

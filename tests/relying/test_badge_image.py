@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 from msgspec.structs import replace
 
 from issuer.relying.badge_image import COLOURS, label_of, message_of, shields, svg
-from issuer.results.entry import Dataset, read_entries, write_entry
-from issuer.verify import Context, verify_entries
+from issuer.results.entry import Dataset, write_entry
 from issuer.verify.report import TIERS, Report
 from issuer.verify.tiers import HubFacts
-from tests.support import make
+from tests.support import make, reports
 from tests.support.in_process import Done, run
+from tests.support.tree import write_result, write_trust
 
 URL = "https://huggingface.co/spaces/acme/runs"
 SUBMISSION = make.submission({"source": {"url": URL}})
@@ -23,10 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def judged(text: str = make.file_for(SUBMISSION), hub: HubFacts | None = HUB) -> Report:
     known = {(make.BENCHMARK, str(make.claims()["benchmark_revision"])): make.benchmark()}
-    context = Context(make.NOW, hub=hub, benchmarks=known)
-    return verify_entries(
-        read_entries(text.encode(), make.PATH), make.REPO, make.PATH, make.trust(), make.NOW, context
-    )[0]
+    return reports.judge(text, hub=hub, benchmarks=known)
 
 
 def test_a_badge_has_the_hub_s_words_and_the_tier_if_it_says_more() -> None:
@@ -68,17 +65,9 @@ def test_white_text_is_read_on_the_colour_of_each_tier() -> None:
     assert all(1.05 / (_luminance(colour) + 0.05) >= 4.5 for colour in COLOURS.values())
 
 
-# -- issuer verify --badge ------------------------------------------------------------------------------------------------
-
-
 def verify(folder: Path, *arguments: str, text: str = make.file_for(SUBMISSION)) -> Done:
-    issuer = {"issuer": make.ISSUER, "keys": {"inline": json.loads(make.jwks())}}
-    trust = {"version": 1, "audience": make.AUDIENCE, "issuers": [issuer]}
-    (folder / "trust.json").write_text(json.dumps(trust))
-    (folder / ".eval_results").mkdir(exist_ok=True)
-    (folder / ".eval_results" / "gsm8k.yaml").write_text(text)
-    where = [str(folder / ".eval_results" / "gsm8k.yaml"), "--repo", make.REPO, "--trust", str(folder / "trust.json")]
-    return run(["verify", *where, *arguments], folder)
+    file = write_result(folder, make.REPO, "gsm8k.yaml", text)
+    return run(["verify", str(file), "--repo", make.REPO, "--trust", str(write_trust(folder)), *arguments], folder)
 
 
 def test_each_entry_gets_a_picture_and_its_data(tmp_path: Path) -> None:
@@ -99,15 +88,13 @@ def test_json_has_the_badges_that_the_given_facts_of_the_hub_decide(tmp_path: Pa
     assert (report["badges"]["community"], report["badges"]["leaderboard"]) == ("yes", "no")
 
 
-def test_a_broken_definition_has_one_exit_code_in_every_format(tmp_path: Path) -> None:
+def test_a_broken_definition_or_a_flag_without_effect_has_one_exit_code(tmp_path: Path) -> None:
     definition = tmp_path / "benchmarks" / make.BENCHMARK / str(make.claims()["benchmark_revision"]) / "eval.yaml"
     definition.parent.mkdir(parents=True)
     definition.write_text("name: [\n")
     for form in ((), ("--json",), ("--format", "csv"), ("--quiet",)):
         done = verify(tmp_path, "--at", str(make.NOW), "--benchmarks", str(tmp_path / "benchmarks"), *form)
         assert (form, done.code) == (form, 3)
-
-
-def test_a_flag_without_effect_is_a_usage_error(tmp_path: Path) -> None:
+    # A flag without effect is a usage error.
     for flags in (("--registered",), ("--on-main",), ("--badge", "out", "--format", "csv")):
         assert verify(tmp_path, *flags).code == 2

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,8 @@ import pytest
 
 from issuer.cli.verify.formats import FOR_PEOPLE, JSON_LINES
 from issuer.errors import InputError, SetupError
-from issuer.relying.bulk import (
-    CHUNK_BYTES,
-    CHUNK_FILES,
-    Listener,
-    ResultFile,
-    judge_folder,
-    processes,
-    split_into_chunks,
-    walk,
-)
+from issuer.relying import bulk
+from issuer.relying.bulk import CHUNK_BYTES, CHUNK_FILES, Listener, ResultFile, judge_folder, processes
 from issuer.relying.folders import MAX_BENCHMARKS, BenchmarkFolder, ReceiptFolder
 from issuer.relying.verifier import FileVerifier, Writer, path_in_repo
 from issuer.results.entry import read_entries
@@ -30,6 +23,7 @@ from issuer.verify.summary import Summary
 from tests.support.make import BENCHMARK_TEXT, NOW, RECEIPT_KEY, claims, file_for, key_set, submission, trust
 from tests.support.tree import entry_text, write_result, write_tree
 
+FILES = CHUNK_FILES + 6
 TRUST = trust(receipt_keys=key_set(RECEIPT_KEY), require=frozenset())
 
 
@@ -45,12 +39,11 @@ def lines(
     return [json.loads(line) for line in "".join(written).splitlines()], summary
 
 
-@pytest.fixture
-def mixed(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Good entries, bad ones of every kind, and files that cannot be read."""
-    root = tmp_path / "tree"
-    for path in write_tree(root, 150):
-        assert path.exists()
+    root = tmp_path_factory.mktemp("mixed")
+    list(write_tree(root, FILES))
     good = submission(model_repo="acme/one")
     text = file_for(good)
     write_result(root, "acme/one", "gsm8k.yaml", text)
@@ -60,13 +53,9 @@ def mixed(tmp_path: Path) -> Path:
     bare = "\n".join(line for line in text.splitlines() if "verify_token" not in line) + "\n"
     write_result(root, "acme/four", "gsm8k.yaml", bare + text)
     write_result(root, "acme/five", "gsm8k.yaml", text.replace('verify_token: "', 'verify_token: "x'))
-    write_result(root, "bad/one", "a.yaml", "- [")
-    write_result(root, "bad/one", "b.yaml", b"\xff")
-    write_result(root, "bad/one", "c.yaml", b"")
-    write_result(root, "bad/one", "d.yaml", b"- {}\n")
-    write_result(root, "bad/one", "e.yaml", b"[" * 100_000)
-    write_result(root, "bad/one", "f.yaml", b"x" * 2_000_000)
-    write_result(root, "bad/one", "g.yaml", text * 20)
+    bad = (b"- [", b"\xff", b"", b"- {}\n", b"[" * 100_000, b"x" * 2_000_000, text.encode() * 20)
+    for name, raw in zip("abcdefg", bad, strict=True):
+        write_result(root, "bad/one", f"{name}.yaml", raw)
     (root / "bad/one/.eval_results/h.yaml").symlink_to("a.yaml")
     (root / "loop").symlink_to("loop")
     return root
@@ -93,17 +82,14 @@ def one_by_one(root: Path, by: FileVerifier) -> list[Any]:
 def test_a_folder_is_judged_like_its_files_one_by_one(mixed: Path) -> None:
     found, summary = lines(mixed, judge(), jobs=3)
     flat = [
-        (line["finding"]["file"], line["finding"]["code"], line["finding"]["line"], line["finding"]["column"])
-        if "finding" in line else line
+        tuple(line["finding"][name] for name in ("file", "code", "line", "column")) if "finding" in line else line
         for line in found
         if "symbolic link" not in str(line)
-    ]  # fmt: skip
+    ]
     assert flat == one_by_one(mixed, judge())
     verdicts = [line["verdict"] for line in flat if isinstance(line, dict)]
-    assert {name: verdicts.count(name) for name in set(verdicts)} == {
-        name: count for name, count in summary.verdicts.items() if count
-    }
-    assert (summary.verdicts["verified"], summary.findings) == (150 + 1, 6 + 2)
+    assert Counter(verdicts) == summary.verdicts
+    assert (summary.verdicts["verified"], summary.findings) == (FILES + 1, 6 + 2)
 
 
 def test_all_output_is_the_same_however_many_processes_judge(mixed: Path) -> None:
@@ -120,10 +106,10 @@ def test_all_output_is_the_same_however_many_processes_judge(mixed: Path) -> Non
 
 
 def test_chunks_are_bounded_by_files_and_by_bytes() -> None:
-    small = list(split_into_chunks(ResultFile(0, f"{number}", "a/b", 10) for number in range(2 * CHUNK_FILES + 1)))
+    small = list(bulk.split_into_chunks(ResultFile(0, f"{number}", "a/b", 10) for number in range(2 * CHUNK_FILES + 1)))
     assert [len(chunk) for chunk in small] == [CHUNK_FILES, CHUNK_FILES, 1]
     assert [found.file for chunk in small for found in chunk] == [str(number) for number in range(2 * CHUNK_FILES + 1)]
-    large = list(split_into_chunks(ResultFile(0, f"{number}", "a/b", CHUNK_BYTES) for number in range(3)))
+    large = list(bulk.split_into_chunks(ResultFile(0, f"{number}", "a/b", CHUNK_BYTES) for number in range(3)))
     assert [len(chunk) for chunk in large] == [1, 1, 1]
 
 
@@ -133,7 +119,7 @@ def test_a_stopped_run_counts_what_it_has_judged(mixed: Path) -> None:
         mixed, judge(), jobs=1, tick=lambda fraction, _: ticks.append(fraction), stopped=lambda: bool(ticks)
     )
     assert summary.interrupted
-    assert 0 < summary.files < len(list(walk(mixed)))
+    assert 0 < summary.files < len(list(bulk.walk(mixed)))
     assert len(found) == summary.entries + summary.findings
 
 
@@ -141,8 +127,7 @@ def test_a_stopped_run_counts_what_it_has_judged(mixed: Path) -> None:
 
 
 def shared(root: Path) -> None:
-    for path in write_tree(root, 150):
-        assert path.exists()
+    list(write_tree(root, FILES))
     for repo in ("a/first", "m/second", "z/third"):  # three tokens with the jti of the tree's number 7
         write_result(root, repo, "task_2.yaml", entry_text(repo, 7))
 
@@ -159,10 +144,10 @@ def test_different_tokens_with_one_jti_all_fail_in_their_last_lines(tmp_path: Pa
             assert check["number"] == 5
             assert "another good token with the jti" in check["evidence"]
             assert f"/{line['repo']}/" not in check["evidence"], "it names the other place, not its own"
-    assert summary.verdicts == {"verified": 149, "failed": 4}
-    assert summary.by_issuer == {"https://issuer.example": {"verified": 149, "failed": 4}}
+    assert summary.verdicts == {"verified": FILES - 1, "failed": 4}
+    assert summary.by_issuer == {"https://issuer.example": {"verified": FILES - 1, "failed": 4}}
     assert summary.by_reason == {"check 5, fresh": 4}
-    assert summary.entries == 153
+    assert summary.entries == FILES + 3
 
 
 def test_a_file_that_appears_meanwhile_hides_no_shared_jti(tmp_path: Path) -> None:
@@ -171,7 +156,7 @@ def test_a_file_that_appears_meanwhile_hides_no_shared_jti(tmp_path: Path) -> No
     def out(_: str) -> None:
         write_result(tmp_path, "0/new", "task_0.yaml", "[]\n")
 
-    assert judge_folder(tmp_path, judge(), JSON_LINES, Listener(out)).verdicts == {"verified": 149, "failed": 4}
+    assert judge_folder(tmp_path, judge(), JSON_LINES, Listener(out)).verdicts == {"verified": FILES - 1, "failed": 4}
 
 
 def test_only_different_good_tokens_share_a_jti(tmp_path: Path) -> None:
@@ -202,31 +187,29 @@ def receipts(tmp_path: Path) -> Path:
 
 
 def test_receipts_are_written_by_one_run_and_serve_one_a_year_later(tmp_path: Path, receipts: Path) -> None:
-    for path in write_tree(tmp_path / "tree", 70):
-        assert path.exists()
+    list(write_tree(tmp_path / "tree", 9))
     lines(tmp_path / "tree", with_receipts(receipts))
-    assert len(list(receipts.iterdir())) == 70
+    assert len(list(receipts.iterdir())) == 9
     assert {file.stat().st_mode & 0o777 for file in receipts.iterdir()} == {0o600}
     year = NOW + 365 * 86_400
     late, summary = lines(tmp_path / "tree", with_receipts(receipts, year))
-    assert summary.verdicts == {"verified": 70}
+    assert summary.verdicts == {"verified": 9}
     assert {line["at_from"] for line in late} == {"receipt"}
     _, without = lines(tmp_path / "tree", FileVerifier(TRUST, year, Context(year, witnessed=True)))
-    assert without.verdicts == {"failed": 70}
+    assert without.verdicts == {"failed": 9}
 
 
 def test_a_receipt_is_written_only_by_a_key_and_a_clock_and_for_verified_entries(mixed: Path, receipts: Path) -> None:
     for options in ({"witnessed": False}, {"write": False}):
         _, summary = lines(mixed, with_receipts(receipts, **options))
-        assert summary.verdicts["verified"] == 151
+        assert summary.verdicts["verified"] == FILES + 1
         assert list(receipts.iterdir()) == []
     lines(mixed, with_receipts(receipts))
-    assert len(list(receipts.iterdir())) == 151
+    assert len(list(receipts.iterdir())) == FILES + 1
 
 
-def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> None:
-    for path in write_tree(tmp_path / "tree", 1):
-        assert path.exists()
+def test_the_first_receipt_is_never_replaced_and_an_unusable_one_ends_the_run(tmp_path: Path, receipts: Path) -> None:
+    list(write_tree(tmp_path / "tree", 1))
     lines(tmp_path / "tree", with_receipts(receipts))
     (file,) = receipts.iterdir()
     before = file.read_bytes()
@@ -239,6 +222,12 @@ def test_the_first_receipt_is_never_replaced(tmp_path: Path, receipts: Path) -> 
     file.write_bytes(b"")  # a crash leaves an empty file, which is not a receipt
     lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert len(file.read_bytes()) > 100
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(SetupError, match="folder of receipts"):
+        lines(tmp_path / "tree", with_receipts(receipts))
+    with pytest.raises(SetupError, match="is not a folder"):
+        ReceiptFolder(tmp_path / "none")
 
 
 def test_entries_that_share_a_jti_lose_the_receipts_of_this_run_alone(tmp_path: Path, receipts: Path) -> None:
@@ -251,19 +240,6 @@ def test_entries_that_share_a_jti_lose_the_receipts_of_this_run_alone(tmp_path: 
     _, summary = lines(tmp_path / "tree", with_receipts(receipts, NOW + 60))
     assert summary.verdicts == {"failed": 6}
     assert list(receipts.iterdir()) == [old]
-
-
-def test_an_unusable_folder_of_receipts_ends_the_run(tmp_path: Path, receipts: Path) -> None:
-    for path in write_tree(tmp_path / "tree", 3):
-        assert path.exists()
-    lines(tmp_path / "tree", with_receipts(receipts))
-    for file in receipts.iterdir():
-        file.unlink()
-        file.mkdir()
-    with pytest.raises(SetupError, match="folder of receipts"):
-        lines(tmp_path / "tree", with_receipts(receipts))
-    with pytest.raises(SetupError, match="is not a folder"):
-        ReceiptFolder(tmp_path / "none")
 
 
 # -- benchmarks -------------------------------------------------------------------------------------------------------
@@ -312,8 +288,7 @@ def test_definitions_are_looked_up_inside_their_folder_and_bounded(tmp_path: Pat
 
 
 def test_a_dead_process_is_a_finding_for_its_files_and_the_rest_is_judged(tmp_path: Path) -> None:
-    for path in write_tree(tmp_path, 200):
-        assert path.exists()
+    list(write_tree(tmp_path, 2 * FILES))
 
     def deadly(file: str, reports: tuple[Report, ...]) -> str:
         if file.endswith("model3/.eval_results/task_2.yaml"):
@@ -322,7 +297,7 @@ def test_a_dead_process_is_a_finding_for_its_files_and_the_rest_is_judged(tmp_pa
 
     found, summary = lines(tmp_path, judge(), Writer(deadly, JSON_LINES.finding), jobs=2)
     assert summary.by_reason == {"internal": CHUNK_FILES}
-    assert summary.verdicts == {"verified": 200 - CHUNK_FILES}
+    assert summary.verdicts == {"verified": 2 * FILES - CHUNK_FILES}
     assert sum("its worker process ended" in str(line) for line in found) == CHUNK_FILES
 
 

@@ -49,14 +49,12 @@ def test_a_proof_is_found_by_the_names_of_its_file_and_token(file: Path) -> None
     assert beside(file).name == f"gsm8k.yaml.{LEAF.token.hex()[:16]}.tlog-proof"
     assert Sidecars(str(file))[LEAF] == AtHand(GOOD)
     assert judge(file).verdict == "verified"
-
-
-def test_each_token_of_a_file_has_its_own(tmp_path: Path) -> None:
+    # Each token of a file has its own.
     second = make.submission(task_id="other")
     text = make.file_for(SUBMISSION, log=ORIGIN) + make.file_for(second, log=ORIGIN, jti="A" * 22)
     token = make.token_for(second, log=ORIGIN, jti="A" * 22)
     log = TestLog(TOKEN, token)
-    file = write_result(tmp_path, make.REPO, "gsm8k.yaml", text)
+    file.write_text(text)
     for each in (TOKEN, token):
         beside(file, leaf_of(each)).write_bytes(log.proof(each, make.NOW, make.NOW))
     reports = FileVerifier(TRUST, None, Context(make.NOW + 9)).verify(file.read_bytes(), str(file), make.REPO)
@@ -64,14 +62,8 @@ def test_each_token_of_a_file_has_its_own(tmp_path: Path) -> None:
     assert [report.verdict for report in reports] == ["verified", "verified"]
 
 
-def by_link(path: Path) -> None:
-    elsewhere = path.parents[3] / "elsewhere"
-    elsewhere.write_bytes(GOOD)
-    path.symlink_to(elsewhere)
-
-
 HOSTILE: dict[str, Callable[[Path], object]] = {
-    "a link": by_link,
+    "a link": lambda path: path.symlink_to("good"),
     "a link to nothing": lambda path: path.symlink_to("nothing"),
     "a link to itself": lambda path: path.symlink_to(path.name),
     "a pipe": os.mkfifo,
@@ -86,6 +78,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 def test_an_unusable_proof_counts_as_none(tmp_path: Path) -> None:
     for number, (kind, spoil) in enumerate(HOSTILE.items()):
         file = write_result(tmp_path / str(number), make.REPO, "gsm8k.yaml", make.file_for(SUBMISSION, log=ORIGIN))
+        file.with_name("good").write_bytes(GOOD)
         spoil(beside(file))
         report = judge(file)
         assert (report.verdict, report.checks[10].status) == ("undecided", Status.UNKNOWN), kind

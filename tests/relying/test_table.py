@@ -88,24 +88,21 @@ def test_the_table_is_for_a_folder_and_has_its_file_suffix(tmp_path: Path) -> No
 # -- the file -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def mixed(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Good entries, false ones, some without a token, files that cannot be read, and two tokens with one jti."""
-    root = tmp_path / "tree"
-    for path in write_tree(root, 150):
-        assert path.exists()
+    root = tmp_path_factory.mktemp("mixed")
+    list(write_tree(root, 150))
     text = file_for(submission(model_repo="acme/one"))
     write_result(root, "acme/one", "gsm8k.yaml", text)
     write_result(root, "acme/two", "gsm8k.yaml", text)
     bare = "\n".join(line for line in text.splitlines() if "verify_token" not in line) + "\n"
     write_result(root, "acme/three", "gsm8k.yaml", bare + text.replace("20.9", "29.9"))
     write_result(root, "a/first", "task_2.yaml", entry_text("a/first", 7))  # the jti of the tree's number 7
-    write_result(root, "bad/one", "a.yaml", "- [")
-    write_result(root, "bad/one", "b.yaml", b"\xff")
-    write_result(root, "bad/one", "c.yaml", b"x" * 2_000_000)
+    for name, raw in {"a.yaml": b"- [", "b.yaml": b"\xff", "c.yaml": b"x" * 2_000_000}.items():
+        write_result(root, "bad/one", name, raw)
     (root / "bad/one/.eval_results/h.yaml").symlink_to("a.yaml")
-    name = os.fsencode(root / "bad/one/.eval_results") + b"/\xff\x1b[2J.yaml"
-    with open(name, "wb"):
+    with open(os.fsencode(root / "bad/one/.eval_results") + b"/\xff\x1b[2J.yaml", "wb"):
         pass
     write_result(root, "zz/=cmd()", "gsm8k\n'\".yaml", text)
     return root
@@ -127,47 +124,37 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def last_lines(root: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Return the last report of each entry, as JSON lines have it."""
-    written: list[str] = []
-    judge_folder(root, judge(), JSON_LINES, Listener(written.append))
-    found = [json.loads(line) for line in "".join(written).splitlines()]
-    return {(one["repo"], one["path"], one["pointer"]): one for one in found if "finding" not in one}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_the_table_has_the_members_of_the_lines(mixed: Path, tmp_path: Path, jobs: int) -> None:
-    rows = table(mixed, tmp_path / "results.parquet", engine=processes(jobs))
+def test_a_table_has_the_members_of_the_lines_the_findings_and_its_trust_and_time(mixed: Path, tmp_path: Path) -> None:
+    to, written = tmp_path / "results.parquet", list[str]()
+    rows = table(mixed, to, engine=processes(1))
+    assert table(mixed, tmp_path / "other.parquet", engine=processes(3)) == rows
     entries = {(row["repo"], row["path"], row["pointer"]): row for row in rows if row["finding"] is None}
-    expected = last_lines(mixed)
+    judge_folder(mixed, judge(), JSON_LINES, Listener(written.append))
+    lines = [json.loads(line) for line in "".join(written).splitlines()]
+    # The last report of each entry.
+    expected = {(one["repo"], one["path"], one["pointer"]): one for one in lines if "finding" not in one}
     assert entries.keys() == expected.keys()
     assert len(entries) == sum(row["finding"] is None for row in rows)
     for place, report in expected.items():
-        row = entries[place]
-        assert [row[f"check_{made['number']}"] for made in report["checks"]] == [
-            made["status"] for made in report["checks"]
+        row, checks = entries[place], report["checks"]
+        assert [row[f"check_{made['number']}"] for made in checks] == [made["status"] for made in checks]
+        judged = (report["verdict"], report["tier"], report["jti"] or None)
+        assert (row["verdict"], row["tier"], row["signed_jti"]) == judged
+        metrics = [
+            [(metric["metric_id"], metric["value"]) for metric in said["metrics"]] for said in (row, report["said"])
         ]
-        assert (row["verdict"], row["tier"], row["signed_jti"]) == (
-            report["verdict"],
-            report["tier"],
-            report["jti"] or None,
-        )
-        said = report["said"]
-        assert [(metric["metric_id"], metric["value"]) for metric in row["metrics"]] == [
-            (metric["metric_id"], metric["value"]) for metric in said["metrics"]
-        ]
+        assert metrics[0] == metrics[1]
         assert msgspec.json.decode(row["signed_claims"] or "null") == report["claims"]
-        for made in report["checks"]:
+        for made in checks:
             evidence = row[f"check_{made['number']}_evidence"]
-            assert (
-                evidence is None if made["status"] == "pass" and made["number"] != 5 else made["evidence"] in evidence
-            )
-
-
-@pytest.mark.long
-def test_an_unreadable_file_is_a_row_with_its_reason(mixed: Path, tmp_path: Path) -> None:
-    found = [row for row in table(mixed, tmp_path / "results.parquet") if row["finding"] is not None]
+            left_out = made["status"] == "pass" and made["number"] != 5
+            assert evidence is None if left_out else made["evidence"] in evidence
+    failed = {row["repo"]: row for row in rows if row["shared_jti"]}
+    assert failed.keys() == {"a/first", "owner0/model1"}, "both tokens, in rows that were written already"
+    assert {(row["verdict"], row["tier"], row["check_5"]) for row in failed.values()} == {("failed", "refuted", "fail")}
+    # An unreadable file is a row with its reason.
+    found = [row for row in rows if row["finding"] is not None]
     codes = {Path(row["file"]).name: row["finding"] for row in found}
     assert codes == {
         "a.yaml": "file.syntax", "b.yaml": "file.encoding", "c.yaml": "file.too_large", "h.yaml": "file.unreadable",
@@ -175,6 +162,16 @@ def test_an_unreadable_file_is_a_row_with_its_reason(mixed: Path, tmp_path: Path
     }  # fmt: skip
     assert all(row["finding_detail"] and row["verdict"] is None for row in found)
     assert [row["line"] for row in found if row["finding"] == "file.syntax"] == [1]
+    import duckdb
+
+    kept = duckdb.connect().execute("select key, value from parquet_kv_metadata(?)", [str(to)])
+    head = {key.decode(): value.decode() for key, value in kept.fetchall()}
+    assert head["table_version"] == TABLE_VERSION
+    assert (head["trust_digest"], head["audience"]) == (TRUST.digest, AUDIENCE)
+    assert head["judged_at"] == "2026-11-18T11:06:40Z"
+    fetched = TRUST.issuers[ISSUER].keys_fetched_at
+    assert json.loads(head["issuers"]) == [{"issuer": ISSUER, "keys_fetched_at": fetched}]
+    assert (int(head["files"]), head["absent"], head["tolerance"]) == (160, "[]", "{}")
 
 
 @pytest.mark.long
@@ -191,15 +188,6 @@ def test_bad_files_by_the_thousand_are_rows_and_the_run_ends(tmp_path: Path) -> 
     assert len(rows) == len({row["file"] for row in rows}) == 6_001
     assert all(row["finding_detail"] for row in rows if row["finding"])
     assert [row["verdict"] for row in rows if row["finding"] is None] == ["verified"]
-
-
-@pytest.mark.long
-def test_two_tokens_with_one_jti_fail_both_in_rows_that_were_written_already(mixed: Path, tmp_path: Path) -> None:
-    rows = table(mixed, tmp_path / "results.parquet")
-    failed = {row["repo"]: row for row in rows if row["shared_jti"]}
-    assert failed.keys() == {"a/first", "owner0/model1"}
-    assert {(row["verdict"], row["tier"], row["check_5"]) for row in failed.values()} == {("failed", "refuted", "fail")}
-    assert len(rows) == len({(row["file"], row["pointer"]) for row in rows}), "each is there once"
 
 
 @pytest.mark.long
@@ -228,23 +216,6 @@ def test_a_large_table_is_written_and_corrected_in_row_groups(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_the_table_has_its_trust_and_time(mixed: Path, tmp_path: Path) -> None:
-    table(mixed, tmp_path / "results.parquet")
-    import duckdb
-
-    found = duckdb.connect().execute(
-        "select key, value from parquet_kv_metadata(?)", [str(tmp_path / "results.parquet")]
-    )
-    head = {key.decode(): value.decode() for key, value in found.fetchall()}
-    assert head["table_version"] == TABLE_VERSION
-    assert (head["trust_digest"], head["audience"]) == (TRUST.digest, AUDIENCE)
-    assert head["judged_at"] == "2026-11-18T11:06:40Z"
-    fetched = TRUST.issuers[ISSUER].keys_fetched_at
-    assert json.loads(head["issuers"]) == [{"issuer": ISSUER, "keys_fetched_at": fetched}]
-    assert (int(head["files"]), head["absent"], head["tolerance"]) == (160, "[]", "{}")
-
-
-@pytest.mark.long
 def test_an_interrupted_or_failed_run_leaves_the_previous_table(mixed: Path, tmp_path: Path) -> None:
     from issuer.relying.table import judge_into
 
@@ -260,20 +231,10 @@ def test_an_interrupted_or_failed_run_leaves_the_previous_table(mixed: Path, tmp
     with pytest.raises(BrokenPipeError):
         judge_into(to, mixed, judge(), JSON_LINES, Listener(fail))
     assert to.read_bytes() == b"of yesterday"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.parquet", "tree"], "and no draft"
+    assert list(tmp_path.iterdir()) == [to], "and no draft"
 
 
 # -- a cluster ----------------------------------------------------------------------------------------------------------
-
-
-def far_apart(root: Path) -> Path:
-    """Write many chunks of files, of which the first and the last have one jti."""
-    for path in write_tree(root, 2500):
-        assert path.exists()
-    for repo in ("a/first", "zz/last"):
-        write_result(root, repo, "task_2.yaml", entry_text(repo, 7))
-    write_result(root, "bad/one", "a.yaml", "- [")
-    return root
 
 
 @pytest.mark.long
@@ -282,7 +243,11 @@ def test_if_one_of_three_workers_is_killed_no_row_is_lost_or_repeated(tmp_path: 
     from issuer.relying.dask_engine import dask_engine
     from issuer.relying.table import judge_into
 
-    root = far_apart(tmp_path / "tree")
+    root = tmp_path / "tree"
+    list(write_tree(root, 2500))
+    for repo in ("a/first", "zz/last"):  # many chunks of files: the first and the last one have one jti
+        write_result(root, repo, "task_2.yaml", entry_text(repo, 7))
+    write_result(root, "bad/one", "a.yaml", "- [")
     here = table(root, tmp_path / "here.parquet", engine=processes(1))
     killed: list[float] = []
     with cluster(tmp_path, 3) as found:
@@ -311,8 +276,7 @@ def test_a_cluster_with_tls_accepts_only_its_own_certificates(tmp_path: Path) ->
         (tmp_path / name / "key.pem").chmod(0o600)
         (tmp_path / name / "ca.pem").write_bytes((tmp_path / name / "cert.pem").read_bytes())
     root = tmp_path / "tree"
-    for path in write_tree(root, 100):
-        assert path.exists()
+    list(write_tree(root, 100))
     write_trust(tmp_path)
     common = ("verify", root, "--trust", tmp_path / "trust.yaml", "--at", NOW)
     with cluster(tmp_path, 1, tmp_path / "ours") as found:
@@ -343,8 +307,7 @@ def test_a_worker_that_does_not_see_the_folder_ends_the_run(tmp_path: Path) -> N
     from issuer.relying.dask_engine import dask_engine
 
     root = tmp_path / "tree"
-    for path in write_tree(root, 3):
-        assert path.exists()
+    list(write_tree(root, 3))
     with cluster(tmp_path, 1) as found:
         engine = dask_engine(found.url, None, tmp_path / "elsewhere")
         with pytest.raises(SetupError, match="does not see the folder"):

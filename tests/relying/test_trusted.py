@@ -23,7 +23,7 @@ from issuer.verify.revocations import Revocations
 from issuer.verify.trust import Trust
 from tests.support import make
 from tests.support.cluster import cluster
-from tests.support.tree import write_result
+from tests.support.tree import write_result, write_trust
 
 AUDIENCE, NOW, PATH, REPO = make.AUDIENCE, make.NOW, make.PATH, make.REPO
 # The cached set was fetched half an hour ago, and serves for an hour; the token is a minute old.
@@ -80,10 +80,12 @@ def trusted(site: Site, folder: Path, now: int = NOW, *, state: bool = True, **o
     return Trusted.in_issuer(site.url, AUDIENCE, Documents(folder / "cache", now, **options), seen)
 
 
+def verifier_by(known: Trusted, now: int = NOW) -> FileVerifier:
+    return FileVerifier(known.trust, now, Context(now, witnessed=True), renew=known.renew)
+
+
 def verify(site: Site, folder: Path, text: str | None = None, now: int = NOW, **options: Any) -> Any:
-    known = trusted(site, folder, now, **options)
-    verifier = FileVerifier(known.trust, now, Context(now, witnessed=True), renew=known.renew)
-    return verifier.verify((text or token(site)).encode(), PATH, REPO)
+    return verifier_by(trusted(site, folder, now, **options), now).verify((text or token(site)).encode(), PATH, REPO)
 
 
 def cached(site: Site, folder: Path, body: bytes = OLD, at: int = FETCHED) -> None:
@@ -94,21 +96,23 @@ def cached(site: Site, folder: Path, body: bytes = OLD, at: int = FETCHED) -> No
     site.asked.clear()
 
 
-# -- a kid that the cached copy lacks -------------------------------------------------------------------------------------
-
-
-def test_a_kid_that_a_cached_set_lacks_makes_one_more_fetch(tmp_path: Path, site: Site) -> None:
+def test_a_kid_that_a_cached_set_lacks_makes_one_more_fetch_from_the_origin(tmp_path: Path, site: Site) -> None:
     cached(site, tmp_path)
     (report,) = verify(site, tmp_path)
     assert (report.verdict, report.wants_keys_of) == ("verified", "")
     assert [pair for pair in site.asked if pair[0] == JWKS_PATH] == [(JWKS_PATH, "no-cache")]
+    site.says(JWKS_PATH, OLD, Age="300")  # of a cache on the way
+    known = trusted(site, tmp_path / "aged")
+    assert known.trust.issuers[site.url].keys_fetched_at == NOW - 300
+    site.says(JWKS_PATH, NEW)
+    assert verify(site, tmp_path / "aged")[0].verdict == "verified"
 
 
 def test_a_hostile_file_of_unknown_kids_makes_one_fetch(tmp_path: Path, site: Site) -> None:
     cached(site, tmp_path)
-    kids = [{**make.HEADER, "kid": f"nobody's-{number}"} for number in range(150)]
+    kids = [{**make.HEADER, "kid": f"nobody's-{number}"} for number in range(40)]
     reports = verify(site, tmp_path, "".join(token(site, header=header) for header in kids) * 4)
-    assert len(reports) == 600
+    assert len(reports) == 160
     assert {report.checks[1].status.value for report in reports} == {"fail"}, "the set is confirmed since their issue"
     assert site.count() == 1
     verify(site, tmp_path, token(site, header=kids[0]), NOW + 1)
@@ -127,9 +131,9 @@ def test_a_hostile_folder_of_unknown_kids_makes_one_fetch_however_many_processes
     known = trusted(site, tmp_path)
     if not cache:
         known._documents._folder = None  # each process is on its own
-    verifier = FileVerifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
     lines: list[str] = []
-    summary = judge_folder(tmp_path / "hub", verifier, JSON_LINES, Listener(lines.append), engine=processes(3))
+    listener = Listener(lines.append)
+    summary = judge_folder(tmp_path / "hub", verifier_by(known), JSON_LINES, listener, engine=processes(3))
     assert summary.verdicts["failed"] == 100
     reports = [msgspec.json.decode(line) for line in "".join(lines).splitlines()]
     passed = [report["path"] for report in reports if report["checks"][2]["status"] == "pass"]
@@ -146,9 +150,7 @@ def test_a_cluster_judges_by_keys_that_are_newer_than_its_workers_have_in_one_fe
     for number in range(2 * CHUNK_FILES):
         header = {**make.HEADER, "kid": make.KID if number % 2 else f"nobody's-{number}"}
         write_result(tmp_path / "hub", f"a/m{number:03}", "gsm8k.yaml", token(site, header=header))
-    known = trusted(site, tmp_path)
-    verifier = FileVerifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
-    lines: list[str] = []
+    verifier, lines = verifier_by(trusted(site, tmp_path)), list[str]()
     with cluster(tmp_path, 1) as found:
         engine = dask_engine(found.url, None, tmp_path / "hub")
         judge_folder(tmp_path / "hub", verifier, JSON_LINES, Listener(lines.append), engine=engine)
@@ -162,8 +164,7 @@ def test_without_an_answer_or_offline_the_key_is_unknown(tmp_path: Path, site: S
     cached(site, tmp_path)
     (report,) = verify(site, tmp_path, offline=True)
     assert (report.verdict, report.checks[1].status.value, site.asked) == ("undecided", "unknown", [])
-    known = trusted(site, tmp_path)
-    verifier = FileVerifier(known.trust, NOW, Context(NOW, witnessed=True), renew=known.renew)
+    verifier = verifier_by(trusted(site, tmp_path))
     site.says(JWKS_PATH, status=500)
     counts = []
     for _ in range(3):
@@ -184,14 +185,6 @@ def test_fetches_that_strangers_cause_have_a_pause_between_them(tmp_path: Path, 
     assert (report.verdict, site.count()) == ("verified", 1)
 
 
-def test_a_copy_is_confirmed_by_its_origin_and_not_by_a_cache_on_the_way(tmp_path: Path, site: Site) -> None:
-    site.says(JWKS_PATH, OLD, Age="300")
-    known = trusted(site, tmp_path)
-    assert known.trust.issuers[site.url].keys_fetched_at == NOW - 300
-    site.says(JWKS_PATH, NEW)
-    assert verify(site, tmp_path)[0].verdict == "verified"
-
-
 def test_a_key_that_moved_to_the_archive_since_is_found_there(tmp_path: Path, site: Site) -> None:
     site.says(ARCHIVE_PATH, make.jwks(make.STRANGER, active_from=0))
     cached(site, tmp_path)
@@ -203,17 +196,12 @@ def test_a_key_that_moved_to_the_archive_since_is_found_there(tmp_path: Path, si
 
 
 def test_keys_from_a_file_are_not_confirmed(tmp_path: Path) -> None:
+    trust = write_trust(tmp_path)
     (tmp_path / "keys.json").write_bytes(OLD)
-    (tmp_path / "trust.yaml").write_text(
-        f"version: 1\naudience: {AUDIENCE}\nissuers:\n- issuer: {make.ISSUER}\n  keys: {{file: keys.json}}\n"
-    )
-    known = Trusted.by_file(tmp_path / "trust.yaml", Documents(None, NOW))
-    verifier = FileVerifier(known.trust, NOW, Context(NOW), renew=known.renew)
+    verifier = verifier_by(Trusted.by_file(trust, Documents(None, NOW)))
     (report,) = verifier.verify(make.file_for(SUBMISSION).encode(), PATH, REPO)
     assert (report.verdict, report.checks[1].status.value) == ("undecided", "unknown")
 
-
-# -- revocation lists -----------------------------------------------------------------------------------------------------
 
 REVOKED: dict[str, Any] = {"number": 2, "jti": [make.JTI]}
 
@@ -259,13 +247,13 @@ def test_a_list_that_was_seen_cannot_be_rolled_back(tmp_path: Path, site: Site) 
 
 
 def test_a_list_from_the_future_does_not_displace_a_list_of_today(tmp_path: Path, site: Site) -> None:
-    site.lists(**REVOKED)
-    assert outcome(site, tmp_path)[0] == "failed"
-    site.lists(number=10**6, iat=NOW + 61, jti=[make.JTI, "more"], next_update=NOW + 600)
-    assert outcome(site, tmp_path)[0] == "failed"
-    site.lists(number=3, jti=[make.JTI, jose.base64url_encode(b"n" * 16)])
+    other = jose.base64url_encode(b"n" * 16)
+    for listed in (REVOKED, {"number": 10**6, "iat": NOW + 61, "jti": [make.JTI, "more"], "next_update": NOW + 600}):
+        site.lists(**listed)
+        assert outcome(site, tmp_path)[0] == "failed"
+    site.lists(number=3, jti=[make.JTI, other])
     assert trusted(site, tmp_path).trust.absent == ()
-    assert verify(site, tmp_path, token(site, jti=jose.base64url_encode(b"n" * 16)))[0].failed == (5,)
+    assert verify(site, tmp_path, token(site, jti=other))[0].failed == (5,)
 
 
 def test_an_older_list_clears_tokens_only_while_it_is_good(tmp_path: Path, site: Site) -> None:
@@ -297,28 +285,25 @@ def test_a_list_may_grow_and_the_stored_one_grows_with_it(tmp_path: Path, site: 
         site.lists(number=number, jti=[f"t{count}" for count in range(number)])
         assert outcome(site, tmp_path)[0] == "verified"
     (kept,) = (tmp_path / "state").glob("*.jwt")
-    assert b"".join(kept.read_bytes().split(b".")[1:2]) in make.revocation_list(
-        iss=site.url, number=3, jti=["t0", "t1", "t2"], next_update=NOW + 86_400
-    )
+    newest = make.revocation_list(iss=site.url, number=3, jti=["t0", "t1", "t2"], next_update=NOW + 86_400)
+    assert kept.read_bytes().split(b".")[1] == newest.split(b".")[1]
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_list_under_a_stranger_s_key_does_not_displace_the_issuer_s(tmp_path: Path, site: Site) -> None:
+def test_a_list_under_another_key_displaces_no_list_of_the_issuer_or_a_newer_one(tmp_path: Path, site: Site) -> None:
     site.says(REVOCATION_KEYS_PATH, make.jwks(make.RECEIPT_KEY), Cache_Control="no-cache")
     site.lists(key=make.RECEIPT_KEY, number=2**40)
     assert "by list 1099511627776" in outcome(site, tmp_path)[1]
     site.says(REVOCATION_KEYS_PATH, make.jwks(make.REVOCATION_KEY), Cache_Control="no-cache")
     site.lists(number=1)
     assert "by list 1 " in outcome(site, tmp_path)[1]
-
-
-def test_a_list_under_the_next_key_must_not_be_older_than_the_last_one(tmp_path: Path, site: Site) -> None:
     site.lists(**REVOKED)
-    assert outcome(site, tmp_path)[0] == "failed"
+    assert outcome(site, tmp_path / "next")[0] == "failed"
     site.says(REVOCATION_KEYS_PATH, make.jwks(make.REVOCATION_KEY, make.RECEIPT_KEY), Cache_Control="no-cache")
     site.lists(key=make.RECEIPT_KEY, number=1)
-    (tmp_path / "cache").rename(tmp_path / "gone")
-    assert outcome(site, tmp_path) == ("failed", "the issuer has revoked this jti")
+    (tmp_path / "next" / "cache").rename(tmp_path / "gone")
+    older = outcome(site, tmp_path / "next")
+    assert older == ("failed", "the issuer has revoked this jti"), "the next key's list is older"
 
 
 def test_of_two_processes_the_newer_list_stays(tmp_path: Path, site: Site) -> None:
@@ -360,20 +345,12 @@ def test_without_a_usable_state_folder_no_list_counts(tmp_path: Path, site: Site
 
 
 def test_a_list_from_a_file_is_stored_like_one_from_a_url(tmp_path: Path) -> None:
-    files = {
-        "keys.json": make.jwks(),
-        "rk.json": make.jwks(make.REVOCATION_KEY),
-        "list.jwt": make.revocation_list(**REVOKED),
-    }
-    for name, raw in files.items():
-        (tmp_path / name).write_bytes(raw)
-    (tmp_path / "trust.yaml").write_text(
-        f"version: 1\naudience: {AUDIENCE}\nissuers:\n- issuer: {make.ISSUER}\n  keys: {{file: keys.json}}\n"
-        "  revocations: {file: list.jwt}\nrevocation_keys: {file: rk.json}\n"
-    )
+    (tmp_path / "rk.json").write_bytes(make.jwks(make.REVOCATION_KEY))
+    (tmp_path / "list.jwt").write_bytes(make.revocation_list(**REVOKED))
+    file = write_trust(tmp_path, "    revocations: {file: list.jwt}\nrevocation_keys: {file: rk.json}\n")
 
     def trust() -> Trust:
-        return Trusted.by_file(tmp_path / "trust.yaml", Documents(None, NOW), SeenLists(tmp_path / "state")).trust
+        return Trusted.by_file(file, Documents(None, NOW), SeenLists(tmp_path / "state")).trust
 
     assert trust().absent == ()
     (tmp_path / "list.jwt").write_bytes(make.revocation_list(number=1))

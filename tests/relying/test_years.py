@@ -28,9 +28,6 @@ def site() -> Iterator[LocalProvider]:
         yield provider
 
 
-# -- copies of the keys ---------------------------------------------------------------------------------------------------
-
-
 class Copies:
     """Copies of the issuer's keys, of every age that one may have: one is made whenever time passes.
 
@@ -78,10 +75,10 @@ def take_over(copies: Copies) -> tuple[str, int]:
             return last, following.due
 
 
-@pytest.mark.parametrize(
-    ("rotations", "downs"),
-    [(1, (KEYS,)), pytest.param(3, (KEYS, (JWKS_PATH,), (ARCHIVE_PATH,), ()), marks=pytest.mark.long)],
-)
+ALL_DOWNS = (KEYS, (JWKS_PATH,), (ARCHIVE_PATH,), ())
+
+
+@pytest.mark.parametrize(("rotations", "downs"), [(1, (KEYS,)), pytest.param(3, ALL_DOWNS, marks=pytest.mark.long)])
 def test_keys_as_old_as_allowed_verify_every_good_token(
     tmp_path: Path, site: LocalProvider, rotations: int, downs: tuple[tuple[str, ...], ...]
 ) -> None:
@@ -110,9 +107,6 @@ def test_keys_as_old_as_allowed_verify_every_good_token(
         for age in (1, KEY_SET_AGE_S, KEY_SET_AGE_S):
             copies.pass_time(age)
             assert copies.judge(current) == {"verified"}
-
-
-# -- the whole life -------------------------------------------------------------------------------------------------------
 
 
 class Story:
@@ -248,7 +242,5 @@ def test_receipts_outlive_three_rotations_one_theft_and_a_bad_month(tmp_path: Pa
         by_url = ("--issuer", live.url, "--audience", AUDIENCE)
         alone = issuer("verify", relying.hub, *by_url, "--json")
         without = dict.fromkeys(("first", "unseen", "bad", "beside", "recovered", "successor"), "undecided 2 3")
-        expected = (
-            it.expected | without | {"before": "failed 5", "recent": "good_when_issued 5", "open-model": "verified"}
-        )
-        assert outcomes(alone.stdout) == expected, "without receipts"
+        others = {"before": "failed 5", "recent": "good_when_issued 5", "open-model": "verified"}
+        assert outcomes(alone.stdout) == it.expected | without | others, "without receipts"

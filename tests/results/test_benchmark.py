@@ -73,13 +73,10 @@ def test_a_broken_rule_is_found_at_its_place() -> None:
         assert found == found[:1] or "evaluation_framework:" in new
 
 
-def test_the_live_form_defines_no_metric_and_is_one_for_today_s_hub_alone() -> None:
-    live = LIVE + b"evaluation_framework: acme\n"
+def test_today_s_hub_demands_a_framework_and_does_not_look_at_metrics() -> None:
+    live = LIVE + b"evaluation_framework: acme\n"  # its form defines no metric, and is one for the Hub alone
     assert lint(live, "hub") == [("benchmark.rule", 1, "warning")]
     assert lint(live) == lint(live, "both") == [("benchmark.rule", 1, "error")]
-
-
-def test_today_s_hub_demands_a_framework_and_does_not_look_at_metrics() -> None:
     assert lint(FULL, "hub") == lint(FULL, "both") == [("benchmark.rule", 1, "error")]
     framed = FULL.replace("tasks:", "evaluation_framework: acme\ntasks:")
     assert {profile: lint(framed, profile) for profile in PROFILES} == {profile: [] for profile in PROFILES}

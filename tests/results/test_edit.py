@@ -76,17 +76,9 @@ def test_an_issued_entry_is_appended_where_none_says_the_same() -> None:
         assert edit.put_entry(write_entry(said.form), write_entry(said.form), "f") == write_entry(said.form) * 2
 
 
-def test_a_file_that_an_entry_would_break_is_refused_without_a_place() -> None:
-    for before in ("- dataset: {id: a/b}\n...\n", "[{dataset: {id: a/b}}]\n"):
-        with pytest.raises(InputError, match="in place") as caught:
-            edit.append(before, NEW, "f")
-        assert caught.value.place.line == 0
-
-
 def test_an_entry_begins_above_its_first_member() -> None:
-    for head, dash in itertools.product(
-        ["\n", "# a\n", "\n\n# a\n\n"], ["- ", "-\n  ", "-\n\n  ", "- # b\n\n  # c\n  "]
-    ):
+    heads, dashes = ["\n", "# a\n", "\n\n# a\n\n"], ["- ", "-\n  ", "-\n\n  ", "- # b\n\n  # c\n  "]
+    for head, dash in itertools.product(heads, dashes):
         before = f"{head}{dash}dataset: {{id: a/b}}\n"
         assert edit.append(before, NEW, "f") == before + NEW
     for before in ("", "\n", "   \n\n"):
@@ -104,11 +96,8 @@ def test_an_entry_is_put_in_its_place_and_indented_as_the_others_are() -> None:
 
 
 def test_an_entry_is_replaced_or_gets_a_token_and_the_others_keep_every_line() -> None:
-    kept = (
-        FILE[FILE.index("# between") :],
-        FILE[: FILE.index("-\n")],
-        FILE[: FILE.index("- {dataset: {id: a/b, task_id: th")],
-    )
+    between, second, third = map(FILE.index, ("# between", "-\n", "- {dataset: {id: a/b, task_id: th"))
+    kept = (FILE[between:], FILE[:second], FILE[:third])
     for index in range(3):
         after = edit.replace(FILE, index, NEW, "f")
         names = ["first", "second", "third"]
@@ -124,9 +113,7 @@ def test_an_entry_is_replaced_or_gets_a_token_and_the_others_keep_every_line() -
 def test_a_token_replaces_the_old_one_under_each_name_and_in_any_style() -> None:
     before = "- dataset: {id: a/b}\n  verifyToken: null # old\n  verify_token: null\n- dataset: {id: c/d}\n  verify_token: 'x.y.z'\n"
     after = edit.put_token(before, 0, "a.b.c", "f")
-    assert after == before.replace("verifyToken: null", 'verifyToken: "a.b.c"').replace(
-        "verify_token: null", 'verify_token: "a.b.c"'
-    )
+    assert after == before.replace("oken: null", 'oken: "a.b.c"')
     assert tokens(edit.put_token(after, 1, "q.r.s", "f")) == ["a.b.c", "q.r.s"]
     for style in ["|\n    x.y.z", ">-\n    x.y.z", "|+\n    x.y.z\n", '"x.y.z"']:
         before = f"- dataset: {{id: a/b}}\n  verify_token: {style}\n  value: 1\n"
@@ -138,13 +125,10 @@ def test_a_token_replaces_the_old_one_under_each_name_and_in_any_style() -> None
         assert tokens(edit.put_token(before + "\n", 0, "a.b.c", "f")) == ["a.b.c"]
 
 
-def test_line_ends_stay() -> None:
+def test_line_ends_stay_and_an_index_without_an_entry_is_refused() -> None:
     dos = FILE.replace("\n", "\r\n")
     for after in (edit.append(dos, NEW, "f"), edit.replace(dos, 1, NEW, "f"), edit.put_token(dos, 0, "a.b.c", "f")):
         assert after.count("\n") == after.count("\r\n")
-
-
-def test_an_index_without_an_entry_is_refused() -> None:
     for index in [-1, 3, 99]:
         for change in (edit.replace, edit.put_token):
             with pytest.raises(InputError, match="it has 3"):
@@ -153,30 +137,22 @@ def test_an_index_without_an_entry_is_refused() -> None:
 
 def test_a_file_that_cannot_be_edited_in_place_is_refused_and_not_broken() -> None:
     """A pair in a flow list is a map, and a line below it is not a member of it."""
-    for before in (
-        "[{dataset: {id: a/b}}]\n",
-        "- dataset: {id: a/b}\n...\n",
-        "a: b\n",
-        "- 1\n",
-        "- dataset: {id: a/b}\n  notes: |+\n   x",
-    ):
+    for before in ("- dataset: {id: a/b}\n...\n", "[{dataset: {id: a/b}}]\n"):
+        with pytest.raises(InputError, match="in place") as caught:
+            edit.append(before, NEW, "f")
+        assert caught.value.place.line == 0
+    for before in ("a: b\n", "- 1\n", "- dataset: {id: a/b}\n  notes: |+\n   x"):
         with pytest.raises(InputError):
             edit.append(before, NEW, "f")
     for text in ("[dataset: {id: a/b}]\n", "[dataset: {id: a/b},\n]\n"):
         with pytest.raises(InputError) as caught:
             edit.put_token(text, 0, "x", "f.yaml")
         assert str(caught.value).startswith("f.yaml: file.rule: has a layout that cannot be edited in place")
-    for change, texts in (
-        (edit.append, (NEW + NEW, "", "[]", "nonsense", "- 1")),
-        (replace_second, ("", "[]", NEW + NEW)),
-    ):
-        for entry in texts:
-            with pytest.raises(InputError):
-                change(FILE, entry, "f")
-
-
-def replace_second(text: str, entry: str, name: str) -> str:
-    return edit.replace(text, 1, entry, name)
+    for entry in (NEW + NEW, "", "[]", "nonsense", "- 1"):
+        with pytest.raises(InputError):
+            edit.append(FILE, entry, "f")
+        with pytest.raises(InputError):
+            edit.replace(FILE, 1, entry, "f")
 
 
 SAID = make.submission({"notes": "x"}, task_id="second")
@@ -197,12 +173,9 @@ def test_an_entry_keeps_its_form_unless_it_is_to_be_reshaped() -> None:
         assert edit.put_entry(before, FORMS[issued], "f", reshape=True) == FILE + FORMS[issued] + "# end\n"
         assert edit.put_entry(before, newer, "f", reshape=True) == FILE + newer + "# end\n"
         assert edit.put_entry(before, FORMS[there], "f", reshape=True) == before
-        assert edit.put_entry(before, FORMS[there].replace(TOKEN, "x.y.z"), "f", reshape=True) == before.replace(
-            TOKEN, "x.y.z"
-        )
-
-
-def test_of_two_equal_entries_the_one_of_the_form_is_renewed() -> None:
+        renewed = edit.put_entry(before, FORMS[there].replace(TOKEN, "x.y.z"), "f", reshape=True)
+        assert renewed == before.replace(TOKEN, "x.y.z")
+    # Of two equal entries the one of the form is renewed.
     before = FORMS["target"].replace(TOKEN, "a.b.c") + FORMS["both"]
     after = edit.put_entry(before, FORMS["both"].replace(TOKEN, "x.y.z"), "f", reshape=True)
     assert tokens(after) == ["a.b.c", "x.y.z"]
@@ -222,9 +195,8 @@ def test_a_file_lacks_the_content_that_none_of_its_entries_has() -> None:
 
 def test_rewriting_changes_the_spelling_and_nothing_that_is_said() -> None:
     after = edit.rewrite(FILE, "f")
-    assert [(one.form, one.value) for one in read_entries(after.encode(), "f")] == [
-        (one.form, one.value) for one in read_entries(FILE.encode(), "f")
-    ]
+    before, now = ([(one.form, one.value) for one in read_entries(text.encode(), "f")] for text in (FILE, after))
+    assert now == before
     assert edit.rewrite(after, "f") == after
     assert edit.rewrite("[]\n", "f") == "[]\n"
 
@@ -250,15 +222,15 @@ def test_a_value_or_profile_that_an_entry_cannot_have_is_refused() -> None:
     st.integers(-2, 3), st.sampled_from([NEW, "- dataset: {id: c/d}\n", ""]) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 )  # fmt: skip
 def test_any_text_is_edited_as_asked_or_refused(text: str, index: int, entry: str) -> None:
+    def replaced(before: Entries) -> Entries:
+        return [*before[:index], *entries(entry), *before[index + 1 :]]
+
     def with_token(before: Entries) -> Entries:
         return [(form, entry if place == index else token) for place, (form, token) in enumerate(before)]
 
     changes: list[tuple[Callable[[], str], Callable[[Entries], Entries]]] = [
         (lambda: edit.append(text, entry, "f"), lambda before: [*before, *entries(entry)]),
-        (
-            lambda: edit.replace(text, index, entry, "f"),
-            lambda before: [*before[:index], *entries(entry), *before[index + 1 :]],
-        ),
+        (lambda: edit.replace(text, index, entry, "f"), replaced),
         (lambda: edit.put_token(text, index, entry, "f"), with_token),
         (lambda: edit.rewrite(text, "f"), lambda before: before),
         (lambda: edit.rewrite(text, "f", profile="both", primary="m"), lambda before: before),

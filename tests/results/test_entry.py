@@ -36,10 +36,6 @@ def refusal(text: str) -> InputError:
     return caught.value
 
 
-def by_readers(text: str) -> list[Any]:
-    return [yaml.safe_load(text), YAML(typ="safe", pure=True).load(text)]
-
-
 def test_nulls_are_dropped_from_maps_bottom_up_and_nothing_else_is() -> None:
     forms: list[tuple[Any, Any]] = [
         ({"a": None, "b": 1}, {"b": 1}), ({"a": {"b": None}}, None), ({"a": {"b": None}, "c": 1}, {"c": 1}),
@@ -59,11 +55,8 @@ def test_nulls_are_dropped_from_maps_bottom_up_and_nothing_else_is() -> None:
 
 
 def test_the_target_form_leaves_out_token_members_and_value_and_sorts_metrics() -> None:
-    metrics = [
-        {"metric_id": "a", "value": 1},
-        {"metric_id": "a", "slice": "B", "value": 2},
-        {"metric_id": "b", "value": 3},
-    ]
+    first = {"metric_id": "a", "value": 1}
+    metrics = [first, {**first, "slice": "B"}, {"metric_id": "b", "value": 3}]
     inside = {"value": 1, "verify_token": "x", "verifyToken": "y"}
     plain: dict[str, Any] = {"dataset": {"id": "a/b"}, "metrics": metrics, "run": inside, "unknown": {"x": 1}}
     dressed = {**plain, "metrics": metrics[::-1], "value": 1, "verify_token": "t", "verifyToken": "t", "date": None}
@@ -116,8 +109,7 @@ def test_a_written_entry_has_its_digest_and_is_read_alike_by_real_readers(detail
     assert entry.token == make.token_for(said)
     assert entry.metrics[0].value == value
     assert jcs.canonical(entry.form) == jcs.canonical(said.form)
-    for theirs in by_readers(text):
-        (item,) = theirs
+    for (item,) in (yaml.safe_load(text), YAML(typ="safe", pure=True).load(text)):
         assert jcs.canonical(target_form(item)) == jcs.canonical(said.form)
 
 
@@ -132,18 +124,12 @@ FRAMEWORK = st.fixed_dictionaries(
 )
 
 
-@given(
-    DETAILS,
-    st.lists(METRIC, min_size=1, max_size=4, unique_by=lambda m: (m["metric_id"], m.get("slice"))),
-    FRAMEWORK,
-    PRINTABLE,
-)
-@example(
-    {},
-    [{"metric_id": "m", "value": 1e-7}, {"metric_id": "m", "value": 20.0, "slice": "s"}],
-    {"name": '"', "version": "\\"},
-    '"',
-)
+METRICS = st.lists(METRIC, min_size=1, max_size=4, unique_by=lambda m: (m["metric_id"], m.get("slice")))
+TWO = [{"metric_id": "m", "value": 1e-7}, {"metric_id": "m", "value": 20.0, "slice": "s"}]
+
+
+@given(DETAILS, METRICS, FRAMEWORK, PRINTABLE)
+@example({}, TWO, {"name": '"', "version": "\\"}, '"')
 def test_a_submission_is_bound_and_written_as_its_form_is(
     details: Any, metrics: Any, framework: Any, task: str
 ) -> None:
@@ -154,12 +140,10 @@ def test_a_submission_is_bound_and_written_as_its_form_is(
     assert said.entry("T.o-k_en") == write_entry(said.form, "T.o-k_en")
 
 
-@given(
-    FREE
-    | st.recursive(st.just(""), lambda inner: st.lists(inner, min_size=1, max_size=2), max_leaves=9).map(
-        lambda it: {"a": it}
-    )
-)
+NESTED = st.recursive(st.just(""), lambda inner: st.lists(inner, min_size=1, max_size=2), max_leaves=9)
+
+
+@given(FREE | NESTED.map(lambda it: {"a": it}))
 @example({"a": "\x7f" * 2000})
 @example({"a": [[[[[[[[1, 1], 1], 1], 1], 1], 1], 1], 1]})
 def test_whether_members_fit_is_judged_by_the_byte(members: Any) -> None:
@@ -169,25 +153,27 @@ def test_whether_members_fit_is_judged_by_the_byte(members: Any) -> None:
 
 
 def test_an_entry_is_written_as_the_contract_shows() -> None:
-    assert write_entry(SAID.form, "T").splitlines() == [
-        "- dataset:",
-        '    id: "openai/gsm8k"',
-        '    task_id: "gsm8k"',
-        '    revision: "5503434ddd753f426f4b38109466949a1217c2bb"',
-        '  model_revision: "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"',
-        "  framework:",
-        '    name: "inspect-ai"',
-        '    version: "0.3.285"',
-        '    command: "inspect eval gsm8k"',
-        "  metrics:",
-        '    - metric_id: "accuracy"',
-        "      value: 20.9",
-        '  date: "2026-11-21T09:00:00Z"',
-        "  source:",
-        '    url: "https://a.example/x"',
-        '  notes: "no tools"',
-        '  verify_token: "T"',
-    ]
+    assert (
+        write_entry(SAID.form, "T")
+        == """- dataset:
+    id: "openai/gsm8k"
+    task_id: "gsm8k"
+    revision: "5503434ddd753f426f4b38109466949a1217c2bb"
+  model_revision: "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321"
+  framework:
+    name: "inspect-ai"
+    version: "0.3.285"
+    command: "inspect eval gsm8k"
+  metrics:
+    - metric_id: "accuracy"
+      value: 20.9
+  date: "2026-11-21T09:00:00Z"
+  source:
+    url: "https://a.example/x"
+  notes: "no tools"
+  verify_token: "T"
+"""
+    )
 
 
 def details_faults(value: Any) -> list[tuple[Code, str]]:
@@ -207,19 +193,16 @@ def test_details_that_break_a_rule_are_refused_with_their_pointer() -> None:
         ({"run": {"K" * 999: 1}}, ""), ({"run": {"a": [{"\x07" * 300: 1}]}}, ""),
         ({"run": {"a": [[[1]] * 20_000] * 3}}, ""), ({"notes": "é" * 300_000}, ""),
     ]  # fmt: skip
-    assert [
-        (details, pointer) for details, pointer in cases if details_faults(details) != [(Code.DETAILS_INVALID, pointer)]
-    ] == []
+    wrong = [details for details, pointer in cases if details_faults(details) != [(Code.DETAILS_INVALID, pointer)]]
+    assert wrong == []
+    two = [(Code.DETAILS_INVALID, "/date"), (Code.DETAILS_INVALID, "/source/url")]
+    assert details_faults({"date": "x", "source": {"url": "x"}}) == two, "all at once"
+    assert read_details({"date": None, "source": {"url": None}}) == read_details({}) == {}
 
 
 def test_a_date_is_an_iso_date() -> None:
-    dates = [
-        "2026-11-21",
-        "2026-11-21T09:00Z",
-        "2026-11-21T09:00:00Z",
-        "2026-11-21T09:00:00.123456789+01:00",
-        "2024-02-29",
-    ]
+    times = ("", "T09:00Z", "T09:00:00Z", "T09:00:00.123456789+01:00")
+    dates = ["2024-02-29", *(f"2026-11-21{time}" for time in times)]
     assert [read_details({"date": date}) for date in dates] == [{"date": date} for date in dates]
     for date in (
         "", "today", "2026-02-30", "2026-13-01", "2023-02-29", "26-01-01", "2026-1-1", "20261121", "2026-W01-1", "2026-11-21 09:00",
@@ -238,35 +221,28 @@ def test_a_source_has_an_absolute_web_address() -> None:
         assert details_faults({"source": {"url": url}}) == [(Code.DETAILS_INVALID, "/source/url")]
 
 
-def test_all_faults_of_details_are_found_at_once_and_nulls_are_no_details() -> None:
-    assert read_details({"date": None, "source": {"url": None}}) == read_details({}) == {}
-    assert details_faults({"date": "x", "source": {"url": "x"}}) == [
-        (Code.DETAILS_INVALID, "/date"), (Code.DETAILS_INVALID, "/source/url"),
-    ]  # fmt: skip
-
-
 def test_a_file_that_breaks_a_rule_is_refused_at_its_line() -> None:
+    for text in ("dataset: {id: a/b}", '"text"', "- text", "- {}"):
+        assert (refusal(text).code, refusal(text).place.line) == (Code.FILE_SCHEMA, 1)
     for text, code, line in [
-        ("dataset: {id: a/b}", Code.FILE_SCHEMA, 1),
-        ('"text"', Code.FILE_SCHEMA, 1),
-        ("- text", Code.FILE_SCHEMA, 1),
-        ("- {}", Code.FILE_SCHEMA, 1),
-        ("- dataset: {id: a}\n- dataset: {}", Code.FILE_SCHEMA, 2),
-        ("- dataset: {id: a}\n  model_revision: 36190055", Code.FILE_SCHEMA, 2),
-        ("- dataset: {id: a}\n  metrics: {metric_id: a, value: 1}", Code.FILE_SCHEMA, 2),
-        ("- dataset: {id: a}\n  metrics:\n  - {metric_id: a}", Code.FILE_SCHEMA, 3),
-        ('- dataset: {id: a}\n  metrics:\n  - {metric_id: a, value: "1"}', Code.FILE_SCHEMA, 3),
-        ("- dataset: {id: a}\n  metrics:\n  - {metric_id: a, value: true}", Code.FILE_SCHEMA, 3),
-        ("- dataset: {id: a}\n  value: text", Code.FILE_SCHEMA, 2),
-        ("- dataset: {id: a}\n  verify_token: 5", Code.FILE_SCHEMA, 2),
-        ("- dataset: {id: a}\n  run:\n    x:\n    - null", Code.FILE_RULE, 4),
-        ("- dataset: {id: a}\n  verify_token: x\n  verifyToken: y", Code.FILE_RULE, 3),
-        ("- dataset: {id: a}\n  date: 2026-11-21 10:00", Code.FILE_SCALAR, 2),
-        ("- dataset: {id: a}\n  date: {2026-11-21: x}", Code.FILE_SCALAR, 2),
-        ("- dataset: {id: a}\n  run: {date: 2026-11-21}", Code.FILE_SCALAR, 2),
+        ("- dataset: {}", Code.FILE_SCHEMA, 2),
+        ("  model_revision: 36190055", Code.FILE_SCHEMA, 2),
+        ("  metrics: {metric_id: a, value: 1}", Code.FILE_SCHEMA, 2),
+        *(
+            (f"  metrics:\n  - {{metric_id: a{value}}}", Code.FILE_SCHEMA, 3)
+            for value in ("", ', value: "1"', ", value: true")
+        ),
+        ("  value: text", Code.FILE_SCHEMA, 2),
+        ("  verify_token: 5", Code.FILE_SCHEMA, 2),
+        ("  run:\n    x:\n    - null", Code.FILE_RULE, 4),
+        ("  verify_token: x\n  verifyToken: y", Code.FILE_RULE, 3),
+        *(
+            (f"  {dated}", Code.FILE_SCALAR, 2)
+            for dated in ("date: 2026-11-21 10:00", "date: {2026-11-21: x}", "run: {date: 2026-11-21}")
+        ),
     ]:
-        error = refusal(text)
-        assert (error.code, error.place.line) == (code, line)
+        error = refusal(f"- dataset: {{id: a}}\n{text}")
+        assert (error.code, error.place.line) == (code, line), text
 
 
 def test_two_equal_spellings_of_the_token_are_one_and_a_bare_date_is_its_text() -> None:

@@ -16,11 +16,9 @@ from tests.support import make
 from tests.support.result_texts import FREE, NUMBER, TEXT, read_one
 from tests.support.shared import examples
 
-METRICS = [
-    {"metric_id": "accuracy", "value": 20.9},
-    {"metric_id": "accuracy", "slice": "easy", "value": 99},
-    {"metric_id": "pass_at_5", "value": 3e-7, "sample_size": 5},
-]
+EASY = {"metric_id": "accuracy", "slice": "easy", "value": 99}
+METRICS = [{"metric_id": "accuracy", "value": 20.9}, EASY, {"metric_id": "pass_at_5", "value": 3e-7, "sample_size": 5}]
+BOTH: tuple[Profile, Profile] = ("both", "hub")  # the profiles with `value`
 SAID = make.submission(
     {"date": "2026-11-21T09:00:00Z", "notes": "no-tools", "run": {"seed": 1},
      "source": {"url": "https://a.example/x", "name": "Logs", "user": "u", "org": "o"}},
@@ -47,21 +45,16 @@ def test_each_profile_has_the_value_and_the_token_as_its_readers_know_them() -> 
 
 def test_a_profile_with_value_needs_the_primary_score() -> None:
     """A slice of the primary metric is not its score."""
-    profiles: tuple[Profile, Profile] = ("both", "hub")
-    for profile in profiles:
-        for form, primary in (
-            (SAID.form, None),
-            (SAID.form, "f1"),
-            (make.submission(metrics=METRICS[1:]).form, "accuracy"),
-        ):
+    sliced = make.submission(metrics=METRICS[1:]).form
+    for profile in BOTH:
+        for form, primary in ((SAID.form, None), (SAID.form, "f1"), (sliced, "accuracy")):
             with pytest.raises(FormatError) as caught:
                 write_entry(form, TOKEN, profile=profile, primary=primary)
             assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, "/metrics")
 
 
 def test_today_s_huggingface_hub_reads_what_both_and_hub_write_and_not_the_target() -> None:
-    profiles: tuple[Profile, Profile] = ("both", "hub")
-    for profile in profiles:
+    for profile in BOTH:
         text = write_entry(SAID.form, TOKEN, profile=profile, primary="accuracy")
         (entry,) = parse_eval_result_entries(yaml.safe_load(text))
         assert (entry.dataset_id, entry.task_id, entry.value) == (make.BENCHMARK, "gsm8k", 20.9)
@@ -91,17 +84,11 @@ def test_what_is_read_is_written_again_as_it_was(run: Any, unknown: Any, token: 
     assert entry.rewritten() == write_entry(entry.form, token, profile=profile, primary="accuracy")
 
 
-SHAPES = {
-    "a": "- dataset: {id: a/b, task_id: t}\n  value: 1.5\n  verifyToken: x.y.z\n",
-    "b": "- dataset: {id: a/b, task_id: t}\n  value: 1.5\n  verify_token: x.y.z\n",
-    "c": "- dataset: {id: a/b, task_id: t}\n  metrics: [{metric_id: m, value: 1.5}]\n  verify_token: x.y.z\n",
-}
-
-
 def test_the_three_shapes_in_the_wild_are_read_and_written_again() -> None:
-    for shape, text in SHAPES.items():
-        entry = read_one(text)
-        assert (entry.token, entry.metrics is None) == ("x.y.z", shape != "c")
+    metrics = "metrics: [{metric_id: m, value: 1.5}]"
+    for score, token in (("value: 1.5", "verifyToken"), ("value: 1.5", "verify_token"), (metrics, "verify_token")):
+        entry = read_one(f"- dataset: {{id: a/b, task_id: t}}\n  {score}\n  {token}: x.y.z\n")
+        assert (entry.token, entry.metrics is None) == ("x.y.z", score != metrics)
         assert read_one(entry.rewritten()) == entry
 
 
@@ -111,9 +98,6 @@ def test_details_are_typed_and_their_unknown_parts_bound() -> None:
     assert entry.details.source
     assert (entry.details.source.org, entry.details.run, entry.details.notes) == ("o", {"seed": 1}, "no-tools")
     assert content_digest(read_one(text.replace('org: "o"', 'orgs: "o"')).form) != content_digest(entry.form)
-
-
-def test_a_detail_of_another_type_is_refused_at_its_line() -> None:
     for member in ("source: x", "source: {url: 1}", "run: []", "artifacts: x", "notes: 1", "date: 5"):
         with pytest.raises(InputError) as caught:
             read_one(f"- dataset: {{id: a/b}}\n  {member}\n")

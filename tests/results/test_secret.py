@@ -76,16 +76,12 @@ WORDS = [
     "PRIVATE KEY-----", "AKIA" + "A" * 16, "/",
 ]  # fmt: skip
 TEXT = st.lists(st.sampled_from(WORDS), max_size=4).map("".join)
+LEAVES = TEXT | st.none() | st.integers()
+VALUES = st.recursive(LEAVES, lambda i: st.lists(i, max_size=3) | st.dictionaries(TEXT, i, max_size=3), max_leaves=4)
 
 
 @examples(400)
-@given(
-    st.recursive(
-        TEXT | st.none() | st.integers(),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-        max_leaves=4,
-    )
-)
+@given(VALUES)
 @example({"api_key": VALUE})
 @example({"x": {"API_\u212aEY": VALUE}})
 @example({"x": f"pa\u017f\u017fword={VALUE}"})
@@ -99,17 +95,7 @@ def test_a_text_that_is_skipped_quickly_has_no_secret(value: Any) -> None:
 
 def test_the_longest_text_is_searched_in_linear_time() -> None:
     """Half a megabyte takes a tenth of a second. With quadratic time it would take minutes."""
-    parts = [
-        "token ",
-        "token=",
-        "--a",
-        "-",
-        "key\t",
-        "-eyJ",
-        "sk-",
-        "a" * 60 + "token ",
-        "authorization: ",
-        "-----BEGIN A",
-    ]
+    words = ["token ", "token=", "--a", "-", "key\t", "-eyJ", "sk-"]
+    parts = [*words, "a" * 60 + "token ", "authorization: ", "-----BEGIN A"]
     for text in ["token" + " " * 2**19, *((part * 2**19)[: 2**19] for part in parts)]:
         secret_in(text)

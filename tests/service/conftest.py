@@ -1,10 +1,12 @@
 """One service for all black-box tests of a session; when it ends, its logs are searched for secrets."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
 from issuer.dev.provider import LocalProvider
+from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.settings.background import Background
 from tests.support.leaks import assert_nothing_secret
 from tests.support.running import Running, running
@@ -23,6 +25,22 @@ def service(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -
         live.process.terminate()
         assert live.process.wait(60) == 0, "SIGTERM ends the service with 0"
         assert_nothing_secret(live)
+
+
+@pytest.fixture
+def store() -> Iterator[str]:
+    """A store that outlives a service, so that earlier requests may be repeated."""
+    with EmbeddedValkey() as url:
+        yield url
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """A PostgreSQL server. Most tests do not load its driver."""
+    from tests.support.postgresql import postgresql
+
+    with postgresql() as made:
+        yield made
 
 
 @pytest.fixture

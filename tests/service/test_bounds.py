@@ -105,7 +105,9 @@ def test_key_sets_are_renewed_in_time() -> None:
 
 def test_a_key_is_known_to_everybody_before_it_signs_and_to_all_workers_soon_after() -> None:
     # Only when both times of the Cache-Control have passed has everybody a set with a new key.
-    assert b.PUBLISHED_S == b.KEY_SET_AGE_S + b.KEY_SET_STALE_S
+    assert b.PUBLISHED_S == b.KEY_SET_AGE_S + b.KEY_SET_STALE_S == 900
+    # It is in the key set while anything that it signed is good: checks 2 and 5 allow a minute for clocks.
+    assert b.LAST_TOKEN_S >= MAX_TTL_S + 60
     # A host whose call failed twice is still in the table; a minute of silence is short beside what it would delay.
     assert 2 * b.HOST_AGAIN_S + b.LOOK_S + b.CALL_S < b.HOST_S < b.PUBLISHED_S
     # Two looks at the folders, or one at the history, each of which the lock of the history may hold up.
@@ -119,12 +121,6 @@ def test_the_audit_is_bounded_and_soon_on_the_disk() -> None:
     assert 16 * ten_minutes / 600 < 10_000
     assert REFUSED.burst > MAX_EVENT_BYTES
     assert b.SYNC_S * 2 <= 1 < b.SYNC_LATE_S < b.SILENT_S
-
-
-def test_a_sequencer_that_stops_holds_up_those_of_other_hosts_for_seconds() -> None:
-    # A sequencer that waits for the head's row gives up, and tries again, before the server undoes what a silent one has begun; and
-    # only a server that is silent itself is given up by our own clock.
-    assert b.LOG_ROW_LOCK_S < b.LOG_IDLE_S < b.LOG_DATABASE_S
 
 
 def test_processes_end_and_begin_in_time() -> None:
@@ -165,12 +161,6 @@ def test_what_is_looked_at_is_seen_in_time() -> None:
     assert b.RACY_AGAIN_NS < b.BAD_AGAIN_NS <= b.RACY_NS
 
 
-def test_a_key_is_in_the_key_set_while_anything_that_it_signed_is_good() -> None:
-    # Checks 2 and 5 allow a minute for clocks; a cache may keep the key set for both of its times.
-    assert b.LAST_TOKEN_S >= MAX_TTL_S + 60
-    assert b.PUBLISHED_S == b.KEY_SET_AGE_S + b.KEY_SET_STALE_S == 900
-
-
 def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None:
     # A 503 of the log leaves within a second, also where a lock or a record was waited for. The process is back while
     # who asks still waits.
@@ -189,6 +179,10 @@ def test_the_log_answers_in_time_and_takes_what_all_requests_ask_of_it() -> None
 
     # A key that goes out of use is announced so when every worker has seen that twice over, and answered what it had.
     assert 4 * (b.LOOK_S + b.LOG_CALL_S) < b.LOG_NARROWED_S
+
+    # A sequencer that waits for the head's row gives up, and tries again, before the server undoes what a silent one of
+    # another host has begun; and only a server that is silent itself is given up by our own clock.
+    assert b.LOG_ROW_LOCK_S < b.LOG_IDLE_S < b.LOG_DATABASE_S
 
     # A process that begins waits until the one before it has ended.
     assert b.LOG_END_S < b.LOG_TURN_S < b.LOG_START_S

@@ -111,14 +111,6 @@ def pair(tmp_path: Path, provider: LocalProvider) -> Iterator[Pair]:
                 yield Pair(one, two, server)
 
 
-def says(host: Running, what: str) -> None:
-    eventually(lambda: what in host.log_text())
-
-
-def is_well(host: Running) -> None:
-    eventually(lambda: host.http.get("/health/ready").json().get("keys") == {"stale": False, "waiting": {}})
-
-
 def signs(host: Running, kid: str, number: int) -> None:
     eventually(lambda: host.post(host.token(), numbered(number)).json().get("kid") == kid)
 
@@ -171,8 +163,8 @@ def go_on_without_the_database(pair: Pair, jti: str) -> None:
     said = pair.run(pair.one, "keys", "rotate", code=6)
     assert "PostgreSQL at" in said.stderr
     for host in (pair.one, pair.other):
-        says(host, '"key history refused"')
-        says(host, '"revocations refused"')
+        host.until_log_says('"key history refused"')
+        host.until_log_says('"revocations refused"')
     assert {path: pair.served(path) for path in SERVED} == served
     pair.server.start()
     pair.run(pair.other, "revoke", "--jti", jti, "--reason", "a test", code=4)
@@ -191,8 +183,9 @@ def test_two_hosts_that_share_no_folder_have_one_history_and_one_list(pair: Pair
     revoke_token(pair, jti)
     archive = pair.served(ARCHIVE_PATH)
     go_on_without_the_database(pair, later)
+    well = {"stale": False, "waiting": {}}
     for host in (pair.one, pair.other):
-        is_well(host)
+        eventually(lambda host=host: host.http.get("/health/ready").json().get("keys") == well)  # type: ignore[misc]
         signs(host, new, 3)
     pair.other.process.terminate()
     assert pair.other.process.wait(60) == 0

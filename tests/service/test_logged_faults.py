@@ -1,12 +1,13 @@
 """Services with a log. The tests kill and stop its processes, and set its database back, kill it and fail it over.
 
 The promises of the log (tests/support/promised.py) hold for all answers of all clients, and the service continues by
-itself or refuses with a message.
+itself or refuses with a message. Two hosts announce, and have one log cosigned.
 """
 
 import itertools
 import os
 import random
+import re
 import shutil
 import signal
 import threading
@@ -14,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -22,33 +23,24 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import LOG_POLICY, environment
-from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.service.log.database.engines import reading_at
+from issuer.service.log.database.postgres import NO_STANDBY
+from issuer.service.log.database.store import Reader
 from issuer.service.log.sequencer.setup import log_settings
+from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, RevocationsLeaf
 from tests.support.command import issuer
-from tests.support.logged import logged_service, second_host, sequencers
+from tests.support.logged import Begun, check_proof, leaves_in, log_status, logged_service, second_host, sequencers
 from tests.support.no_tls import NO_TLS
-from tests.support.postgresql import PostgreSQL, postgresql
+from tests.support.postgresql import PostgreSQL
 from tests.support.postgresql_proxy import Proxy, passes
 from tests.support.processes import family
-from tests.support.promised import Promised
-from tests.support.running import Running, serve, start, until_live
+from tests.support.promised import Promised, demand_no_alarm
+from tests.support.running import Running, numbered, rewrite, serve, start, until_live
 from tests.support.struck import thread_of, traced
 from tests.support.waiting import eventually, within
+from tests.support.witnessing import witnessing
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def provider() -> Iterator[LocalProvider]:
-    with LocalProvider() as local:
-        yield local
-
-
-@pytest.fixture
-def store() -> Iterator[str]:
-    """A store that outlives the service, so that earlier requests may be repeated."""
-    with EmbeddedValkey() as url:
-        yield url
 
 
 def work(services: list[Running], promised: Promised, number: int, ended: threading.Event) -> None:
@@ -110,15 +102,21 @@ def is_ready(service: Running) -> bool:
     return False
 
 
-def not_ready(service: Running) -> str:
-    """Return the code of readiness."""
+def code_of_readiness(service: Running) -> str:
     return str(service.http.get("/health/ready").json()["code"])
 
 
 def end(service: Running) -> None:
-    """Stop a service by SIGTERM."""
     service.process.terminate()
     service.process.wait(60)
+
+
+def demand_refused_start(service: Running) -> None:
+    """End a service, and demand that it does not start again, for its log was set back."""
+    end(service)
+    service.process = start(service.settings, service.folder)
+    assert service.process.wait(60) == 6
+    assert "log.rollback" in service.log_text()
 
 
 @contextmanager
@@ -173,7 +171,7 @@ def test_a_sequencer_stopped_in_its_critical_section_is_replaced(
             assert not promised.ask(service, promised.request(service, 10))
         for each in range(20, 25):
             assert not promised.ask(service, promised.request(service, each))
-        assert not_ready(service) == "dependency.log"
+        assert code_of_readiness(service) == "dependency.log"
         eventually(lambda: is_ready(service) and sequencers(service) != [pid])
         promised.settle(service)
         promised.demand_promises(service, tmp_path / "tree")
@@ -193,16 +191,13 @@ def test_an_old_copy_of_the_file_under_running_workers_latches_the_log(
         refused = [promised.request(service, number) for number in range(20, 24)]
         for request in [*refused, *refused, promised.requests[0]]:
             assert not promised.ask(service, request)
-        assert not_ready(service) == "dependency.log"
+        assert code_of_readiness(service) == "dependency.log"
         for pid in sequencers(service):  # the next one learns of the newer tree by the record
             os.kill(pid, signal.SIGKILL)
         assert not within(2, lambda: any(promised.ask(service, request) for request in refused))
         assert set(promised.outcomes) == {"answered", "503 dependency.log"}
         assert not any(request.tokens for request in refused)
-        end(service)
-        service.process = start(service.settings, service.folder)
-        assert service.process.wait(60) == 6
-        assert "log.rollback" in service.log_text()
+        demand_refused_start(service)
         put_back(tmp_path / "newest", database)
         with again(service):
             promised.settle(service)
@@ -228,24 +223,18 @@ def put_back(folder: Path, database: Path) -> None:
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def primary() -> Iterator[PostgreSQL]:
-    with postgresql() as server:
-        yield server
-
-
 def test_a_server_that_is_killed_between_commit_and_answer_loses_no_leaf(
-    primary: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
+    server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
     killed = threading.Event()
 
     def kills() -> bool:
-        primary.kill()
+        server.kill()
         killed.set()
         return False
 
     with (
-        Proxy(primary) as proxy,
+        Proxy(server) as proxy,
         logged_service(tmp_path / "service", provider, proxy.url(), store_url=store, command=serve(2)) as service,
     ):
         promised = Promised(service)
@@ -255,44 +244,41 @@ def test_a_server_that_is_killed_between_commit_and_answer_loses_no_leaf(
             assert not promised.ask(service, promised.request(service, 10 + number))
             proxy.at_commit = passes
             assert not promised.ask(service, promised.request(service, 20 + number))
-            assert not_ready(service) == "dependency.log"
+            assert code_of_readiness(service) == "dependency.log"
             assert killed.wait(60)
             killed.clear()
-            primary.start()
+            server.start()
             promised.settle(service)
         promised.demand_promises(service, tmp_path / "tree")
 
 
 def test_a_failover_that_lost_commits_latches_the_log_until_they_are_restored(
-    primary: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
+    server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
 ) -> None:
     with (
-        Proxy(primary) as proxy,
+        Proxy(server) as proxy,
         logged_service(tmp_path / "service", provider, proxy.url(), store_url=store, command=serve(2)) as service,
     ):
         promised = Promised(service)
         promised.settle(service, [promised.request(service, number) for number in range(3)])
-        replica = primary.replica("second")
-        replica.caught_up_with(primary)
+        replica = server.replica("second")
+        replica.caught_up_with(server)
         replica.stop()
         promised.settle(service, [promised.request(service, number) for number in range(10, 13)])
         promised.demand_promises(service, tmp_path / "tree")
-        primary.kill()
+        server.kill()
         replica.start()
         replica.promote()
         proxy.lead_to(replica)
         lost = [promised.request(service, number) for number in range(20, 25)]
         assert not any(promised.ask(service, request) for request in [*lost, *promised.requests[:6]])
-        assert not_ready(service) == "dependency.log"
+        assert code_of_readiness(service) == "dependency.log"
         assert not any(request.tokens for request in lost)
-        end(service)
-        service.process = start(service.settings, service.folder)
-        assert service.process.wait(60) == 6
-        assert "log.rollback" in service.log_text()
-        primary.start()
-        restored = issuer("log", "restore", primary.url(), env=environment(service.settings))
+        demand_refused_start(service)
+        server.start()
+        restored = issuer("log", "restore", server.url(), env=environment(service.settings))
         assert "appended" in restored.stdout, restored
-        primary.stop()
+        server.stop()
         with again(service):
             promised.settle(service)
             promised.demand_promises(service, tmp_path / "restored")
@@ -300,9 +286,9 @@ def test_a_failover_that_lost_commits_latches_the_log_until_they_are_restored(
 
 @pytest.mark.parametrize("fault", ["nothing", "sequencers", "stopped", "connections"])
 def test_two_services_with_one_database_and_64_clients_make_one_log(
-    fault: str, store: str, primary: PostgreSQL, provider: LocalProvider, tmp_path: Path
+    fault: str, store: str, server: PostgreSQL, provider: LocalProvider, tmp_path: Path
 ) -> None:
-    with logged_service(tmp_path / "service", provider, primary.url(), store_url=store, command=serve(2)) as one:  # noqa: SIM117
+    with logged_service(tmp_path / "service", provider, server.url(), store_url=store, command=serve(2)) as one:  # noqa: SIM117
         with second_host(one, command=serve(2)) as two:
             promised, dice = Promised(one), random.Random(11)
 
@@ -316,7 +302,7 @@ def test_two_services_with_one_database_and_64_clients_make_one_log(
                         time.sleep(dice.choice([0.1, 3]))  # a slow peer
                         os.kill(pid, signal.SIGCONT)
                 if fault == "connections":
-                    primary.execute(
+                    server.execute(
                         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'issuer-log'"
                     )
 
@@ -325,3 +311,127 @@ def test_two_services_with_one_database_and_64_clients_make_one_log(
             promised.settle(two, promised.requests[::10])
             seen = promised.demand_promises(one, tmp_path / "tree")
     print(f"\n{fault}: {len(promised.requests)} requests, {seen.size} leaves: {dict(promised.outcomes)}")
+
+
+# -- what the database must be -----------------------------------------------------------------------------------------
+
+
+def test_readiness_warns_of_a_failover_until_each_commit_waits_for_a_replica(
+    server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
+) -> None:
+    with logged_service(tmp_path / "service", provider, server.url(), store_url=store) as service:
+        assert service.http.get("/health/ready").status_code == 200
+        assert log_status(service)["warnings"] == [NO_STANDBY]
+        assert NO_STANDBY in service.log_text()
+        server.replica("second")
+        server.wait_for("second")
+        eventually(lambda: log_status(service)["warnings"] == [])
+        assert service.post(service.token()).status_code == 201
+        server.set(synchronous_standby_names="''")
+        server.reload()
+        eventually(lambda: log_status(service)["warnings"] == [NO_STANDBY])
+        assert service.log_text().count(NO_STANDBY) == 2, "once for each time that it began"
+
+
+def test_a_host_whose_own_record_knows_less_is_refused_by_what_the_hosts_share(
+    server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
+) -> None:
+    """A failover loses what the first host has published; the second one, which was not there, comes back."""
+    log = Begun(tmp_path / "service", server.url(), store)
+    with log.served(provider) as one, second_host(one) as two:
+        assert two.post(two.token()).status_code == 201
+        replica = server.replica("second")
+        replica.caught_up_with(server)
+        two.process.send_signal(signal.SIGTERM)
+        two.process.wait(60)
+        replica.stop()
+        assert one.post(one.token()).status_code == 201
+        server.kill()
+        replica.start()
+        replica.promote()
+        moved = replica.url()
+        with (
+            pytest.raises(AssertionError, match=r"log\.rollback.*fewer than the store at"),
+            second_host(one, log_records=two.settings.log.records, log_database=moved),
+        ):
+            pass
+
+
+# -- two hosts -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts(server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path) -> Iterator[tuple[Running, Running]]:
+    made = logged_service(tmp_path / "service", provider, server.url(), store_url=store, command=serve(2))
+    with made as one, second_host(one, command=serve(2)) as two:
+        yield one, two
+
+
+def ask_all(hosts: tuple[Running, Running], clients: int, count: int) -> Counter[int]:
+    """Have so many tokens issued, a part by each host at the same time; return how often each status was answered."""
+
+    def ask(number: int) -> list[int]:
+        live = hosts[number % 2]
+        return [live.post(live.token(), numbered(number * 1000 + each)).status_code for each in range(count)]
+
+    with ThreadPoolExecutor(clients) as pool:
+        return Counter(status for part in pool.map(ask, range(clients)) for status in part)
+
+
+def test_two_hosts_announce_each_thing_once_and_before_its_tokens(hosts: tuple[Running, Running]) -> None:
+    one, two = hosts
+
+    def announced() -> Counter[object]:
+        return Counter(leaf for leaf in leaves_in(one) if isinstance(leaf, KeyLeaf | PolicyLeaf | RevocationsLeaf))
+
+    assert ask_all(hosts, 8, 5) == {201: 40}
+    before = announced()
+    rewrite(one.folder, r"^contacts: .*$", 'contacts: ["others@example.org"]')
+    for live in hosts:
+        live.process.send_signal(signal.SIGHUP)
+    eventually(lambda: len(announced()) > len(before))
+    assert ask_all(hosts, 8, 5) == {201: 40}
+    after = announced()
+    assert set(after.values()) == {1}, "each once, by whichever of four workers"
+    (new,) = after.keys() - before.keys()
+    assert isinstance(new, PolicyLeaf)
+    with closing(reading_at(two.settings.log.database)) as reading:
+        demand_no_alarm(Reader(reading))
+
+
+def test_tokens_of_two_hosts_come_with_proofs_that_the_quorum_has_cosigned(
+    server: PostgreSQL, store: str, provider: LocalProvider, tmp_path: Path
+) -> None:
+    """One witness cosigns the heads of both hosts."""
+    log = Begun(tmp_path / "service", server.url(), store)
+    with ExitStack() as stack:
+        one = stack.enter_context(witnessing(tmp_path / "w", [log.vkey]))
+        log.trust(one, quorum=1)
+        here = stack.enter_context(log.witnessed(provider, log_witnesses="sync", command=serve(2)))
+        there = stack.enter_context(second_host(here, command=serve(2)))
+        answered: list[tuple[Running, str, bytes]] = []
+
+        def ask(number: int) -> Counter[int]:
+            live, outcomes = (here, there)[number % 2], Counter[int]()
+            for each in range(10):
+                identity, body = live.token(), numbered(number * 1000 + each)
+                answer = live.post(identity, body)
+                while answer.status_code == 503:
+                    assert "verify_token" not in answer.text
+                    outcomes[503] += 1
+                    answer = live.post(identity, body)
+                outcomes[answer.status_code] += 1
+                place = answer.json()
+                answered.append((live, place["verify_token"], place["log"]["proof"].encode()))
+            return outcomes
+
+        with ThreadPoolExecutor(8) as pool:
+            outcomes = sum(pool.map(ask, range(8)), Counter[int]())
+        print(f"\ntwo hosts, sync, one witness: {dict(outcomes)}")
+        assert outcomes[200] + outcomes[201] == len(answered) == 80
+        assert outcomes[503] < 40
+        for _, token, proof in answered:
+            assert check_proof(here, token, proof).time
+        for live in (here, there):
+            assert log_status(live)["failing_witnesses"] == []
+            assert not re.search("log contradicted|log latched", live.log_text())

@@ -145,13 +145,10 @@ def test_without_any_record_the_operator_must_accept_the_old_log(put_back: PutBa
     with put_back.served(witnessed=False) as service:
         leaves = leaves_in(service)
     assert [read_leaf(leaf_of(token)) in leaves for token in put_back.tokens] == [True, False]
-    (event,) = [each for each in audit_of(put_back) if '"log_accepted"' in each]
+    audit = put_back.settings.audit_file.read_text().splitlines()
+    (event,) = [each for each in audit if '"log_accepted"' in each]
     assert "nobody has" in event
     put_back.refused(r"log\.rollback.*witness w1", witnessed=True)
-
-
-def audit_of(put_back: PutBack) -> list[str]:
-    return put_back.settings.audit_file.read_text().splitlines()
 
 
 def test_a_spare_log_announces_keys_and_policies_before_its_first_token(tmp_path: Path) -> None:

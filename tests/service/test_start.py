@@ -1,7 +1,8 @@
 """A service with unfit keys, policies, settings or store does not start, and says why."""
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,15 @@ from issuer.service.policies.watcher import Follower
 from issuer.service.process.server import server
 from issuer.service.settings.model import Settings, changed
 from tests.support.command import issuer
+from tests.support.disk import fill, small_disk
 from tests.support.keyrings import load_keyring
 from tests.support.policies import ISSUER_URL
-from tests.support.running import write_folder
+from tests.support.running import Running, running, write_folder
+from tests.support.skewed_clock import clock_ahead
+from tests.support.stores import Store
+from tests.support.waiting import eventually
+
+Change = Callable[[Path], object]
 
 
 def refused_start(settings: Settings, **more: str) -> str:
@@ -38,7 +45,7 @@ def settings(tmp_path: Path, provider: LocalProvider) -> Settings:
     return settings_for(tmp_path, free_port())
 
 
-def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+def edit(name: str, old: str, new: str) -> Change:
     def change(folder: Path) -> None:
         path = folder / "policies" / name
         text = path.read_text("utf-8")
@@ -48,56 +55,11 @@ def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
-def open_key(folder: Path) -> None:
-    next(folder.glob("keys/active/*.pem")).chmod(0o644)
-
-
-def second_active_key(folder: Path) -> None:
-    keyfile.write(folder / "keys" / "active" / "second.pem", keyfile.generate())
-
-
-def no_key(folder: Path) -> None:
-    next(folder.glob("keys/active/*.pem")).unlink()
-
-
 def refusal(settings: Settings) -> str:
     """Build a service in this process, which must be refused. Return the error."""
     with pytest.raises(IssuerError) as refused:
         server(changed(settings, store_url="redis://127.0.0.1:1"))
     return str(refused.value)
-
-
-def refusals(folder: Path, provider: LocalProvider, changes: Iterable[Callable[[Path], None]]) -> Iterator[str]:
-    """Yield how the start is refused after each change of a fresh folder."""
-    for number, change in enumerate(changes):
-        fresh = folder / str(number)
-        write_folder(fresh, provider)
-        change(fresh)
-        yield refusal(settings_for(fresh, free_port()))
-
-
-def test_an_unfit_folder_is_refused_with_the_place(tmp_path: Path, provider: LocalProvider) -> None:
-    faults = {
-        open_key: "key.unsafe",
-        second_active_key: "key.unusable",
-        no_key: "issuer keys generate",
-        edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"): "inspect-ai.yaml:5:13: file.unknown_member",
-        edit("inspect-ai.yaml", '"700000001"', "700000001"): "put it in double quotes",
-        edit("lm-eval.yaml", "mode: active", "mode: activ"): "lm-eval.yaml:5:",
-    }  # fmt: skip
-    for expected, found in zip(faults.values(), refusals(tmp_path, provider, faults), strict=True):
-        assert expected in found
-
-
-def test_its_own_url_cannot_be_a_provider(tmp_path: Path, settings: Settings, provider: LocalProvider) -> None:
-    edit("providers.yaml", provider.issuer, settings.url)(tmp_path)
-    refused = refusal(settings)
-    assert "providers.yaml:3:" in refused
-    assert "its own identity provider" in refused
-
-
-def test_a_provider_on_plain_http_is_for_development_only(settings: Settings) -> None:
-    assert "must be https" in refusal(changed(settings, development=False, url="https://issuer.example"))
 
 
 def test_an_unfit_store_is_refused_without_its_password(settings: Settings) -> None:
@@ -120,20 +82,23 @@ def test_a_refusal_is_the_last_message_after_the_warnings(tmp_path: Path, settin
     assert "listen.trusted_proxies: 10.0.0.0/8 is a network of 16777216 addresses" in output
 
 
-def test_a_configured_secret_file_is_not_created(tmp_path: Path, settings: Settings) -> None:
+def test_unfit_settings_are_refused(tmp_path: Path, settings: Settings, provider: LocalProvider) -> None:
     named = tmp_path / "shared-secret"
     assert f"the store secret {named}: No such file" in refusal(changed(settings, store_secret_file=str(named)))
     assert not named.exists()
-
-
-def test_an_audit_file_that_others_may_read_is_refused(settings: Settings) -> None:
-    settings.audit_file.parent.mkdir()
+    assert "must be https" in refusal(changed(settings, development=False, url="https://issuer.example"))
+    settings.audit_file.parent.mkdir(exist_ok=True)
     settings.audit_file.write_text("")
     settings.audit_file.chmod(0o644)
     assert "chmod 600" in refusal(settings)
+    settings.audit_file.chmod(0o600)
+    edit("providers.yaml", provider.issuer, settings.url)(tmp_path)
+    refused = refusal(settings)
+    assert "providers.yaml:3:" in refused
+    assert "its own identity provider" in refused
 
 
-def unguarded(name: str, mode: int) -> Callable[[Path], None]:
+def unguarded(name: str, mode: int) -> Change:
     return lambda folder: (folder / name).chmod(mode)
 
 
@@ -153,8 +118,16 @@ def open_benchmark(folder: Path) -> None:
     path.chmod(0o646)
 
 
-def test_a_file_that_others_may_write_to_is_refused(tmp_path: Path, provider: LocalProvider) -> None:
-    faults = {
+def test_an_unfit_folder_or_one_that_others_may_write_to_is_refused_with_the_place(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    faults: dict[Change, str] = {
+        lambda folder: next(folder.glob("keys/active/*.pem")).chmod(0o644): "key.unsafe",
+        lambda folder: keyfile.write(folder / "keys/active/second.pem", keyfile.generate()): "key.unusable",
+        lambda folder: next(folder.glob("keys/active/*.pem")).unlink(): "issuer keys generate",
+        edit("inspect-ai.yaml", "integration: inspect-ai", "integration: inspect-ai\nintegraton: x"): "inspect-ai.yaml:5:13: file.unknown_member",
+        edit("inspect-ai.yaml", '"700000001"', "700000001"): "put it in double quotes",
+        edit("lm-eval.yaml", "mode: active", "mode: activ"): "lm-eval.yaml:5:",
         unguarded("policies", 0o777): "chmod o-w",
         unguarded("policies", 0o1777): "chmod o-w",
         unguarded("policies/inspect-ai.yaml", 0o666): "inspect-ai.yaml: file.unsafe: it has mode 0666",
@@ -163,9 +136,12 @@ def test_a_file_that_others_may_write_to_is_refused(tmp_path: Path, provider: Lo
         open_benchmark: "eval.yaml: file.unsafe",
         unguarded("keys", 0o777): "key.unsafe",
         unguarded("keys/active", 0o707): "it has mode 0707: others may write to it. Run `chmod",
-    }
-    for expected, found in zip(faults.values(), refusals(tmp_path, provider, faults), strict=True):
-        assert expected in found
+    }  # fmt: skip
+    for number, (change, expected) in enumerate(faults.items()):
+        folder = tmp_path / str(number)
+        write_folder(folder, provider)
+        change(folder)
+        assert expected in refusal(settings_for(folder, free_port()))
 
 
 def test_folders_as_a_checkout_leaves_them_are_accepted(tmp_path: Path, provider: LocalProvider) -> None:
@@ -181,3 +157,114 @@ def test_folders_as_a_checkout_leaves_them_are_accepted(tmp_path: Path, provider
         assert follower.state.policies.policies
         if (folder / "keys").stat().st_gid == os.geteuid():
             assert load_keyring(folder / "keys").active_kid
+
+
+# A fault of the host, with the variables that it sets for the service.
+Fault = Callable[[Path], contextlib.AbstractContextManager[dict[str, str]]]
+
+
+@contextlib.contextmanager
+def open_provider_secret(folder: Path) -> Iterator[dict[str, str]]:
+    secret = folder / "asking"
+    secret.write_text("hush\n")
+    secret.chmod(0o604)
+    asks = f'introspection: {{client_id: "x", client_secret_file: "{secret}", token_prefix: "acme_"}}'
+    with (folder / "policies" / "providers.yaml").open("a") as file:
+        file.write(f'  opaque: {{profile: oauth-introspection, issuer: "https://o.example", {asks}}}\n')
+    yield {}
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path) -> Iterator[dict[str, str]]:
+    with small_disk(folder / "disk", "1m") as disk:
+        fill(disk / "ballast")
+        yield {"ISSUER_DATA": str(disk)}
+
+
+@contextlib.contextmanager
+def full_disk_of_the_store(folder: Path) -> Iterator[dict[str, str]]:
+    with (
+        small_disk(folder / "disk", "2m") as disk,
+        Store(disk / "store", "--appendonly", "yes", "--appendfsync", "everysec") as store,
+    ):
+        fill(disk / "ballast")
+        with store.client as client, contextlib.suppress(redis.RedisError):
+            for number in range(64):
+                client.set(f"ballast {number}", bytes(4096))
+        yield {"ISSUER_STORE_URL": store.url}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "code", "says"),
+    [
+        (open_provider_secret, "settings.invalid", "chmod 600"),
+        (full_disk, "machine.failed", "Free some space"),
+        (full_disk_of_the_store, "state.unreachable", "free some space there"),
+    ],
+)
+def test_a_start_is_refused_with_what_to_do(
+    tmp_path: Path, provider: LocalProvider, fault: Fault, code: str, says: str
+) -> None:
+    write_folder(tmp_path, provider)
+    settings = settings_for(tmp_path, free_port())
+    with fault(tmp_path) as more:
+        done = issuer("serve", env={**environment(settings), **more})
+    sentences = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert done.returncode == 6, done
+    assert sentences[0].startswith(f"issuer: {code}: "), sentences
+    assert "  next: " in done.stderr
+    assert says in "\n".join(sentences)
+    assert "hush" not in done.stdout + done.stderr
+
+
+def red(live: Running, code: str, says: str) -> None:
+    """Wait until readiness says why it is red. The process must live."""
+
+    def is_red() -> bool:
+        answer = live.http.get("/health/ready")
+        return answer.status_code == 503 and answer.json()["code"] == code and says in answer.json()["detail"]
+
+    eventually(is_red)
+    assert live.http.get("/health/live").status_code == 200
+
+
+def green(live: Running) -> None:
+    eventually(lambda: live.http.get("/health/ready").status_code == 200)
+
+
+@pytest.mark.long
+@pytest.mark.needs_tool("cc")
+def test_readiness_says_why_the_disk_or_the_store_cannot_be_used_until_it_can(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    """Of the store its role, its memory, then its clock."""
+    with (
+        small_disk(tmp_path / "disk", "4m") as disk,
+        Store(tmp_path / "store") as store,
+        running(tmp_path, provider, store_url=store.url, data=str(disk)) as live,
+    ):
+        green(live)
+        fill(disk / "ballast")
+        red(live, "dependency.audit", "Make room on the disk of `data`")
+        (disk / "ballast").unlink()
+        green(live)
+        with store.client as client:
+            client.replicaof("127.0.0.1", "1")
+            red(live, "dependency.state", "it is a read-only replica: set `store.url` to its master")
+            client.replicaof("NO", "ONE")
+            green(live)
+            client.config_set("maxmemory", 1)
+            red(live, "dependency.state", "it is full: give it more `maxmemory`")
+            client.config_set("maxmemory", 0)
+            green(live)
+        for seconds, way in ((61, "ahead of"), (-61, "behind"), (20, "")):
+            store.kill()
+            store.env = clock_ahead(tmp_path, seconds)
+            store.start()
+            if way:
+                red(live, "dependency.state", f"{way} this machine's: synchronize both clocks with NTP")
+            else:
+                green(live)
+        lost = [line for line in live.log_text().splitlines() if '"store lost"' in line]
+        assert any("synchronize both clocks with NTP" in line for line in lost)

@@ -18,7 +18,6 @@ from issuer.service.log.bounds import WITNESS_MISSES, WITNESS_S
 from issuer.service.log.database.sqlite import SqliteReading
 from issuer.service.log.sequencer.setup import log_settings
 from issuer.service.settings.model import changed
-from issuer.tlog.checkpoint import WitnessSubmission
 from issuer.tlog.note import Cosigner
 from tests.support.logged import (
     Begun,
@@ -30,15 +29,9 @@ from tests.support.logged import (
     sequencers,
 )
 from tests.support.running import Running
-from tests.support.scripted import Action, hang_up, reply, stall
+from tests.support.scripted import hang_up, reply, stall
 from tests.support.waiting import eventually, within
 from tests.support.witnessing import Answering, ScriptedWitness, cosigning, witnessing
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[LocalProvider]:
-    with LocalProvider() as provider:
-        yield provider
 
 
 def issued(service: Running) -> str:
@@ -53,18 +46,25 @@ def is_logged(service: Running, event: str, witness: str) -> bool:
     return any(f'"{event}"' in line and f'"{witness}"' in line for line in service.log_text().splitlines())
 
 
+def in_database(service: Running, query: str) -> list[int]:
+    with contextlib.closing(SqliteReading(Path(log_settings(service.settings, "").database))) as database:
+        return [int(value) for (value,) in database.fetch(query)]
+
+
+def size_of(service: Running) -> int:
+    return in_database(service, "SELECT size FROM head")[0]
+
+
 # -- async -----------------------------------------------------------------------------------------------------------------
-
-
-def by_another_key(submission: WitnessSubmission, _: Cosigner) -> Action:
-    return cosigning(submission, Cosigner("scripted.example/w", Ed25519PrivateKey.generate()))
 
 
 # Other lies, at other times: tests/service/log/witnesses.
 FAULTS: dict[str, Answering] = {
     "dead": lambda *_: hang_up,
     "stalls": lambda *_: stall,
-    "signs by another key": by_another_key,
+    "signs by another key": lambda submission, _: cosigning(
+        submission, Cosigner("scripted.example/w", Ed25519PrivateKey.generate())
+    ),
 }
 
 
@@ -159,7 +159,7 @@ def test_tokens_that_wait_for_witnesses_need_a_quorum(tmp_path: Path, provider: 
 
             # Without a quorum nothing is appended.
             (size,) = {
-                _size(service) for _ in range(WITNESS_MISSES) if service.post(service.token()).status_code == 503
+                size_of(service) for _ in range(WITNESS_MISSES) if service.post(service.token()).status_code == 503
             }
 
             second.answering = cosigning
@@ -168,11 +168,6 @@ def test_tokens_that_wait_for_witnesses_need_a_quorum(tmp_path: Path, provider: 
             assert again.status_code == 200, "its use was claimed"
             assert again.json()["log"]["index"] < size, "its leaf was there"
             assert check_proof(service, again.json()["verify_token"], again.json()["log"]["proof"].encode()).time
-
-
-def _size(service: Running) -> int:
-    with contextlib.closing(SqliteReading(Path(log_settings(service.settings, "").database))) as database:
-        return int(database.fetch("SELECT size FROM head")[0][0])
 
 
 def test_incomplete_settings_of_witnesses_are_refused(tmp_path: Path) -> None:
@@ -197,12 +192,8 @@ def test_without_witnesses_every_leaf_is_public_and_idle_seconds_add_nothing(
             answer = service.post(service.token()).json()
             demand_logged(service, answer)
             assert demand_cosigned(service, answer["verify_token"]).time is None, "without a cosignature"
-        eventually(lambda: log_status(service)["cosigned"]["size"] == _size(service))
-        kept = _kept(service)
-        assert not within(1.5, lambda: _kept(service) != kept)
-        assert len(kept) <= _size(service)
-
-
-def _kept(service: Running) -> list[int]:
-    with contextlib.closing(SqliteReading(Path(log_settings(service.settings, "").database))) as database:
-        return [int(size) for (size,) in database.fetch("SELECT size FROM cosigned ORDER BY size")]
+        eventually(lambda: log_status(service)["cosigned"]["size"] == size_of(service))
+        cosigned = "SELECT size FROM cosigned ORDER BY size"
+        kept = in_database(service, cosigned)
+        assert not within(1.5, lambda: in_database(service, cosigned) != kept)
+        assert len(kept) <= size_of(service)

@@ -78,9 +78,6 @@ class Mallory:
         self.at += seconds * self.dice.between(0.8, 1.2)
 
 
-# -- one for each signal ----------------------------------------------------------------------------------------------
-
-
 def attempts(mallory: Mallory, slow: bool) -> Iterator[Request]:
     dice = mallory.dice
     numbers = {task: measure(dice, task, 0.6) for task in dice.some(TASKS, dice.whole(1, 3))}
@@ -141,9 +138,6 @@ def probing(mallory: Mallory, slow: bool) -> Iterator[Request]:
         refused = mallory.result(task, measure(mallory.dice, task, 0.6), is_bad=True)
         yield mallory.request(refused, is_refused=True)
         mallory.at += 70 if slow else 20
-
-
-# -- alike: honest and dishonest ----------------------------------------------------------------------------------------
 
 
 def honest_sampling(mallory: Mallory, _: bool) -> Iterator[Request]:

@@ -157,9 +157,6 @@ def _with_one_metric_more(dice: Dice, result: Result) -> Result:
     return result._replace(metrics=(*result.metrics, ("f1", "", round(dice.between(0.2, 0.9), 4))))
 
 
-# -- the kinds --------------------------------------------------------------------------------------------------------
-
-
 def nightly(team: Team, days: int) -> Iterator[Request]:
     dice, model, hour = team.dice, team.model(), team.dice.between(0, 5)
     tasks = dice.some(TASKS, dice.whole(2, 12))

@@ -20,49 +20,39 @@ HONEST_SHARE = 0.01
 
 
 class Rule(NamedTuple):
-    """A limit: the attackers that it is for, its place in the policy, and a function that multiplies it."""
+    """The attackers that a limit is for, its group in the policy, its names there, and the least that it may be."""
 
     attack: str
-    place: str
-    scaled: Callable[[Abuse, float], Abuse]
+    group: str
+    names: tuple[str, ...] = ("distinct",)
+    least: int = 1
 
+    @property
+    def place(self) -> str:
+        return f"{self.group}.{self.names[0]}"
 
-def _times(number: int, factor: float, least: int = 1) -> int:
-    return max(least, int(number * factor))
+    def limit(self, abuse: Abuse) -> int:
+        """Return the number that it is about."""
+        number: int = getattr(getattr(abuse, self.group), self.names[0])
+        return number
 
+    def scaled(self, abuse: Abuse, factor: float) -> Abuse:
+        """Multiply it."""
+        group = getattr(abuse, self.group)
+        limits = {name: max(self.least, int(getattr(group, name) * factor)) for name in self.names}
+        return replace(abuse, **{self.group: replace(group, **limits)})
 
-def _spread(abuse: Abuse, what: str, factor: float) -> Abuse:
-    day, run = f"{what}_a_day", f"{what}_a_run"
-    limits = {name: _times(getattr(abuse.spread, name), factor) for name in (day, run)}
-    return replace(abuse, spread=replace(abuse.spread, **limits))
-
-
-def _attempts(abuse: Abuse, factor: float) -> Abuse:
-    return replace(abuse, attempts=replace(abuse.attempts, distinct=_times(abuse.attempts.distinct, factor)))
-
-
-def _artifact(abuse: Abuse, factor: float) -> Abuse:
-    return replace(abuse, artifact=replace(abuse.artifact, distinct=_times(abuse.artifact.distinct, factor)))
-
-
-def _twins(abuse: Abuse, factor: float) -> Abuse:
-    return replace(abuse, twins=replace(abuse.twins, values=_times(abuse.twins.values, factor, 3)))
+    def is_of(self, signal: Signal) -> bool:
+        return signal.rule in {f"abuse.{self.group}.{name}" for name in self.names}
 
 
 RULES = (
-    Rule("attempts", "attempts.distinct", _attempts),
-    Rule("artifact", "artifact.distinct", _artifact),
-    Rule("twins", "twins.values", _twins),
-    Rule("owners", "spread.owners_a_", lambda abuse, factor: _spread(abuse, "owners", factor)),
-    Rule("tokens", "spread.tokens_a_", lambda abuse, factor: _spread(abuse, "tokens", factor)),
+    Rule("attempts", "attempts"),
+    Rule("artifact", "artifact"),
+    Rule("twins", "twins", ("values",), 3),
+    Rule("owners", "spread", ("owners_a_day", "owners_a_run")),
+    Rule("tokens", "spread", ("tokens_a_day", "tokens_a_run")),
 )
-
-
-def limit_of(abuse: Abuse, rule: Rule) -> int:
-    """Return the number that a rule is about."""
-    group, _, name = rule.place.partition(".")
-    number: int = getattr(getattr(abuse, group), f"{name}day" if name.endswith("_a_") else name)
-    return number
 
 
 def signals(abuse: Abuse, answer: Answer) -> Iterator[Signal]:
@@ -70,10 +60,6 @@ def signals(abuse: Abuse, answer: Answer) -> Iterator[Signal]:
     for signal in judge(abuse, answer.tally):
         if signal.name != "twins" or answer.telling[signal.item or 0] >= abuse.twins.values:
             yield signal
-
-
-def is_of(signal: Signal, rule: Rule) -> bool:
-    return signal.rule.startswith(f"abuse.{rule.place}")
 
 
 # -- honest -----------------------------------------------------------------------------------------------------------
@@ -104,7 +90,7 @@ def honest_days(abuse: Abuse, answers: Sequence[Answer]) -> HonestDays:
     for answer in answers:
         for signal in signals(abuse, answer):
             for rule in RULES:
-                if is_of(signal, rule):
+                if rule.is_of(signal):
                     of_rule[rule.place].add(day_of(answer))
             if signal.then != "observe":
                 warned.add(day_of(answer))
@@ -122,7 +108,7 @@ def tokens_until(abuse: Abuse, answers: Iterable[Answer], rule: Rule) -> int | N
     never is."""
     number = 0
     for answer in answers:
-        flagged = {signal.item for signal in signals(abuse, answer) if is_of(signal, rule)}
+        flagged = {signal.item for signal in signals(abuse, answer) if rule.is_of(signal)}
         for index, result in enumerate(answer.request.results):
             number += 1 if number or result.is_bad else 0
             if number and flagged & {None, index}:
@@ -178,7 +164,7 @@ def main_table(abuse: Abuse, seen: Month) -> list[str]:
     for rule in RULES:
         fast, slow = (worst(seen.until(abuse, rule, pace)) for pace in ("fast", "slow"))
         share = percent(days.share(days.of_rule[rule.place]))
-        lines.append(f"| `{_name(rule)}` | {limit_of(abuse, rule)} | {fast} | {slow} | {share} |")
+        lines.append(f"| `{_name(rule)}` | {rule.limit(abuse)} | {fast} | {slow} | {share} |")
     for what, says in PROBING:
         fast, slow = (
             worst(refusals_until(answers, says) for answers in seen.of("probing", pace)) for pace in ("fast", "slow")
@@ -204,7 +190,7 @@ def scaled_table(abuse: Abuse, seen: Month) -> list[str]:
             days = honest_days(other, seen.honest)
             fast, slow = (worst(seen.until(other, rule, pace)) for pace in ("fast", "slow"))
             own, warned = percent(days.share(days.of_rule[rule.place])), percent(days.share(days.warned))
-            lines.append(f"| `{_name(rule)}` | {limit_of(other, rule)} | {fast} | {slow} | {own} | {warned} |")
+            lines.append(f"| `{_name(rule)}` | {rule.limit(other)} | {fast} | {slow} | {own} | {warned} |")
     return lines
 
 
@@ -234,7 +220,7 @@ def broken(abuse: Abuse, seen: Month) -> list[str]:
 
 
 def _name(rule: Rule) -> str:
-    return f"{rule.place}day`, `..._run" if rule.place.endswith("_a_") else rule.place
+    return f"{rule.place}`, `..._run" if len(rule.names) > 1 else rule.place
 
 
 def percent(share: float) -> str:

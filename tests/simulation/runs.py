@@ -82,9 +82,6 @@ class Dice:
         return f"{self._random.getrandbits(digits * 4):0{digits}x}"
 
 
-# -- benchmarks -------------------------------------------------------------------------------------------------------
-
-
 class Task(NamedTuple):
     """A task of a benchmark: its test set has `items`, and `scores` are the counted (metric id, slice)."""
 
@@ -130,9 +127,6 @@ SUBJECTS = tuple(
     Task("cais/mmlu", _revision("cais/mmlu"), f"mmlu_subject_{number:02d}", 100 + 23 * number, _CHOICE)
     for number in range(60)
 )
-
-
-# -- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def measure(dice: Dice, task: Task, skill: float) -> Counts:

@@ -22,6 +22,7 @@ from tests.support.audited import recorded
 from tests.support.decisions import decision
 from tests.support.policies import NOW, submission
 from tests.support.running import BODY, Running, body
+from tests.support.tree import write_trust
 
 
 class World(NamedTuple):
@@ -46,9 +47,6 @@ class Situation(NamedTuple):
     command: str
     given: tuple[Step, ...] = ()
     stdin: str = ""
-
-
-# -- steps ------------------------------------------------------------------------------------------------------------
 
 
 def write(name: str, text: str | bytes) -> Step:
@@ -87,14 +85,12 @@ def variables(**values: str) -> Step:
     return step
 
 
-def policies(folder: Path, world: World) -> None:
-    """Write the sample policies, with the local provider."""
-    write_policies(folder / "policies", world.provider.issuer)
+def samples(name: str) -> Step:
+    """Write the sample policies, with the local provider, into a folder."""
+    return lambda folder, world: write_policies(folder / name, world.provider.issuer)
 
 
-def new_policies(folder: Path, world: World) -> None:
-    """Write them once more, to be changed."""
-    write_policies(folder / "new", world.provider.issuer)
+policies, new_policies = samples("policies"), samples("new")
 
 
 def audit(folder: Path, world: World) -> None:
@@ -163,26 +159,15 @@ def spent_identity(folder: Path, world: World) -> Mapping[str, str]:
     return {"ISSUER_ID_TOKEN": token}
 
 
-TRUST = """version: 1
-audience: "{audience}"
-issuers:
-  - issuer: "{issuer}"
-    keys: {{inline: {keys}}}
-"""
-
-
 def trust(folder: Path, _: World) -> None:
     """Write a trust file with the key of the tests."""
-    text = TRUST.format(audience=make.AUDIENCE, issuer=make.ISSUER, keys=make.jwks().decode())
-    (folder / "trust.yaml").write_text(text)
+    write_trust(folder)
 
 
 def result(text: str = "", name: str = ".eval_results/gsm8k.yaml") -> Step:
     """Write a result file: a good one, or this text."""
     return write(name, text or make.file_for(make.submission()))
 
-
-# -- values that differ between runs----------------------------------------------------------------------------------
 
 _NORMAL = [
     (re.compile(r"127\.0\.0\.1:\d{4,5}"), "127.0.0.1:PORT"),

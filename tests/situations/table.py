@@ -30,6 +30,9 @@ _BARE = "\n".join(line for line in _GOOD.splitlines() if "verify_token" not in l
 _VERIFY = f"verify {_RESULT} --repo acme/open-model --trust trust.yaml --at {make.NOW}"
 _REQUEST = "token request --issuer {issuer} --claims run.json"
 _EXPLAIN = "policy explain policies --identity-claims-file ci.json --development"
+_CHECK = "policy check policies --development"
+_PLAN = "policy plan policies new --audit audit.jsonl --development"
+_SERVE = "serve --config s.yaml"
 _HOSTILE = "\x1b[2J\x9bverified\u202e"
 _MODEL = (
     "--model-repo acme/open-model --model-revision 9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321 --command 'inspect eval x'"
@@ -64,20 +67,15 @@ OVERVIEW = [
 ]
 
 POLICY = [
-    S("Good policies", "policy check policies --development", (policies,)),
+    S("Good policies", _CHECK, (policies,)),
     S("Good policies, with their digests", "policy check policies --development --url https://issuer.example", (policies,)),
     S("A folder that is not there", "policy check nowhere"),
     S("A folder without providers", "policy check policies", (write("policies/a.yaml", "version: 1\n"),)),
-    S("A mode that is not one of the choices", "policy check policies --development",
-      (policies, edit(_POLICY, "mode: active", "mode: activ"))),
-    S("A member that is misspelled", "policy check policies --development",
-      (policies, edit(_POLICY, "mode: active", "mode: active\nmodel: x"))),
-    S("A brace that is never closed", "policy check policies --development",
-      (policies, edit(_POLICY, '["github-hosted"]}', '["github-hosted"]'))),
-    S("A bracket that is never closed", "policy check policies --development",
-      (policies, edit(_POLICY, '"TIGER-Lab/MMLU-Pro"]', '"TIGER-Lab/MMLU-Pro"'))),
-    S("A quote that is never closed", "policy check policies --development",
-      (policies, edit(_POLICY, '["evals@example.org"]', '["evals@example.org]'))),
+    S("A mode that is not one of the choices", _CHECK, (policies, edit(_POLICY, "mode: active", "mode: activ"))),
+    S("A member that is misspelled", _CHECK, (policies, edit(_POLICY, "mode: active", "mode: active\nmodel: x"))),
+    S("A brace that is never closed", _CHECK, (policies, edit(_POLICY, '["github-hosted"]}', '["github-hosted"]'))),
+    S("A bracket that is never closed", _CHECK, (policies, edit(_POLICY, '"TIGER-Lab/MMLU-Pro"]', '"TIGER-Lab/MMLU-Pro"'))),
+    S("A quote that is never closed", _CHECK, (policies, edit(_POLICY, '["evals@example.org"]', '["evals@example.org]'))),
     S("A quote that the file ends in", "policy check a", (write("a/providers.yaml", 'version: "1\nproviders: 2\n'),)),
     S("A comma is missing in braces", "policy check a", (write("a/providers.yaml", "version: 1\nproviders: {a: 1 b: 2}\n"),)),
     S("A bracket that closes nothing", "policy check a", (write("a/providers.yaml", "version: 1\nproviders: ]\n"),)),
@@ -91,8 +89,7 @@ POLICY = [
     S("An anchor", "policy check a", (write("a/providers.yaml", "version: &v 1\n"),)),
     S("Two documents in one file", "policy check a", (write("a/providers.yaml", "version: 1\n---\nversion: 1\n"),)),
     S("A word that readers disagree about", "policy check a", (write("a/providers.yaml", "version: yes\n"),)),
-    S("A number that is an id", "policy check policies --development",
-      (policies, edit(_POLICY, '"700000001"', "700000001"))),
+    S("A number that is an id", _CHECK, (policies, edit(_POLICY, '"700000001"', "700000001"))),
     S("A byte order mark", "policy check a", (write("a/providers.yaml", "\ufeffversion: 1\n"),)),
     S("Bytes that are not UTF-8", "policy check a", (write("a/providers.yaml", b"version: 1\n\xff\xfe\x00\n"),)),
     S("A file that is empty", "policy check a", (write("a/providers.yaml", ""),)),
@@ -100,8 +97,7 @@ POLICY = [
     S("A file that is nested too deep", "policy check a", (write("a/providers.yaml", "[" * 40 + "]" * 40 + "\n"),)),
     S("A key that draws on the terminal", "policy check a",
       (write("a/providers.yaml", '"\\e[2J\\u009bgood\\u202e": 1\nversion: 1\nproviders: {}\n'),)),
-    S("A test that fails, in check", "policy check policies --development",
-      (policies, edit(_POLICY, '"openai/gsm8k", ', ""))),
+    S("A test that fails, in check", _CHECK, (policies, edit(_POLICY, '"openai/gsm8k", ', ""))),
     S("A test that fails, with its checks", "policy test policies --development --integration inspect-ai",
       (policies, edit(_POLICY, '"openai/gsm8k", ', ""))),
     S("Tests of an unknown integration", "policy test policies --development --integration nobody", (policies,)),
@@ -148,15 +144,13 @@ EXPLAIN = [
 ]  # fmt: skip
 
 PLAN = [
-    S("Nothing changes", "policy plan policies new --audit audit.jsonl --development", (policies, new_policies, audit)),
-    S("A grant that would be taken away, and a test that says so",
-      "policy plan policies new --audit audit.jsonl --development",
+    S("Nothing changes", _PLAN, (policies, new_policies, audit)),
+    S("A grant that would be taken away, and a test that says so", _PLAN,
       (policies, new_policies, audit, edit("new/inspect-ai.yaml", "refs/heads/main", "refs/heads/release"))),
-    S("New policies that cannot be read", "policy plan policies new --audit audit.jsonl --development",
+    S("New policies that cannot be read", _PLAN,
       (policies, new_policies, audit, edit("new/inspect-ai.yaml", "mode: active", "mode: activ"))),
-    S("No audit", "policy plan policies new --audit audit.jsonl --development", (policies, new_policies)),
-    S("A damaged audit", "policy plan policies new --audit audit.jsonl --development",
-      (policies, new_policies, write("audit.jsonl", b"\x00\xff\nnot json\n"))),
+    S("No audit", _PLAN, (policies, new_policies)),
+    S("A damaged audit", _PLAN, (policies, new_policies, write("audit.jsonl", b"\x00\xff\nnot json\n"))),
 ]  # fmt: skip
 
 REQUEST = [
@@ -302,15 +296,14 @@ OPERATE = [
 
 SERVE = [
     S("Nothing is set", "serve"),
-    S("A setting that is misspelled", "serve --config s.yaml", (_SETTINGS, edit("s.yaml", "port", "prot"))),
-    S("Plain http in public", "serve --config s.yaml", (_SETTINGS, edit("s.yaml", "http://127.0.0.1", "http://issuer.example"))),
-    S("A signing key is missing", "serve --config s.yaml", (_SETTINGS, policies)),
-    S("A key that others may read", "serve --config s.yaml", (_SETTINGS, policies, keys, open_key)),
-    S("A policy that is wrong", "serve --config s.yaml",
-      (_SETTINGS, policies, keys, edit(_POLICY, "mode: active", "mode: activ"))),
-    S("The folder of policies is not there", "serve --config s.yaml", (_SETTINGS, keys)),
-    S("The port is taken", "serve --config s.yaml", (_SETTINGS, policies, keys, taken_port)),
-    S("The store is not there", "serve --config s.yaml", (_SETTINGS, policies, keys)),
+    S("A setting that is misspelled", _SERVE, (_SETTINGS, edit("s.yaml", "port", "prot"))),
+    S("Plain http in public", _SERVE, (_SETTINGS, edit("s.yaml", "http://127.0.0.1", "http://issuer.example"))),
+    S("A signing key is missing", _SERVE, (_SETTINGS, policies)),
+    S("A key that others may read", _SERVE, (_SETTINGS, policies, keys, open_key)),
+    S("A policy that is wrong", _SERVE, (_SETTINGS, policies, keys, edit(_POLICY, "mode: active", "mode: activ"))),
+    S("The folder of policies is not there", _SERVE, (_SETTINGS, keys)),
+    S("The port is taken", _SERVE, (_SETTINGS, policies, keys, taken_port)),
+    S("The store is not there", _SERVE, (_SETTINGS, policies, keys)),
     S("The store is not there, for several workers", "serve --config s.yaml --workers 2", (_SETTINGS, policies, keys)),
     S("A witness whose folder is not there", "witness serve --dir w --logs logs.txt", (write("logs.txt", "quorum none\n"),)),
 ]  # fmt: skip

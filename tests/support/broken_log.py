@@ -1,6 +1,6 @@
 """A service whose log fails where it would append: after admission, before the signature.
 
-`python -m tests.support.broken_log kill` dies there as by kill -9; `... raise` raises an unforeseen error.
+`python -m tests.support.broken_log raise` raises an unforeseen error there; `... kill` dies the second time, as by kill -9.
 """
 
 import os
@@ -14,21 +14,24 @@ from issuer.token.verify_token import Template
 from issuer.token.wire import LogEntry
 
 
-class DeadlyLog(NoLog):
-    """A log that is never written: the process is gone first."""
-
-    async def append(self, _template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
-        assert signing_inputs
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("the process is gone")
-
-
 class FaultyLog(NoLog):
     """A log that fails in a way that its protocol does not declare, with a secret in its variables."""
 
     async def append(self, _template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
         in_a_local_variable = signing_inputs[0].decode()
         raise RuntimeError(str(len(in_a_local_variable)))
+
+
+class DeadlyLog(FaultyLog):
+    """A log that is never written: the second time the process is gone first."""
+
+    asked = 0
+
+    async def append(self, template: Template, signing_inputs: tuple[bytes, ...], /) -> tuple[LogEntry, ...]:
+        self.asked += 1
+        if self.asked == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await super().append(template, signing_inputs)
 
 
 if __name__ == "__main__":

@@ -26,14 +26,18 @@ from typing import IO
 
 from tests.support.shared import ROOT
 
-COMMANDS = tuple(f"issuer.cli.{path.stem}" for path in sorted(ROOT.glob("issuer/cli/[a-z]*.py")))
-# Modules that they load when they run.
+# The commands, with the modules that they, and the packages of the service, load when they run.
 LOADED = (
-    *COMMANDS,
+    *(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(ROOT.glob("issuer/cli/**/[a-z]*.py"))),
     "issuer.io.keyfile",
     "issuer.relying.verifier",
     "issuer.service.log.sequencer.restore",
+    "issuer.service.process.server",
     "issuer.witness.server",
+    "anyio._backends._asyncio",
+    "litestar.plugins.attrs",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
 )
 LONGEST_S = 120
 _numbers = itertools.count()

@@ -7,7 +7,6 @@ content alone.
 
 import base64
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from issuer.errors import FormatError, InputError, Refused
@@ -22,11 +21,13 @@ from tests.support.shared import VECTORS
 
 VERSION = 1
 FOLDER = VECTORS / "contract"
+FILES = ("json.json", "claims.json", "entries.json", "verify.json")
 Case = dict[str, Any]
 
 
 # -- strict JSON ------------------------------------------------------------------------------------------------------
 
+# With their canonical bytes (RFC 8785), or the code of their refusal.
 JSON_TEXTS: dict[str, bytes] = {
     "an object": b'{"b": 1, "a": [true, null, "x"]}',
     "members in order of UTF-16 code units": '{"\U0001f600": 1, "\ufb33": 2, "\u20ac": 3, "a": 4}'.encode(),
@@ -65,22 +66,18 @@ JSON_TEXTS: dict[str, bytes] = {
 }
 
 
-def json_cases() -> Iterator[Case]:
-    """Yield JSON texts with their canonical bytes (RFC 8785), or with the code of their refusal."""
-    for name, raw in JSON_TEXTS.items():
-        yield {"name": name, "base64": base64.b64encode(raw).decode(), **_canonical(raw)}
-
-
 def _canonical(raw: bytes) -> Case:
+    given = {"base64": base64.b64encode(raw).decode()}
     try:
         value = loads(raw, max_bytes=MAX_JSON_BYTES, max_depth=MAX_JSON_DEPTH)
     except FormatError as error:
-        return {"refused": str(error.code)}
-    return {"canonical": jcs.canonical(value).decode()}
+        return {**given, "refused": str(error.code)}
+    return {**given, "canonical": jcs.canonical(value).decode()}
 
 
 # -- run claims -------------------------------------------------------------------------------------------------------
 
+# With canonical bytes and digest, or code and pointer of each fault.
 CLAIMS: dict[str, dict[str, Any]] = {
     "one metric": {},
     "a metric with all that it may have": {
@@ -117,19 +114,14 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def claims_cases() -> Iterator[Case]:
-    """Yield run claims as JSON texts, with canonical bytes and digest, or with code and pointer of each fault."""
-    for name, members in CLAIMS.items():
-        text = json.dumps(make.claims(**members), ensure_ascii=False)
-        yield {"name": name, "json": text, **_digested(text)}
-
-
-def _digested(text: str) -> Case:
+def _digested(members: dict[str, Any]) -> Case:
+    text = json.dumps(make.claims(**members), ensure_ascii=False)
     try:
         claims = read_claims(loads(text.encode(), max_bytes=MAX_JSON_BYTES, max_depth=MAX_JSON_DEPTH))
     except Refused as error:
-        return {"refused": [{"code": str(fault.code), "pointer": fault.pointer} for fault in error.faults]}
-    return {"canonical": claims.canonical.decode(), "claims_digest": claims.digest}
+        refused = [{"code": str(fault.code), "pointer": fault.pointer} for fault in error.faults]
+        return {"json": text, "refused": refused}
+    return {"json": text, "canonical": claims.canonical.decode(), "claims_digest": claims.digest}
 
 
 # -- entries ----------------------------------------------------------------------------------------------------------
@@ -138,6 +130,7 @@ _SAID = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"see
 _GOOD = "".join(line for line in make.file_for(_SAID).splitlines(keepends=True) if "verify_token" not in line)
 _LEAST = '- dataset: {id: "a/b"}\n  metrics: [{metric_id: "m", value: 1}]\n'
 
+# With canonical target form and content digest of each entry, or code and line of the refusal.
 ENTRIES: dict[str, str | bytes] = {
     "as the issuer writes it": _GOOD,
     "numbers in another spelling": _GOOD.replace("20.9\n", "20.90\n"),
@@ -187,55 +180,38 @@ ENTRIES: dict[str, str | bytes] = {
 }  # fmt: skip
 
 
-def entry_cases() -> Iterator[Case]:
-    """Yield result files, with canonical target form and content digest of each entry, or with code and line of their
-    refusal."""
-    for name, text in ENTRIES.items():
-        raw = text if isinstance(text, bytes) else text.encode()
-        yield {"name": name, **_text_or_bytes(raw), **_entries(raw)}
-
-
-def _text_or_bytes(raw: bytes) -> Case:
+def _entries(text: str | bytes) -> Case:
+    raw = text if isinstance(text, bytes) else text.encode()
     try:
-        return {"yaml": raw.decode()}
+        given = {"yaml": raw.decode()}
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(raw).decode()}
-
-
-def _entries(raw: bytes) -> Case:
+        given = {"base64": base64.b64encode(raw).decode()}
     try:
         entries = read_entries(raw, "file.yaml")
     except InputError as error:
-        return {"refused": {"code": str(error.code), "line": error.place.line}}
+        return {**given, "refused": {"code": str(error.code), "line": error.place.line}}
     forms = [jcs.canonical(entry.form) for entry in entries]
-    return {"entries": [{"canonical": form.decode(), "content_digest": jcs.digest_of_bytes(form)} for form in forms]}
+    return {
+        **given,
+        "entries": [{"canonical": form.decode(), "content_digest": jcs.digest_of_bytes(form)} for form in forms],
+    }
 
 
 # -- all of it --------------------------------------------------------------------------------------------------------
 
 
-def verify_cases() -> Iterator[Case]:
-    """Yield files, the other inputs of a relying party, and the report of each entry."""
-    for case in cases():
-        yield {**case, "reports": judge_case(case, TRUSTS)}
-
-
-FILES: dict[str, Callable[[], Iterator[Case]]] = {
-    "json.json": json_cases,
-    "claims.json": claims_cases,
-    "entries.json": entry_cases,
-    "verify.json": verify_cases,
-}
-
-
 def make_files() -> dict[str, str]:
-    """Return the text of each file by its name."""
-    made = {}
-    for name, found in FILES.items():
-        shared = {"trusts": TRUSTS} if name == "verify.json" else {}
-        document = {"version": VERSION, **shared, "cases": list(found())}
-        made[name] = json.dumps(document, indent=1, ensure_ascii=True) + "\n"
-    return made
+    """Return the text of each file by its name: inputs, and the answers of a verifier."""
+    made: dict[str, Any] = {
+        "json.json": {"cases": [{"name": name, **_canonical(raw)} for name, raw in JSON_TEXTS.items()]},
+        "claims.json": {"cases": [{"name": name, **_digested(members)} for name, members in CLAIMS.items()]},
+        "entries.json": {"cases": [{"name": name, **_entries(text)} for name, text in ENTRIES.items()]},
+        "verify.json": {"trusts": TRUSTS, "cases": [{**case, "reports": judge_case(case, TRUSTS)} for case in cases()]},
+    }
+    return {
+        name: json.dumps({"version": VERSION, **document}, indent=1, ensure_ascii=True) + "\n"
+        for name, document in made.items()
+    }
 
 
 if __name__ == "__main__":

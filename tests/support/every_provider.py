@@ -26,8 +26,12 @@ ALGORITHMS = {
     "spiffe": ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"),
 }
 TYPES = {"spiffe": ("JWT", "JOSE")}
-# The members of `providers.yaml` that name these algorithms.
-ENTRIES: dict[str, dict[str, Any]] = {name: {"algorithms": [*ALGORITHMS[name]]} for name in ("jenkins", "kubernetes")}
+# Further members in `providers.yaml`: these algorithms, and other uses than the profile's.
+ENTRIES: dict[str, dict[str, Any]] = {
+    **{name: {"algorithms": [*ALGORITHMS[name]]} for name in ("jenkins", "kubernetes")},
+    "google": {"uses": "single"},
+    "azure": {"uses": {"bounded": 3}},
+}
 WORKLOADS = [sample for sample in SAMPLES if PROFILES[sample.profile].kind == "identity-token"]
 # A job has one token for all that it gets signed.
 FIXED = [sample for sample in WORKLOADS if PROFILES[sample.profile].uses > 1]
@@ -45,11 +49,11 @@ class Providers:
     locals: Mapping[str, LocalProvider]
     keys: Mapping[str, Mapping[str, ProviderKey]]
 
-    def write(self, folder: Path, samples: Sequence[Sample], policy: Mapping[str, Any] = {}, **entry: Any) -> None:
-        """Make keys, and policies under which each sample's token passes; `policy` and `entry` have further members."""
+    def write(self, folder: Path, samples: Sequence[Sample], policy: Mapping[str, Any] = {}) -> None:
+        """Make keys, and policies under which each sample's token passes; `policy` has further members."""
         entries: dict[str, Any] = {}
         for sample in samples:
-            changes = {**ENTRIES.get(sample.profile, {}), **entry}
+            changes = ENTRIES.get(sample.profile, {})
             entries |= sample.providers(issuer=self.locals[sample.profile].issuer, **changes)
         identities = [{**sample.identity(), "id": sample.profile} for sample in samples]
         (folder / "policies").mkdir()

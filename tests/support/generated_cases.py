@@ -19,24 +19,7 @@ _AT = random.Random
 
 _COMMANDS = ["inspect eval gsm8k", "run --name=\u00e9\U0001f600", "a\\b \"c\" 'd' # e", "x" * 4096, ...]
 _NOTES = ["no tools", "été, 5-shot", "12:30", "no", "", "a: b # c", "line\nline", "\u2028", "😀" * 40, "1.10"]
-_NUMBERS = [
-    0,
-    1,
-    -1,
-    20.9,
-    2 / 3,
-    1e-7,
-    2e-5,
-    0.1,
-    100.0,
-    2**53 - 1,
-    -2.5,
-    1e15,
-    123456.789,
-    1.5e-300,
-    5e-324,
-    0.1 + 0.2,
-]
+_NUMBERS = [0, 1, -1, 20.9, 2 / 3, 1e-7, 100.0, 2**53 - 1, -2.5, 1e15, 123456.789, 1.5e-300, 5e-324, 0.1 + 0.2]
 _CALLERS: list[dict[str, Any]] = [
     {"provider": "github", "repository_id": "1"},
     {
@@ -53,12 +36,10 @@ _CALLERS: list[dict[str, Any]] = [
 
 
 def _metric(at: _AT, number: int) -> dict[str, Any]:
-    metric: dict[str, Any] = {
-        "metric_id": at.choice(["accuracy", "f1", "pass@1", "a/b~c"]) + str(number),
-        "value": at.choice(_NUMBERS),
-    }
+    name = at.choice(["accuracy", "f1", "pass@1", "a/b~c"]) + str(number)
+    metric: dict[str, Any] = {"metric_id": name, "value": at.choice(_NUMBERS)}
     if at.random() < 0.3:
-        metric["slice"] = at.choice(["easy", "hard", "~", "a b".replace(" ", "_")])
+        metric["slice"] = at.choice(["easy", "hard", "~", "a_b"])
     if at.random() < 0.2:
         metric["value_type"] = "rank" if float(metric["value"]).is_integer() else "percentage"
     if at.random() < 0.2:
@@ -92,12 +73,8 @@ def _submission(at: _AT, **details: Any) -> Submission:
 
 def _terms(at: _AT) -> dict[str, Any]:
     life, iat = at.choice([3600, 600, MAX_TTL_S]), make.NOW + at.choice([0, 0, 0, -7200, 30, 90])
-    terms: dict[str, Any] = {
-        "iat": iat,
-        "nbf": iat + at.choice([0, 0, 120]),
-        "exp": iat + life,
-        "caller": at.choice(_CALLERS),
-    }
+    nbf = iat + at.choice([0, 0, 120])
+    terms: dict[str, Any] = {"iat": iat, "nbf": nbf, "exp": iat + life, "caller": at.choice(_CALLERS)}
     terms["jti"] = jose.base64url_encode(at.randbytes(16)) if at.random() < 0.9 else make.JTI
     terms["sub"] = at.choice(["inspect-ai", "another"])
     if at.random() < 0.3:
@@ -113,11 +90,8 @@ _DEFINITION = {"repo": make.BENCHMARK, "revision": make.claims()["benchmark_revi
 def _beside(at: _AT) -> Case:
     """Return what is known beside a file: the trust, the time, the place."""
     if at.random() < 0.5:  # a good file is verified
-        trust, received = (
-            at.choice(["plain", "nothing revoked", "log, not required"]),
-            at.choice([None, make.NOW + 130]),
-        )
-        near = {"trust": trust, "now": make.NOW + 130, "at": received}
+        trust, now = at.choice(["plain", "nothing revoked", "log, not required"]), make.NOW + 130
+        near = {"trust": trust, "now": now, "at": at.choice([None, now])}
         return {**near, "witnessed": True, "repo": make.REPO, "path": make.PATH, "benchmarks": [_DEFINITION]}
     now = make.NOW + at.choice([0, 5, 5, 5, 4000, 90_000, make.YEAR])
     received = at.choice([None, now, now, now - 60, now - 5000])

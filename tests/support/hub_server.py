@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.support.answering import Handler, serving
-from tests.support.hub_state import Account, Kind, Repo, State, Talk, blob_oid, now
+from tests.support.hub_state import Account, Commit, Kind, Repo, State, Talk, blob_oid, now
 
 JSON = {"Content-Type": "application/json"}
 _KINDS: dict[str, Kind] = {"models": "model", "datasets": "dataset", "spaces": "space"}
@@ -157,17 +157,11 @@ class HubServer(State):
         self, repo: Repo, revision: str, path: str, account: Account | None
     ) -> tuple[int, Any, Mapping[str, str]]:
         self._demand_let_in(repo, account)
-        commit = repo.resolve(revision)
-        if commit is None:
-            raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        commit = _commit_at(repo, revision)
         if (data := commit.files.get(path)) is None:
             raise Refusal(404, "Entry not found", "EntryNotFound")
-        headers = {
-            "X-Repo-Commit": commit.oid,
-            "ETag": f'"{blob_oid(data)}"',
-            "Content-Type": "text/plain; charset=utf-8",
-        }
-        return 200, data, headers
+        tag, media_type = f'"{blob_oid(data)}"', "text/plain; charset=utf-8"
+        return 200, data, {"X-Repo-Commit": commit.oid, "ETag": tag, "Content-Type": media_type}
 
     def _api(
         self, repo: Repo, what: tuple[str, str, str], query: Mapping[str, str], body: bytes, account: Account | None
@@ -194,8 +188,7 @@ class HubServer(State):
                 raise Refusal(404, "Not found")
 
     def _info(self, repo: Repo, revision: str) -> dict[str, Any]:
-        if (commit := repo.resolve(revision)) is None:
-            raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        commit = _commit_at(repo, revision)
         siblings = [{"rfilename": path} for path in sorted(commit.files)]
         return {
             "_id": "6" * 24, "id": repo.name, "author": repo.name.partition("/")[0], "sha": commit.oid, "tags": [],
@@ -203,9 +196,7 @@ class HubServer(State):
         }  # fmt: skip
 
     def _tree(self, repo: Repo, revision: str) -> list[dict[str, Any]]:
-        if (commit := repo.resolve(revision)) is None:
-            raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
-        files = sorted(commit.files.items())
+        files = sorted(_commit_at(repo, revision).files.items())
         return [{"type": "file", "oid": blob_oid(data), "size": len(data), "path": path} for path, data in files]
 
     def _writer(self, repo: Repo, account: Account | None) -> Account:
@@ -287,6 +278,12 @@ class HubServer(State):
         if resource == "merge":
             return {"commitOid": repo.merge(talk.num)}
         raise Refusal(404, "Not found")
+
+
+def _commit_at(repo: Repo, revision: str) -> Commit:
+    if (commit := repo.resolve(revision)) is None:
+        raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+    return commit
 
 
 class _Exchange(Handler):

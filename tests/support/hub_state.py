@@ -51,22 +51,16 @@ class Talk:
 
     @property
     def description(self) -> str:
-        return next(str(event["data"]["latest"]["raw"]) for event in self.events if event["type"] == "comment")
+        return self.comments[0]
 
     @property
     def comments(self) -> list[str]:
         return [str(event["data"]["latest"]["raw"]) for event in self.events if event["type"] == "comment"]
 
     def add(self, type: str, author: str, **data: Any) -> dict[str, Any]:
-        event = {
-            "id": secrets.token_hex(12),
-            "type": type,
-            "createdAt": now(),
-            "author": {"name": author},
-            "data": data,
-        }
-        self.events.append(event)
-        return event
+        said = {"createdAt": now(), "author": {"name": author}, "data": data}
+        self.events.append({"id": secrets.token_hex(12), "type": type, **said})
+        return self.events[-1]
 
     def comment(self, author: str, text: str) -> dict[str, Any]:
         latest = {"raw": text, "html": "", "updatedAt": now()}

@@ -118,9 +118,6 @@ def _scalar(key: Ed25519PrivateKey) -> int:
     return int.from_bytes(digest, "little") & ((1 << 254) - 8) | (1 << 254)
 
 
-# -- a request --------------------------------------------------------------------------------------------------------
-
-
 class _Request(Handler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

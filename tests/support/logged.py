@@ -13,7 +13,7 @@ from issuer.service.log.database.engines import reading_at
 from issuer.service.log.database.store import Reader
 from issuer.service.log.sequencer.setup import log_settings
 from issuer.service.settings.model import EMBEDDED, changed
-from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
+from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.leaf import Leaf, TokenLeaf, read_leaf
 from issuer.tlog.merkle import leaf_hash, verify_inclusion
 from issuer.tlog.note import parse_note
@@ -93,14 +93,9 @@ def demand_logged(service: Running, answer: dict[str, Any]) -> Checkpoint:
     """Demand a good proof in the answer of a token, and return the checkpoint that it is under."""
     place = answer["log"]
     assert place["origin"] == service.settings.log.origin
-    proof = parse_proof(place["proof"].encode())
-    assert proof.index == place["index"]
-    policy = parse_policy((service.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
-    checkpoint = policy.check(parse_note(proof.checkpoint), 2**33).checkpoint
-    hashed = leaf_hash(leaf_of(answer["verify_token"]))
-    assert verify_inclusion(proof.index, checkpoint.size, hashed, proof.hashes, checkpoint.root)
-    assert parse_checkpoint(parse_note(proof.checkpoint).text) == checkpoint
-    return checkpoint
+    raw = place["proof"].encode()
+    assert parse_proof(raw).index == place["index"]
+    return check_proof(service, answer["verify_token"], raw, 2**33).checkpoint
 
 
 def demand_cosigned(service: Running, token: str) -> Witnessed:
@@ -112,11 +107,11 @@ def demand_cosigned(service: Running, token: str) -> Witnessed:
     return check_proof(service, token, service.http.get(path).content)
 
 
-def check_proof(service: Running, token: str, raw: bytes) -> Witnessed:
-    """Check a token's proof by the service's policy, and return the checkpoint that it is under."""
+def check_proof(service: Running, token: str, raw: bytes, now: int | None = None) -> Witnessed:
+    """Check a token's proof by the service's policy, now or then, and return the checkpoint that it is under."""
     proof = parse_proof(raw)
     policy = parse_policy((service.folder / LOG_POLICY).read_bytes(), LOG_POLICY)
-    witnessed = policy.check(parse_note(proof.checkpoint), int(time.time()))
+    witnessed = policy.check(parse_note(proof.checkpoint), int(time.time()) if now is None else now)
     checkpoint, hashed = witnessed.checkpoint, leaf_hash(leaf_of(token))
     assert verify_inclusion(proof.index, checkpoint.size, hashed, proof.hashes, checkpoint.root)
     return witnessed

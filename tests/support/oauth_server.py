@@ -1,16 +1,15 @@
-"""A real OAuth server as a child process, built on Authlib's AuthorizationServer.
+"""A real OAuth server on a port of this process, built on Authlib's AuthorizationServer.
 
 Client credentials (RFC 6749 4.4) with resource indicators (RFC 8707), access tokens that are JWTs (RFC 9068) or opaque,
-introspection (RFC 7662) and revocation (RFC 7009) with client authentication, metadata (RFC 8414) and key set. Under
-`/test` it can be made to issue tokens that it should not, and to answer as a broken or hostile server would.
+introspection (RFC 7662) and revocation (RFC 7009) with client authentication, metadata (RFC 8414) and key set. It can be
+made to issue tokens that it should not, and to answer as a broken or hostile server would. All servers have one set of keys.
 """
 
 import contextlib
 import gzip
 import json
 import os
-import subprocess
-import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -30,12 +29,9 @@ from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator  # type: ignore[impor
 from flask import Flask, Response, request
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
-from werkzeug.serving import make_server
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from issuer.dev.sandbox import free_port
-from tests.support.processes import listens
-from tests.support.shared import ROOT
-from tests.support.waiting import eventually
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 SCOPE, PREFIX = "tokens:issue", "ory_at_"
@@ -48,21 +44,27 @@ METADATA_PATH = "/.well-known/oauth-authorization-server"
 INTROSPECTION_PATH, JWKS_PATH, TOKEN_PATH, REVOCATION_PATH = "/introspect", "/jwks", "/token", "/revoke"
 
 
-# -- as tests use it --------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class OAuthServer:
-    """A server that runs on loopback. `client_*` may get tokens, `resource_*` may introspect them."""
+    """A server that runs on loopback. `client_*` may get tokens, `resource_*` may introspect them.
+
+    `asked` is how often each path was requested since the last `forget`, `last` has the headers and the form of the last
+    introspection.
+    """
 
     port: int
     client_id: str = CLIENT_ID
     client_secret: str = CLIENT_SECRET
     resource_id: str = RESOURCE_ID
     resource_secret: str = RESOURCE_SECRET
-    process: subprocess.Popen[bytes] | None = None
     secrets: list[str] = field(default_factory=lambda: [CLIENT_SECRET, RESOURCE_SECRET])
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
+    asked: Counter[str] = field(default_factory=Counter)
+    last: dict[str, Any] = field(default_factory=dict)
+    _issued: "dict[str, Issued]" = field(default_factory=dict)
+    _how: tuple[str, float] = ("", 0.0)
+    _metadata: tuple[str, float, dict[str, Any]] = (METADATA_PATH, 0.0, {})
+    _running: BaseWSGIServer | None = None
 
     @property
     def issuer(self) -> str:
@@ -102,46 +104,38 @@ class OAuthServer:
 
     def behave(self, how: str = "", seconds: float = 0) -> None:
         """From now on answer introspection in one of the ways of `misbehave`; correctly where `how` is empty."""
-        self.http.post(f"{self.issuer}/test/behave", json={"how": how, "seconds": seconds}).raise_for_status()
+        self._how = how, seconds
 
     def serve_metadata(self, path: str = METADATA_PATH, seconds: float = 0, **members: Any) -> None:
         """Serve the metadata at one path only, after some seconds, with changed members; None leaves one out."""
-        state = {"path": path, "late_s": seconds, "members": members}
-        self.http.post(f"{self.issuer}/test/metadata", json=state).raise_for_status()
-
-    @property
-    def asked(self) -> dict[str, int]:
-        """How often each path was requested since the last `forget`."""
-        found: dict[str, int] = self.http.get(f"{self.issuer}/test/asked").json()["paths"]
-        return found
+        self._metadata = path, seconds, members
 
     @property
     def introspected(self) -> int:
         """How many introspections there were since the last `forget`."""
-        return self.asked.get(INTROSPECTION_PATH, 0)
-
-    @property
-    def last(self) -> dict[str, Any]:
-        """The headers and the form of the last introspection."""
-        found: dict[str, Any] = self.http.get(f"{self.issuer}/test/asked").json()["last"]
-        return found
+        return self.asked[INTROSPECTION_PATH]
 
     def forget(self) -> None:
         """Set the counters back, and behave again."""
-        self.http.post(f"{self.issuer}/test/forget").raise_for_status()
+        self.asked.clear()
+        self.behave()
+        self.serve_metadata()
 
     def start(self) -> None:
-        """Start the process on its port."""
-        command = [sys.executable, "-m", "tests.support.oauth_server", str(self.port)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        eventually(lambda: listens(self.port))
+        """Serve on its port."""
+        for name in ALGORITHMS:  # before there are threads, which would each make one
+            key(name)
+        SERVERS[self.port] = self
+        self._running = make_server("127.0.0.1", self.port, app, threaded=True, request_handler=Silent)
+        threading.Thread(target=self._running.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
         """Stop it; every token that it issued is gone."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(60)
-            self.process = None
+        if self._running is not None:
+            self._running.shutdown()
+            self._running.server_close()
+            self._running = None
+        self._issued.clear()
 
 
 def form_encoded(client_id: str, client_secret: str) -> httpx.BasicAuth:
@@ -161,7 +155,11 @@ def oauth_server() -> Iterator[OAuthServer]:
         server.http.close()
 
 
-# -- the process ------------------------------------------------------------------------------------------------------
+class Silent(WSGIRequestHandler):
+    """Writes no line for a request."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        pass
 
 
 class Client(ClientMixin):  # type: ignore[misc]
@@ -203,11 +201,14 @@ class Issued(TokenMixin):  # type: ignore[misc]
 
 
 CLIENTS = {CLIENT_ID: Client(CLIENT_ID, CLIENT_SECRET), RESOURCE_ID: Client(RESOURCE_ID, RESOURCE_SECRET)}
-TOKENS: dict[str, Issued] = {}
-STATE: dict[str, Any] = {"how": "", "seconds": 0.0, "path": METADATA_PATH, "late_s": 0.0, "members": {}, "last": {}}
-ASKED: Counter[str] = Counter()
+SERVERS: dict[int, OAuthServer] = {}
 
 app = Flask(__name__)
+
+
+def own() -> OAuthServer:
+    """Return the server that was asked."""
+    return SERVERS[int(request.environ["SERVER_PORT"])]
 
 
 @cache
@@ -269,7 +270,7 @@ def save_token(token: dict[str, Any], asked: Any) -> None:
     client, issuer, audience = asked.client.client_id, request.host_url.rstrip("/"), request.form.get("resource")
     claims = {"iss": issuer, "sub": client, "aud": audience, "client_id": client, "scope": token.get("scope"),
               "token_type": "Bearer", "iat": now, "exp": now + TTL_S}  # fmt: skip
-    TOKENS[token["access_token"]] = Issued(asked.client, {**claims, **overrides()})
+    own()._issued[token["access_token"]] = Issued(asked.client, {**claims, **overrides()})
 
 
 class Introspection(IntrospectionEndpoint):  # type: ignore[misc]
@@ -279,7 +280,7 @@ class Introspection(IntrospectionEndpoint):  # type: ignore[misc]
         return client.client_id == RESOURCE_ID
 
     def query_token(self, token_string: str, token_type_hint: str) -> Issued | None:
-        return TOKENS.get(token_string)
+        return own()._issued.get(token_string)
 
     def introspect_token(self, token: Issued) -> dict[str, Any]:
         return without_none(token.claims)
@@ -289,7 +290,7 @@ class Revocation(RevocationEndpoint):  # type: ignore[misc]
     CLIENT_AUTH_METHODS = ("client_secret_basic",)
 
     def query_token(self, token_string: str, token_type_hint: str) -> Issued | None:
-        return TOKENS.get(token_string)
+        return own()._issued.get(token_string)
 
     def revoke_token(self, token: Issued, request: Any) -> None:
         token.revoked = True
@@ -304,10 +305,9 @@ server.register_endpoint(Revocation)
 
 @app.before_request
 def count() -> None:
-    if not request.path.startswith("/test/"):
-        ASKED[request.path] += 1
+    own().asked[request.path] += 1
     if request.path == INTROSPECTION_PATH:
-        STATE["last"] = {"headers": dict(request.headers), "form": request.form.to_dict(flat=False)}
+        own().last = {"headers": dict(request.headers), "form": request.form.to_dict(flat=False)}
 
 
 @app.post(TOKEN_PATH)
@@ -323,18 +323,19 @@ def revoke() -> Any:
 @app.post(INTROSPECTION_PATH)
 def introspect() -> Any:
     answer = server.create_endpoint_response("introspection")
-    return misbehave(STATE["how"], answer) if STATE["how"] else answer
+    how, seconds = own()._how
+    return misbehave(how, seconds, answer) if how else answer
 
 
-def misbehave(how: str, answer: Response) -> Response:
+def misbehave(how: str, seconds: float, answer: Response) -> Response:
     """Answer as a good server would not, by the name of the fault."""
     said: dict[str, Any] = json.loads(answer.data)
     match how:
         case "slow":
-            time.sleep(STATE["seconds"])  # a slow peer
+            time.sleep(seconds)  # a slow peer
             return answer
         case "drip":
-            return Response(drip(answer.data, STATE["seconds"]), mimetype="application/json")
+            return Response(drip(answer.data, seconds), mimetype="application/json")
         case "huge":
             return Response(json.dumps({**said, "padding": "x" * 65_536}), mimetype="application/json")
         case "charset":
@@ -380,9 +381,10 @@ def jwks() -> Any:
 
 @app.get("/.well-known/<name>")
 def metadata(name: str) -> Any:
-    if request.path != STATE["path"]:
+    path, late_s, members = own()._metadata
+    if request.path != path:
         return {"error": "not found"}, 404
-    time.sleep(STATE["late_s"])  # a slow peer
+    time.sleep(late_s)  # a slow peer
     issuer = request.host_url.rstrip("/")
     methods = ("token_endpoint_auth_methods_supported", "introspection_endpoint_auth_methods_supported")
     found = {
@@ -391,34 +393,4 @@ def metadata(name: str) -> Any:
         "grant_types_supported": ["client_credentials"], "response_types_supported": [],
         **dict.fromkeys(methods, ("client_secret_basic",)),
     }  # fmt: skip
-    return without_none({**found, **STATE["members"]})
-
-
-@app.post("/test/behave")
-def set_behaviour() -> Any:
-    STATE.update(how=request.json["how"], seconds=request.json["seconds"])
-    return {}
-
-
-@app.post("/test/metadata")
-def set_metadata() -> Any:
-    STATE.update(request.json)
-    return {}
-
-
-@app.get("/test/asked")
-def asked() -> Any:
-    return {"paths": ASKED, "last": STATE["last"]}
-
-
-@app.post("/test/forget")
-def forget() -> Any:
-    ASKED.clear()
-    STATE.update(how="", seconds=0.0, path=METADATA_PATH, late_s=0.0, members={}, last={})
-    return {}
-
-
-if __name__ == "__main__":
-    for name in ALGORITHMS:  # before there are threads, which would each make one
-        key(name)
-    make_server("127.0.0.1", int(sys.argv[1]), app, threaded=True).serve_forever()
+    return without_none({**found, **members})

@@ -25,7 +25,12 @@ def family(pid: int) -> list[int]:
     """Return the service's processes: the parent, and the workers that run what it runs."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes()
     below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(int(child) for child in below if Path(f"/proc/{child}/cmdline").read_bytes() == command)]
+    family = [pid]
+    for child in below:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if Path(f"/proc/{child}/cmdline").read_bytes() == command:
+                family.append(int(child))
+    return family
 
 
 def cpu_s(pid: int) -> float:

@@ -32,11 +32,10 @@ from issuer.service.process.server import server, store
 from issuer.service.settings.log_stream import configure_logging
 from issuer.service.settings.model import changed
 from issuer.service.settings.reader import read_settings
-from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
-from issuer.tlog.merkle import verify_inclusion
-from issuer.tlog.note import Cosigner, Note, NoteSigner, parse_note, verify_note
-from issuer.tlog.proof import parse_proof
+from issuer.tlog.checkpoint import Checkpoint
+from issuer.tlog.note import Cosigner, Note, NoteSigner
 from tests.support.log_store import ORIGIN, Place, append, created, token
+from tests.support.received import proved
 from tests.support.waiting import eventually
 
 URL = "https://issuer.example"
@@ -89,17 +88,9 @@ def asked_for(number: int) -> str:
 
 def size_proved(raw: bytes, number: int) -> int:
     """Verify the proof of leaf n, and return the size of its tree."""
-    proof = parse_proof(raw)
-    note = parse_note(proof.checkpoint)
-    assert len(verify_note(note, (SIGNER.verifier, WITNESS.verifier))) == 2
-    checkpoint = parse_checkpoint(note.text)
-    assert proof.index == number
-    leaf = token(number).hash
-    assert verify_inclusion(number, checkpoint.size, leaf, proof.hashes, checkpoint.root)
+    index, checkpoint = proved(raw, token(number).hash, SIGNER.verifier, WITNESS.verifier)
+    assert index == number
     return checkpoint.size
-
-
-# -- over HTTP -----------------------------------------------------------------------------------------------------------
 
 
 class Sequencer:

@@ -21,12 +21,8 @@ class Received:
 
     def take(self, leaf: bytes, index: int, proof: bytes) -> None:
         """Take an answer: its proof is good under a checkpoint of the log, and the leaf is where it was before."""
-        parsed = parse_proof(proof)
-        note = parse_note(parsed.checkpoint)
-        assert verify_note(note, (self._verifier,))
-        checkpoint = parse_checkpoint(note.text)
-        assert (checkpoint.origin, parsed.index) == (self._origin, index)
-        assert verify_inclusion(index, checkpoint.size, leaf_hash(leaf), parsed.hashes, checkpoint.root)
+        place, checkpoint = proved(proof, leaf_hash(leaf), self._verifier)
+        assert (checkpoint.origin, place) == (self._origin, index)
         assert self.indexes.setdefault(leaf, index) == index
         self.checkpoints.add(checkpoint)
 
@@ -45,6 +41,16 @@ class Received:
         assert {leaf: leaves[index] for leaf, index in self.indexes.items()} == {leaf: leaf for leaf in self.indexes}
         after = [EMPTY_ROOT, *roots(leaf_hash(leaf) for leaf in leaves)]
         assert all(after[checkpoint.size] == checkpoint.root for checkpoint in self.checkpoints)
+
+
+def proved(raw: bytes, hashed: bytes, *verifiers: Verifier) -> tuple[int, Checkpoint]:
+    """Verify a leaf's proof, by its hash, under a checkpoint that all have signed; return its index and the checkpoint."""
+    proof = parse_proof(raw)
+    note = parse_note(proof.checkpoint)
+    assert len(verify_note(note, verifiers)) == len(verifiers)
+    checkpoint = parse_checkpoint(note.text)
+    assert verify_inclusion(proof.index, checkpoint.size, hashed, proof.hashes, checkpoint.root)
+    return proof.index, checkpoint
 
 
 def roots(leaves: Iterable[bytes]) -> Iterator[bytes]:

@@ -144,14 +144,20 @@ class Running:
         self.process.wait(60)
 
 
-def write_folder(folder: Path, provider: LocalProvider, *, limits: str = WIDE_LIMITS) -> None:
-    """Make keys and the sample policies for a service; a second service may use the same folder."""
+def write_folder(folder: Path, provider: LocalProvider, *, limits: str = WIDE_LIMITS, es256: bool = False) -> None:
+    """Make keys and the sample policies for a service; a second service may use the same folder.
+
+    `es256` lets the sample provider also sign with ES256, which costs the generator a tenth.
+    """
     if (folder / "policies").exists():
         return
     write_policies(folder / "policies", provider.issuer)
     path = folder / "policies" / "inspect-ai.yaml"
     path.write_text(path.read_text("utf-8").partition("limits:")[0] + limits, "utf-8")
     generate(folder / "keys", "active")
+    if es256:
+        more = 'profile: "github-actions", algorithms: ["RS256", "ES256"],'
+        rewrite(folder, 'profile: "github-actions",', more, "providers.yaml")
 
 
 def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml") -> None:
@@ -249,15 +255,6 @@ def listening_on(port: int) -> int:
     """Count the sockets that listen on a port (proc(5), state 0A)."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
-
-
-def allow_es256(folder: Path) -> None:
-    """Let the sample provider also sign with ES256, which costs the generator a tenth."""
-    path = folder / "policies" / "providers.yaml"
-    text = path.read_text("utf-8")
-    path.write_text(
-        text.replace('"github-actions", ', '"github-actions", algorithms: ["RS256", "ES256"], ', 1), "utf-8"
-    )
 
 
 def singles(live: Running, algorithm: str, count: int, path: str = "/tokens") -> list[bytes]:

@@ -51,16 +51,12 @@ def text_of(providers: dict[str, Any]) -> str:
     return json.dumps({"version": 1, "providers": providers}, ensure_ascii=False)
 
 
-def policy_of(*identities: dict[str, Any], integration: str = "inspect-ai") -> str:
+def policy_of(*identities: dict[str, Any]) -> str:
     """Write a policy with these identities, which grants everything."""
+    everything = {"benchmarks": ["*/*"], "models": ["*/*"], "tasks": ["*"], "metrics": ["*"]}
     return json.dumps({
-        "version": 1,
-        "integration": integration,
-        "mode": "active",
-        "contacts": ["evals@example.org"],
-        "identities": identities,
-        "grants": {"frameworks": [{"name": "inspect-ai"}], "benchmarks": ["*/*"], "models": ["*/*"], "tasks": ["*"],
-                   "metrics": ["*"]},
+        "version": 1, "integration": "inspect-ai", "mode": "active", "contacts": ["evals@example.org"],
+        "identities": identities, "grants": {"frameworks": [{"name": "inspect-ai"}], **everything},
         "token": {"audiences": ["https://huggingface.co"]},
     }, ensure_ascii=False)  # fmt: skip
 

@@ -20,10 +20,9 @@ from issuer.service.log.sequencer.server import serve
 from issuer.service.log.sequencer.setup import LogSettings, init
 from issuer.tlog.checkpoint import Checkpoint, parse_checkpoint
 from issuer.tlog.leaf import KeyLeaf, PolicyLeaf, TokenLeaf
-from issuer.tlog.merkle import verify_inclusion
 from issuer.tlog.note import NoteSigner, parse_note, verify_note
-from issuer.tlog.proof import parse_proof
 from tests.support.log_store import ORIGIN, Place, created
+from tests.support.received import proved
 
 KID = "A" * 42 + "E"
 IAT = 1_792_000_000
@@ -142,11 +141,8 @@ class Log:
         seen = set()
         for entry, place in zip(entries, places, strict=True):
             assert place is not None
-            proof = parse_proof(place.proof)
-            checkpoint = self.checkpoint(proof.checkpoint)
-            assert proof.index == place.index
-            assert checkpoint.origin == ORIGIN
-            assert verify_inclusion(place.index, checkpoint.size, entry.hash, proof.hashes, checkpoint.root)
+            index, checkpoint = proved(place.proof, entry.hash, self.signer.verifier)
+            assert (index, checkpoint.origin) == (place.index, ORIGIN)
             seen.add(checkpoint)
         (only,) = seen
         return only

@@ -63,9 +63,6 @@ def run(session: pytest.Session, processes: int) -> None:
     follow(session, forks)
 
 
-# -- in a fork ----------------------------------------------------------------------------------------------------------
-
-
 def taken(files: Sequence[File], files_left: int) -> Iterator[File]:
     """Take files that no other process takes: only one process reads each byte of a pipe (pipe(7))."""
     while number := os.read(files_left, NUMBER):
@@ -100,9 +97,6 @@ def end() -> NoReturn:
     """End this process, and wait for no thread that a test has left."""
     atexit._run_exitfuncs()
     os._exit(pytest.ExitCode.OK)
-
-
-# -- in the process that started them -----------------------------------------------------------------------------------
 
 
 def follow(session: pytest.Session, forks: list[Fork]) -> None:

@@ -22,7 +22,7 @@ from issuer.formats import jose
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.http_load import drive, request
 from tests.support.processes import family, rss_mib
-from tests.support.running import Running, allow_es256, numbered, running, write_folder
+from tests.support.running import Running, numbered, running, write_folder
 from tests.support.waiting import within
 
 SAMPLES = 20
@@ -99,8 +99,7 @@ def soak(folder: Path, total: int) -> list[Sample]:
     samples: list[Sample] = []
     statuses: Counter[int] = Counter()
     with LocalProvider() as provider, EmbeddedValkey() as store:
-        write_folder(folder, provider)
-        allow_es256(folder)
+        write_folder(folder, provider, es256=True)
         with (
             running(folder, provider, store_url=store, listen_trusted_proxies="127.0.0.1") as live,
             redis.Redis.from_url(store) as client,

@@ -1,6 +1,6 @@
-"""Workers that serve nothing, under the real supervisor: `python -m tests.support.supervised COUNT KIND FOLDER`.
+"""Workers that serve nothing, under the real supervisor: `python -m tests.support.supervised FOLDER KIND...`.
 
-Each writes `start PID` to FOLDER/said. `loyal` workers do nothing else, `failing` ones end at once with 1, `refused` ones
+Each writes `KIND PID` to FOLDER/said. `loyal` workers do nothing else, `failing` ones end at once with 1, `refused` ones
 are refused their start, `deaf` ones ignore SIGTERM, `loading` ones have not begun to beat, and `busy` ones beat seldom,
 but within their 3 s. For two kinds a thread beats, as for a real worker: `toiling` ones make progress in an endless
 turn, `stuck` ones do not.
@@ -19,19 +19,16 @@ from issuer.errors import SetupError
 from issuer.service.process.fair_queue import Progress
 from issuer.service.process.supervisor import Beat, beating, supervise
 
-
-def say(word: str) -> None:
-    with Path(sys.argv[3], "said").open("a") as said:
-        said.write(f"{word} {os.getpid()}\n")
+FOLDER, *KINDS = sys.argv[1:]
 
 
-def work(beat: Beat) -> None:
-    kind = sys.argv[2]
+def work(kind: str, beat: Beat) -> None:
     if kind == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
-    say("start")
+    with Path(FOLDER, "said").open("a") as said:
+        said.write(f"{kind} {os.getpid()}\n")
     if kind == "failing":
         sys.exit(1)
     if kind == "refused":
@@ -52,4 +49,4 @@ def work(beat: Beat) -> None:
 
 if __name__ == "__main__":
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    supervise(int(sys.argv[1]), lambda _place, beat, _channel: work(beat), grace_s=1.0, silent_s=3)
+    supervise(len(KINDS), lambda place, beat, _channel: work(KINDS[place], beat), grace_s=1.0, silent_s=3)

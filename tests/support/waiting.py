@@ -9,16 +9,16 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 LONGEST_S = 60.0  # a machine can stall
-PAUSE_S = 0.02
+PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.05
 
 
 def within(seconds: float, holds: Callable[[], object]) -> bool:
-    """Wait until a condition holds, and return whether it did in this time."""
-    deadline = time.monotonic() + seconds
+    """Wait until a condition holds, and return whether it did in this time. Pauses grow: many looks cost the other's CPU."""
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() > deadline:
+        if (waited := time.monotonic() - began) > seconds:
             return False
-        time.sleep(PAUSE_S)
+        time.sleep(min(max(PAUSE_S, waited / 10), LONGEST_PAUSE_S))
     return True
 
 

@@ -27,6 +27,11 @@ Place = tuple[str, str, str]  # repository, file name, pointer
 Entry = tuple[str, Tier]
 
 
+def owner(number: str) -> dict[str, JSON]:
+    """Return the caller of an owner's repository."""
+    return {"provider": "github", "issuer": "https://ci.example", "repository_owner_id": number}
+
+
 class WholeHub:
     """Writes repositories below `folder/hub`, judged at `now` (Unix seconds), with a trust file and definitions beside.
 
@@ -67,12 +72,12 @@ class WholeHub:
         }  # fmt: skip
         return make.submission(details, **{**said, **claims})
 
-    def token(self, item: Submission, key: Ed25519PrivateKey = make.KEY, **terms: Any) -> str:
-        """Sign a token for a run, now, with a new jti."""
+    def token(self, item: Submission, key: Ed25519PrivateKey = make.KEY, *, ago_s: int = 0, **terms: Any) -> str:
+        """Sign a token for a run, now or `ago_s` before, with a new jti."""
         self.number += 1
-        owner = {"provider": "github", "issuer": "https://ci.example", "repository_owner_id": "1"}
+        iat = self.now - ago_s
         good = {
-            "iat": self.now, "nbf": self.now, "exp": self.now + 3600, "caller": owner,
+            "iat": iat, "nbf": iat, "exp": iat + 3600, "caller": owner("1"),
             "jti": jose.base64url_encode(self.number.to_bytes(16, "big")),
         }  # fmt: skip
         header = {**make.HEADER, "kid": str(jose.public_jwk(key.public_key())["kid"])}
@@ -138,52 +143,30 @@ class WholeHub:
         )
 
 
-# -- the kinds ------------------------------------------------------------------------------------------------------------
+Kind = Callable[[WholeHub, str], object]
 
 
-def verified(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "verified")
+def one(tier: Tier, **how: Any) -> Kind:
+    """Return the kind of one entry, `signed` so."""
+    return lambda hub, repo: hub.signed(repo, tier, **how)
+
+
+def twice(first: Tier, **terms: Any) -> Kind:
+    """Return the kind of two entries: the second, with these terms, says that it reproduces the first."""
+
+    def kind(hub: WholeHub, repo: str) -> None:
+        item, task, other = hub.run(repo), hub.task, {"name": "lm-eval", "version": "0.4"}
+        again = hub.run(repo, {"run": {"reproduces": item.content_digest}}, framework=other)
+        entries = write_entry(item.form, hub.token(item)), write_entry(again.form, hub.token(again, ago_s=-1, **terms))
+        hub.put(repo, (entries[0], first), (entries[1], "verified"), task=task)
+
+    return kind
 
 
 def logged(hub: WholeHub, repo: str) -> None:
     item, task = hub.run(repo), hub.task
     token = hub.token(item, log=ORIGIN)
     hub.log(hub.put(repo, (write_entry(item.form, token), "logged"), task=task), token)
-
-
-def in_no_log(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "verified", log=ORIGIN)
-
-
-def reproduced(hub: WholeHub, repo: str) -> None:
-    _twice(hub, repo, "reproduced", sub="lm-eval", caller=_owner("2"))
-
-
-def reproduced_by_itself(hub: WholeHub, repo: str) -> None:
-    _twice(hub, repo, "verified", caller=_owner("2"))
-
-
-def reproduced_for_the_same_owner(hub: WholeHub, repo: str) -> None:
-    _twice(hub, repo, "verified", sub="lm-eval")
-
-
-def _owner(number: str) -> dict[str, JSON]:
-    return {"provider": "github", "issuer": "https://ci.example", "repository_owner_id": number}
-
-
-def _twice(hub: WholeHub, repo: str, first: Tier, **terms: Any) -> None:
-    item, task = hub.run(repo), hub.task
-    again = hub.run(repo, {"run": {"reproduces": item.content_digest}}, framework={"name": "lm-eval", "version": "0.4"})
-    entries = write_entry(item.form, hub.token(item)), write_entry(again.form, _later(hub, again, terms))
-    hub.put(repo, (entries[0], first), (entries[1], "verified"), task=task)
-
-
-def _later(hub: WholeHub, item: Submission, terms: Mapping[str, Any]) -> str:
-    return hub.token(item, **{"iat": hub.now + 1, "nbf": hub.now + 1, **terms})
-
-
-def by_an_issuer_that_says_nothing_of_revocations(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "signed", key=make.STRANGER, iss=SILENT)
 
 
 def without_a_token(hub: WholeHub, repo: str) -> None:
@@ -200,18 +183,6 @@ def beside_one_without_a_token(hub: WholeHub, repo: str) -> None:
     hub.put(repo, (write_entry(item.form), "self-reported"), (form, "verified"), task=task)
 
 
-def by_nobody_we_trust(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "undecided", iss="https://other.example")
-
-
-def for_another_audience(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "undecided", aud="https://other.example")
-
-
-def too_late(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "undecided", iat=hub.now - 7200, nbf=hub.now - 7200, exp=hub.now - 3600)
-
-
 def in_a_file_of_another_name(hub: WholeHub, repo: str) -> None:
     item, task = hub.run(repo), hub.task
     hub.put(repo, (write_entry(item.form, hub.token(item)), "undecided"), task=(task + 1) % TASKS)
@@ -224,19 +195,6 @@ def with_a_bad_signature(hub: WholeHub, repo: str) -> None:
     hub.put(repo, (write_entry(item.form, forged), "refuted"), task=task, refuted_by=3)
 
 
-def with_another_field(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "refuted", refuted_by=7, shown=lambda run: {**run.form, "model_revision": "a" * 40})
-
-
-def with_a_better_number(hub: WholeHub, repo: str) -> None:
-    better = [{"metric_id": "accuracy", "value": 0.99}]
-    hub.signed(repo, "refuted", refuted_by=8, shown=lambda run: {**run.form, "metrics": better})
-
-
-def with_a_note_that_nobody_signed(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "refuted", refuted_by=9, shown=lambda run: {**run.form, "notes": "no tools"})
-
-
 def of_another_model(hub: WholeHub, repo: str) -> None:
     item, task = hub.run("acme/other"), hub.task
     hub.put(repo, (write_entry(item.form, hub.token(item)), "refuted"), task=task, refuted_by=9)
@@ -246,10 +204,6 @@ def taken_back(hub: WholeHub, repo: str) -> None:
     jti = jose.base64url_encode(b"revoked." + hub.number.to_bytes(8, "big"))
     hub.revoke(jti)
     hub.signed(repo, "refuted", refuted_by=5, jti=jti)
-
-
-def signed_by_a_thief(hub: WholeHub, repo: str) -> None:
-    hub.signed(repo, "refuted", refuted_by=5, sub="stolen")
 
 
 def with_a_jti_that_another_repository_has(hub: WholeHub, repo: str) -> None:
@@ -299,15 +253,33 @@ def that_leads_out(hub: WholeHub, repo: str) -> None:
     hub.unread += 2
 
 
-def without_results(hub: WholeHub, repo: str) -> None:
-    write_result(hub.folder / "hub", repo, "README.md", "# Nothing")
-
-
-KINDS: tuple[Callable[[WholeHub, str], None], ...] = (
-    verified, logged, in_no_log, reproduced, reproduced_by_itself, reproduced_for_the_same_owner,
-    by_an_issuer_that_says_nothing_of_revocations, without_a_token, in_the_hub_s_own_form, beside_one_without_a_token,
-    by_nobody_we_trust, for_another_audience, too_late, in_a_file_of_another_name, with_a_bad_signature,
-    with_another_field, with_a_better_number, with_a_note_that_nobody_signed, of_another_model, taken_back,
-    signed_by_a_thief, with_a_jti_that_another_repository_has, with_one_jti_twice, that_stands_there_twice,
-    that_cannot_be_read, that_is_huge, that_leads_out, without_results,
-)  # fmt: skip
+KINDS: tuple[Kind, ...] = (
+    one("verified"),
+    logged,
+    one("verified", log=ORIGIN),  # in no log
+    twice("reproduced", sub="lm-eval", caller=owner("2")),
+    twice("verified", caller=owner("2")),  # by the same framework
+    twice("verified", sub="lm-eval"),  # for the same owner
+    one("signed", key=make.STRANGER, iss=SILENT),  # by an issuer that says nothing of revocations
+    without_a_token,
+    in_the_hub_s_own_form,
+    beside_one_without_a_token,
+    one("undecided", iss="https://other.example"),
+    one("undecided", aud="https://other.example"),
+    one("undecided", ago_s=7200),  # received too late
+    in_a_file_of_another_name,
+    with_a_bad_signature,
+    one("refuted", refuted_by=7, shown=lambda run: {**run.form, "model_revision": "a" * 40}),
+    one("refuted", refuted_by=8, shown=lambda run: {**run.form, "metrics": [{"metric_id": "accuracy", "value": 0.99}]}),
+    one("refuted", refuted_by=9, shown=lambda run: {**run.form, "notes": "no tools"}),  # the note is not signed
+    of_another_model,
+    taken_back,
+    one("refuted", refuted_by=5, sub="stolen"),
+    with_a_jti_that_another_repository_has,
+    with_one_jti_twice,
+    that_stands_there_twice,
+    that_cannot_be_read,
+    that_is_huge,
+    that_leads_out,
+    lambda hub, repo: write_result(hub.folder / "hub", repo, "README.md", "# Nothing"),
+)

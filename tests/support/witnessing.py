@@ -190,9 +190,6 @@ def witnessing(folder: Path, logs: Iterable[str], name: str = "witness.example/w
             witness.kill()
 
 
-# -- a log that has its heads cosigned -----------------------------------------------------------------------------------
-
-
 class GrowingLog:
     """Implements `WitnessedLog` by a test's log of `size` leaves. `kept` are the cosigned notes."""
 

@@ -11,20 +11,12 @@ def counted(*leaves: bytes) -> LeafCounts:
     return counts
 
 
-def test_leaves_are_counted_by_kind() -> None:
+def test_leaves_are_counted_by_kind_and_the_first_malformed_one_has_its_index() -> None:
     counts = counted(key_leaf(), token_leaf(1), token_leaf(2), b"x/y\n")
     assert counts.kinds == {"eval-token-issuer/key/v1": 1, "eval-token-issuer/token/v1": 2}
-    assert counts.unknown == {"x/y": 1}
-    assert (counts.malformed, counts.first_defect) == (0, "")
-
-
-def test_the_first_malformed_leaf_has_its_index() -> None:
+    assert (counts.unknown, counts.malformed, counts.first_defect) == ({"x/y": 1}, 0, "")
     counts = counted(key_leaf(), b"", token_leaf() + b"x", b"\xff")
-    assert counts.malformed == 3
-    assert counts.first_defect.startswith("leaf 1: ")
-
-
-def test_unknown_names_take_bounded_memory() -> None:
+    assert (counts.malformed, counts.first_defect.startswith("leaf 1: ")) == (3, True)
     counts = counted(*(b"kind/%d\n" % number for number in range(MAX_NAMES + 50)), b"kind/7\n")
-    assert len(counts.unknown) == MAX_NAMES + 1
+    assert len(counts.unknown) == MAX_NAMES + 1, "unknown names take bounded memory"
     assert (counts.unknown[OTHERS], counts.unknown["kind/7"]) == (50, 2)

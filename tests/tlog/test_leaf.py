@@ -55,19 +55,16 @@ def refused(raw: bytes) -> FormatError:
     return caught.value
 
 
-def test_a_leaf_has_one_spelling() -> None:
+def test_a_leaf_has_one_spelling_and_the_digest_of_a_token_is_over_a_prefix_too() -> None:
     for leaf, text in WRITTEN:
         assert leaf.to_bytes() == text.encode()
         assert read_leaf(text.encode()) == leaf
-
-
-def test_the_digest_of_a_token_is_over_its_signing_input_and_a_prefix() -> None:
     signing_input = b"eyJhbGciOiJFZERTQSJ9.e30"
     prefixed = b"eval-token-issuer/token-digest/v1\n" + signing_input
     assert token_digest(signing_input) == hashlib.sha256(prefixed).digest()
 
 
-def test_another_spelling_of_a_known_leaf_is_refused() -> None:
+def test_another_spelling_of_a_known_leaf_is_refused_with_its_first_wrong_line() -> None:
     for _, text in WRITTEN:
         first, *lines = text.splitlines(keepends=True)
         last = lines[-1]
@@ -81,6 +78,11 @@ def test_another_spelling_of_a_known_leaf_is_refused() -> None:
             refused("".join(parts).encode())
         for end in range(len(text)):
             refused(text[:end].encode())
+    for text, number in (
+        (TOKEN_TEXT.replace(" 1790003600", " soon"), 6), (TOKEN_TEXT.replace("iss ", "sub "), 2), (TOKEN_TEXT[:-1], 8),
+        (TOKEN_TEXT + "more 1\n", 8), (TOKEN_TEXT[:60], 4), (TOKEN_TEXT.partition("\niss")[0], 2), ("x", 0),
+    ):  # fmt: skip
+        assert refused(text.encode()).line == number, text
 
 
 def line(name: str, value: str) -> bytes:
@@ -134,14 +136,6 @@ def test_a_leaf_whose_values_do_not_fit_is_not_written() -> None:
         with pytest.raises(FormatError) as caught:
             leaf.to_bytes()
         assert caught.value.code is Code.LOG_MALFORMED
-
-
-def test_the_first_wrong_line_is_named() -> None:
-    for text, number in (
-        (TOKEN_TEXT.replace(" 1790003600", " soon"), 6), (TOKEN_TEXT.replace("iss ", "sub "), 2), (TOKEN_TEXT[:-1], 8),
-        (TOKEN_TEXT + "more 1\n", 8), (TOKEN_TEXT[:60], 4), (TOKEN_TEXT.partition("\niss")[0], 2), ("x", 0),
-    ):  # fmt: skip
-        assert refused(text.encode()).line == number, text
 
 
 def test_the_longest_leaf_has_4096_bytes() -> None:

@@ -33,81 +33,48 @@ def test_a_proof_is_laid_out_as_the_specification_says() -> None:
     assert parse_proof(PLAIN) == Proof(73894, HASHES, CHECKPOINT)
     assert parse_proof(WRITTEN).to_bytes() == WRITTEN
     assert parse_proof(PLAIN).to_bytes() == PLAIN
-
-
-def test_the_only_leaf_of_a_tree_has_a_proof_without_hashes() -> None:
-    proof = Proof(0, (), CHECKPOINT)
+    proof = Proof(0, (), CHECKPOINT)  # of the only leaf of a tree
     assert proof.to_bytes() == b"c2sp.org/tlog-proof@v1\nindex 0\n\n" + CHECKPOINT
     assert parse_proof(proof.to_bytes()) == proof
 
 
-def test_many_proofs_under_one_checkpoint_are_the_single_ones() -> None:
-    tree = Tree(list(map(token_leaf, range(29))))
-    for size in (1, 2, 3, 8, 11, 29):
-        proofs = ProofWriter(size, tree.node, CHECKPOINT)
-        for index in reversed(range(size)):
-            alone = Proof(index, merkle.inclusion_proof(index, size, tree.node), CHECKPOINT)
-            assert proofs.write(index) == alone.to_bytes()
-
-
-def test_the_shared_nodes_of_many_proofs_are_hashed_once() -> None:
-    tree, asked = Tree(list(map(token_leaf, range(29)))), []
+def test_many_proofs_under_one_checkpoint_are_the_single_ones_and_share_their_nodes() -> None:
+    tree, asked = Tree(list(map(token_leaf, range(29)))), list[tuple[int, int]]()
 
     def node(level: int, index: int) -> bytes:
         asked.append((level, index))
         return tree.node(level, index)
 
-    proofs = ProofWriter(29, node, CHECKPOINT)
-    for index in range(29):
-        proofs.write(index)
-    assert len(asked) < 2 * 29 + 5 * 5
+    for size in (1, 2, 3, 8, 11, 29):
+        proofs = ProofWriter(size, node, CHECKPOINT)
+        asked.clear()
+        for index in reversed(range(size)):
+            alone = Proof(index, merkle.inclusion_proof(index, size, tree.node), CHECKPOINT)
+            assert proofs.write(index) == alone.to_bytes()
+        assert len(asked) < 2 * size + 5 * 5
 
 
+FIRST, SECOND, HEAD = LINES[0].encode(), LINES[1].encode(), PLAIN.removesuffix(CHECKPOINT)
 NO_PROOFS = (
-    b"",
-    PLAIN.replace(b"@v1", b"@v2"),
-    PLAIN.replace(b"index 73894\n", b""),
-    PLAIN.replace(b"index 73894\n", b"index 73894\nindex 73894\n"),
-    PLAIN.replace(b"73894", b"073894"),
-    PLAIN.replace(b"73894", b"+73894"),
-    PLAIN.replace(b"73894", b"9223372036854775807"),
-    PLAIN.replace(b"73894", b"73894 "),
-    PLAIN.replace(b"index ", b"index  "),
-    PLAIN.replace(b"index 73894\n", b"index 73894\nextra AQI=\n"),
-    WRITTEN.replace(b"extra AQI=\n", b"extra AQI=\nextra AQI=\n"),
-    WRITTEN.replace(b"AQI=", b""),
-    WRITTEN.replace(b"AQI=", b"AQJ="),
-    PLAIN.replace(LINES[1].encode(), LINES[1][:-4].encode()),
-    PLAIN.replace(LINES[1].encode(), LINES[1][:-1].encode()),
-    PLAIN.replace(LINES[1].encode(), LINES[1].encode() + b" "),
-    PLAIN.replace(LINES[1].encode(), "é".encode()),
-    PLAIN.replace(b"\n\n", b"\n", 1),
-    PLAIN.replace(b"\n\n", b"\n\n\n", 1),
-    PLAIN.replace(LINES[1].encode(), b""),
-    PLAIN.replace(b"\n", b"\r\n"),
-    PLAIN.removesuffix(CHECKPOINT).replace(b"\n", b"\r\n") + CHECKPOINT,
-    PLAIN + b" ",
-    PLAIN + b"\n",
-    PLAIN + PLAIN,
-    PLAIN[:-1],
-    b"\n" + PLAIN,
-    b"\xef\xbb\xbf" + PLAIN,
-    PLAIN.removesuffix(CHECKPOINT),
-    PLAIN.removesuffix(CHECKPOINT) + TEXT.encode(),
-    PLAIN.removesuffix(CHECKPOINT) + Note("a\n", (LOG.sign("a\n"),)).to_bytes(),
-    PLAIN.replace(LINES[0].encode() + b"\n", (LINES[0].encode() + b"\n") * MAX_HASHES),
+    *(PLAIN.replace(old, new) for old, new in (
+        (b"@v1", b"@v2"), (b"index 73894\n", b""), (b"index 73894\n", b"index 73894\nindex 73894\n"), (b"73894", b"073894"),
+        (b"73894", b"+73894"), (b"73894", b"9223372036854775807"), (b"73894", b"73894 "), (b"index ", b"index  "),
+        (b"index 73894\n", b"index 73894\nextra AQI=\n"), (SECOND, SECOND[:-4]), (SECOND, SECOND[:-1]), (SECOND, SECOND + b" "),
+        (SECOND, "é".encode()), (SECOND, b""), (b"\n", b"\r\n"), (FIRST + b"\n", (FIRST + b"\n") * MAX_HASHES),
+    )),
+    *(WRITTEN.replace(*change) for change in ((b"extra AQI=\n", b"extra AQI=\nextra AQI=\n"), (b"AQI=", b""), (b"AQI=", b"AQJ="))),
+    b"", PLAIN.replace(b"\n\n", b"\n", 1), PLAIN.replace(b"\n\n", b"\n\n\n", 1), HEAD.replace(b"\n", b"\r\n") + CHECKPOINT,
+    PLAIN + b" ", PLAIN + b"\n", PLAIN + PLAIN, PLAIN[:-1], b"\n" + PLAIN, b"\xef\xbb\xbf" + PLAIN, HEAD, HEAD + TEXT.encode(),
+    HEAD + Note("a\n", (LOG.sign("a\n"),)).to_bytes(),
 )  # fmt: skip
 
 
-def test_another_text_is_no_proof() -> None:
+def test_another_text_or_one_over_the_bound_is_no_proof() -> None:
     for raw in NO_PROOFS:
         assert raw not in (PLAIN, WRITTEN)
         with pytest.raises(FormatError) as caught:
             parse_proof(raw)
         assert caught.value.code is Code.LOG_MALFORMED, raw
-
-
-def test_a_proof_over_the_bound_is_refused_before_its_lines_are_read() -> None:
     flood = PLAIN.replace(LINES[0].encode(), b"\n".join([LINES[0].encode()] * 10_000))
     with pytest.raises(FormatError, match=f"over {MAX_PROOF_BYTES} bytes"):
         parse_proof(flood)

@@ -28,8 +28,6 @@ from tests.support.shared import examples
 
 TRUST = make.trust()
 
-# -- generated results ----------------------------------------------------------------------------------------------------
-
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 TEXT = PRINTABLE + " \n\t" + "éß漢字😀\u00a0\u2028\ufeff\u0301\x7f" + "\"'\\:#-?{}[]&*!|>%@`~"
 WORDS = [
@@ -102,16 +100,11 @@ class Maker:
     def metrics(self) -> list[dict[str, Any]]:
         made = {}
         for _ in range(self.random.choice([1, 1, 2, 3, 8])):
-            metric: dict[str, Any] = {
-                "metric_id": self.printable(20),
-                "value": self.number(),
-                **self.maybe("slice", lambda: self.printable(9)),
-            }
+            metric: dict[str, Any] = {"metric_id": self.printable(20), "value": self.number()}
+            metric |= self.maybe("slice", lambda: self.printable(9))
             if self.random.random() < 0.2:
-                metric |= {
-                    "value_type": self.random.choice(["float", "percentage"]),
-                    "sample_size": self.random.randrange(1, 2**53),
-                }
+                kind = self.random.choice(["float", "percentage"])
+                metric |= {"value_type": kind, "sample_size": self.random.randrange(1, 2**53)}
             made[metric["metric_id"], metric.get("slice")] = metric
         return list(made.values())
 
@@ -197,8 +190,6 @@ def test_issuer_and_verifier_agree_on_a_hundred_thousand_results() -> None:
     assert sum(refused for _, refused in found) > 5_000
 
 
-# -- one character --------------------------------------------------------------------------------------------------------
-
 ITEM = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})
 TOKEN = make.token_for(ITEM)
 FILE = write_entry(ITEM.form, TOKEN)
@@ -240,8 +231,7 @@ def assert_owed(text: str) -> None:
         if entry.token is None or entry.metrics is None:
             assert report.verdict == "unverified"
         elif entry.token != BEFORE.token:
-            assert set(report.failed) <= owed(entry)
-            assert len(report.failed) == 1
+            assert (set(report.failed) <= owed(entry), len(report.failed)) == (True, 1)
         else:
             assert set(report.failed) == owed(entry)
             assert report.verdict == ("failed" if report.failed else "verified")
@@ -269,7 +259,6 @@ def test_a_changed_character_of_a_token_fails_under_1_2_or_3_and_skips_the_rest(
     if token == TOKEN:
         return
     (report,) = judge(write_entry(ITEM.form, token))
-    assert len(report.failed) == 1
     (number,) = report.failed
     assert number in {1, 2, 3}
     assert [check.number for check in report.checks if check.status is Status.SKIP] == [*range(number + 1, 12)]

@@ -29,38 +29,28 @@ def test_badges_follow_from_the_verdict_and_the_hub_s_facts() -> None:
     assert earned(hub=HubFacts(open_pull_request=False)).community == "no"
 
 
-# -- leaderboard ----------------------------------------------------------------------------------------------------------
-
 OTHER_TASK = make.BENCHMARK_TEXT.replace('{id: "gsm8k"', '{id: "other"')
 OTHER_METRIC = make.BENCHMARK_TEXT.replace('id: "accuracy"', 'id: "acc"')
 LIVE_FORM = 'name: "x"\ntasks:\n  - {id: "gsm8k"}\n'
-
-
-BOARDS: list[tuple[bool | None, str | None, Badge]] = [
-    (True, make.BENCHMARK_TEXT, "yes"),
-    (False, make.BENCHMARK_TEXT, "no"),
-    (None, make.BENCHMARK_TEXT, "unknown"),
-    (True, None, "unknown"),
-    (False, None, "no"),
-    (None, None, "unknown"),
-    (True, OTHER_TASK, "no"),
-    (True, OTHER_METRIC, "no"),
-    (None, OTHER_TASK, "no"),
-    (True, LIVE_FORM, "unknown"),
-]
+# By what the Hub says of the registration: yes, no, nothing.
+BOARDS: dict[str | None, tuple[Badge, Badge, Badge]] = {
+    make.BENCHMARK_TEXT: ("yes", "no", "unknown"),
+    None: ("unknown", "no", "unknown"),
+    OTHER_TASK: ("no", "no", "no"),
+    OTHER_METRIC: ("no", "no", "no"),
+    LIVE_FORM: ("unknown", "no", "unknown"),
+}
 
 
 def test_leaderboard_needs_a_registered_benchmark_and_a_defined_task_and_metric() -> None:
-    for registered, text, badge in BOARDS:
-        hub = HubFacts(registered=registered, benchmark=None if text is None else make.benchmark(text))
-        assert earned(hub=hub).leaderboard == badge, (registered, text)
+    for text, badges in BOARDS.items():
+        definition = None if text is None else make.benchmark(text)
+        hubs = [HubFacts(registered=registered, benchmark=definition) for registered in (True, False, None)]
+        assert tuple(earned(hub=hub).leaderboard for hub in hubs) == badges, text
     two = make.submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": "x", "value": 1}])
     assert earned(make.file_for(two)).leaderboard == "yes"
     no_metrics = {name: value for name, value in ITEM.form.items() if name != "metrics"}
     assert earned(write_entry({**no_metrics, "value": 1})).leaderboard == "no"
-
-
-# -- source ---------------------------------------------------------------------------------------------------------------
 
 
 def test_source_is_an_absolute_web_address_without_credentials() -> None:

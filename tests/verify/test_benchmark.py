@@ -31,9 +31,6 @@ def status(report: Report, number: int) -> Status:
     return report.checks[number - 1].status
 
 
-# -- (8) a lone value -----------------------------------------------------------------------------------------------------
-
-
 PRIMARY_ONLY = 'name: "x"\nmetrics:\n  - {id: "accuracy"}\ntasks:\n  - {id: "gsm8k"}\n'
 UNKNOWN: tuple[Definitions, ...] = (
     {}, {(make.BENCHMARK, "0" * 40): make.benchmark()}, {("other/gsm8k", REVISION): make.benchmark()}, {(make.BENCHMARK, REVISION): LIVE_FORM},
@@ -56,30 +53,19 @@ def test_8_a_lone_value_is_that_of_the_primary_metric() -> None:
     assert with_value("20.9", None, only(PRIMARY_ONLY)).verdict == "verified", "unmarked, but the only one"
     assert with_value("21", None, only(PRIMARY_ONLY)).failed == (8,)
 
-
-def test_8_an_entry_without_the_primary_pair_fails_with_a_value() -> None:
-    """An easy slice, or pass_at_100, must not pose as the score."""
-    metrics: list[dict[str, object]] = [{"metric_id": "pass_at_5", "value": 2}, {"metric_id": "accuracy", "value": 2, "slice": "easy"}]  # fmt: skip
-    for metric in metrics:
+    # An easy slice, or pass_at_100, must not pose as the score.
+    for metric in metrics[1], {"metric_id": "accuracy", "value": 2, "slice": "easy"}:
         report = with_value("2", [metric])
         assert (report.failed, "which is missing here" in report.checks[7].evidence) == ((8,), True)
 
 
-def test_8_a_value_is_unknown_without_the_definition_of_its_commit() -> None:
+def test_8_and_10_are_unknown_without_the_definition_of_the_commit() -> None:
     for benchmarks in UNKNOWN:
-        report = with_value("20.9", None, benchmarks)
-        assert (report.verdict, status(report, 8)) == ("undecided", Status.UNKNOWN)
+        lone, required = with_value("20.9", None, benchmarks), judge(benchmarks=benchmarks)
+        assert (lone.verdict, status(lone, 8)) == ("undecided", Status.UNKNOWN)
+        assert (required.verdict, status(required, 10)) == ("undecided", Status.UNKNOWN)
     changed = FILE.replace("value: 20.9\n", "value: 99\n", 1) + "  value: 20.9\n"
     assert judge(changed, {}, trust=make.trust()).failed == (8, 9), "the metrics fail whatever the value is"
-
-
-# -- (10) -----------------------------------------------------------------------------------------------------------------
-
-
-def test_10_task_and_metrics_are_looked_up_in_the_definition_of_the_commit() -> None:
-    report = judge()
-    assert (report.verdict, status(report, 10)) == ("verified", Status.PASS)
-    assert "; the task's dataset is openai/gsm8k at absent" in report.checks[9].evidence
 
 
 def test_10_is_skipped_if_it_is_not_required() -> None:
@@ -89,13 +75,8 @@ def test_10_is_skipped_if_it_is_not_required() -> None:
         assert reports.outcome(report, 10) == (Status.SKIP, "not required")
 
 
-def test_10_is_unknown_without_the_definition_of_the_commit() -> None:
-    for benchmarks in UNKNOWN:
-        report = judge(benchmarks=benchmarks)
-        assert (report.verdict, status(report, 10)) == ("undecided", Status.UNKNOWN)
-
-
 def test_10_a_task_or_a_metric_that_is_not_defined_fails() -> None:
+    assert (judge().verdict, status(judge(), 10)) == ("verified", Status.PASS)
     for old, new, file in (('{id: "gsm8k"', '{id: "gsm8k_main"', "task gsm8k"), ('id: "accuracy"', 'id: "acc"', "metric accuracy")):  # fmt: skip
         report = judge(benchmarks=only(make.BENCHMARK_TEXT.replace(old, new)))
         assert (report.failed, report.checks[9].file) == ((10,), file)
@@ -123,15 +104,15 @@ def test_10_the_token_s_side_is_judged_by_its_own_commit() -> None:
 
 
 def test_10_a_task_on_another_dataset_is_reported_and_no_failure() -> None:
-    for dataset in ('{id: "openai/other"}', f'{{id: "openai/gsm8k", revision: "{"0" * 40}"}}'):
+    for dataset, evidence in (
+        ('{id: "openai/gsm8k"}', "task and metrics are defined; the task's dataset is openai/gsm8k at absent"),
+        ('{id: "openai/other"}', "; the task's dataset is openai/other at "),
+        (f'{{id: "openai/gsm8k", revision: "{"0" * 40}"}}', "; the task's dataset is openai/gsm8k at 0"),
+    ):
         report = judge(benchmarks=only(make.BENCHMARK_TEXT.replace('{id: "openai/gsm8k"}', dataset)))
-        assert report.verdict == "verified"
-        assert "the task's dataset is openai/" in report.checks[9].evidence
-    same = judge(
-        benchmarks=only(
-            make.BENCHMARK_TEXT.replace('{id: "openai/gsm8k"}', f'{{id: "openai/gsm8k", revision: "{REVISION}"}}')
-        )
-    )
+        assert (report.verdict, evidence in report.checks[9].evidence) == ("verified", True), dataset
+    pinned = f'{{id: "openai/gsm8k", revision: "{REVISION}"}}'
+    same = judge(benchmarks=only(make.BENCHMARK_TEXT.replace('{id: "openai/gsm8k"}', pinned)))
     assert same.checks[9].evidence == "task and metrics are defined"
 
 

@@ -21,13 +21,9 @@ READ: dict[str, Any] = {name: json.loads((FOLDER / name).read_bytes()) for name 
 PAGE = (FOLDER / "README.md").read_text("utf-8")
 
 
-def test_the_files_are_what_their_generator_makes() -> None:
+def test_the_files_are_what_their_generator_makes_with_a_version_and_unique_names() -> None:
     for name, text in make_files().items():
         assert (FOLDER / name).read_text("ascii") == text, f"{name}: run `python -m tests.support.contract_vectors`"
-
-
-def test_each_file_has_its_version_and_each_case_a_unique_name() -> None:
-    for name in FILES:
         assert READ[name]["version"] == VERSION
         assert max(Counter(case["name"] for case in READ[name]["cases"]).values()) == 1
 

@@ -12,13 +12,10 @@ PUBLIC: dict[str, dict[str, Any]] = {
 GITHUB, GITLAB = PUBLIC["github-actions"], PUBLIC["gitlab-ci"]
 
 
-def test_a_run_of_github_actions_has_its_page() -> None:
+def test_a_run_of_github_actions_has_its_page_at_the_site_of_its_enterprise() -> None:
     assert run_url(GITHUB) == "https://github.com/example-org/evals/actions/runs/19512345678/attempts/1"
     without = {name: value for name, value in GITHUB.items() if name != "run_attempt"}
     assert run_url(without) == "https://github.com/example-org/evals/actions/runs/19512345678"
-
-
-def test_a_site_of_an_enterprise_is_linked_by_its_own_name() -> None:
     for issuer, site in (
         ("https://token.actions.githubusercontent.com/acme", "https://github.com"),
         ("https://git.acme.example/_services/token", "https://git.acme.example"),
@@ -29,10 +26,8 @@ def test_a_site_of_an_enterprise_is_linked_by_its_own_name() -> None:
 
 def test_a_job_of_gitlab_has_its_page() -> None:
     assert run_url(GITLAB) == "https://gitlab.com/example-group/evals/-/jobs/10"
-    below = {
-        "issuer": "https://acme.example:8443/gitlab",
-        "ci_config_ref_uri": "acme.example:8443/gitlab/a/b/c//x.yml@main",
-    }
+    site = "acme.example:8443/gitlab"
+    below = {"issuer": f"https://{site}", "ci_config_ref_uri": f"{site}/a/b/c//x.yml@main"}
     assert run_url({**GITLAB, **below}) == "https://acme.example:8443/gitlab/a/b/c/-/jobs/10"
 
 
@@ -65,9 +60,6 @@ def test_a_caller_is_described_by_its_provider_and_ids() -> None:
     assert describe_caller({}) == "an unnamed provider"
 
 
-# -- the owner of a workload -------------------------------------------------------------------------------------------------
-
-
 OWNED = {"github-actions", "buildkite", "circleci", "bitbucket", "azure", "aws", "codefresh", "pat", "huggingface"}
 
 
@@ -85,9 +77,7 @@ def doubt(first: dict[str, Any], second: dict[str, Any]) -> str:
 
 def test_different_owner_ids_or_providers_are_two_owners() -> None:
     other = {**GITHUB, "repository_owner_id": "2"}
-    assert (
-        doubt(GITHUB, other) == doubt(GITHUB, GITLAB) == doubt(GITHUB, {**GITHUB, "issuer": "https://a.example"}) == ""
-    )
+    assert [doubt(GITHUB, each) for each in (other, GITLAB, {**GITHUB, "issuer": "https://a.example"})] == [""] * 3
     assert "workloads of one owner" in doubt(GITHUB, {**GITHUB, "repository_id": "2"})
     own = {**other, "issuer": "https://token.actions.githubusercontent.com/acme"}
     assert doubt(GITHUB, own) == "", "an enterprise's own issuer has the owners of github.com"

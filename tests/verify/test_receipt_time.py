@@ -42,16 +42,13 @@ def test_a_file_that_is_received_past_the_token_s_end_fails() -> None:
     assert judge(at=END, witnessed=True).verdict == judge(at=END).verdict == "verified"
 
 
-def test_before_the_end_a_reader_s_report_is_verified() -> None:
+def test_a_reader_s_report_is_verified_before_the_end_or_fails_for_other_reasons() -> None:
     report = judge(now=END)
     assert (report.verdict, report.at_from, report.reason) == ("verified", "unknown", "")
     assert "judged 1 h after issue" in report.checks[4].evidence
     assert judge(now=END + 1).verdict == "good_when_issued"
     assert judge(now=make.NOW - 60).verdict == "verified"
     assert judge(now=make.NOW - 61).failed == (5,)
-
-
-def test_a_reader_s_report_fails_for_every_other_reason() -> None:
     for trust in (
         make.trust(life_s=3599),
         make.trust(revocations=make.revocations(jti=[make.JTI], iat=LATER, next_update=LATER)),
@@ -108,9 +105,5 @@ def test_a_receipt_without_an_archive_is_undecided() -> None:
             assert "archive" in report.checks[1].evidence
     archived = make.trust(receipt_keys=RECEIPT_KEYS, keys=gone, archive=make.archive())
     assert judge(archived, receipts=held).verdict == "verified"
-
-
-def test_a_reader_s_verified_report_becomes_a_receipt_and_an_undecided_one_does_not() -> None:
-    trust = make.trust(receipt_keys=RECEIPT_KEYS)
-    for now in (SOON, LATER):
-        assert (write_receipt(judge(trust, now=now), trust, make.RECEIPT_KEY, now) is not None) == (now < END)
+    for now in (SOON, LATER):  # a reader's verified report becomes a receipt, and an undecided one does not
+        assert (write_receipt(judge(then, now=now), then, make.RECEIPT_KEY, now) is not None) == (now < END)

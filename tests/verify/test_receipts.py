@@ -67,6 +67,8 @@ def evidence(report: Report, number: int = 5) -> str:
 
 
 def test_a_receipt_says_what_was_seen_and_is_signed_by_the_receipt_key() -> None:
+    assert file_name(token_digest(TOKEN)) == f"{token_digest(TOKEN)[7:]}.jwt"
+    assert len(file_name(token_digest(TOKEN))) == 68
     assert jose.parse_compact(RECEIPT.decode()).header == make.statement_header("eval-receipt+jwt", make.RECEIPT_KEY)
     assert {
         "ver": 1, "repo": make.REPO, "path": make.PATH, "token": token_digest(TOKEN), "jti": make.JTI,
@@ -76,16 +78,13 @@ def test_a_receipt_says_what_was_seen_and_is_signed_by_the_receipt_key() -> None
     assert read_receipt(RECEIPT.decode(), RECEIPT_KEYS).at == make.NOW + 5
 
 
-def test_there_is_no_receipt_for_an_entry_that_is_not_verified() -> None:
+def test_an_unverified_entry_a_stated_time_or_a_receipt_makes_no_receipt() -> None:
     good = in_time()
     assert good.verdict == "verified"
     unverified = judge(text=FILE[: FILE.index("  verify_token")], trust=TRUST)
     for report in (judge(trust=TRUST), judge(trust=make.trust(keys=None)), unverified, fail_shared_jti(good, "x")):
         assert report.verdict != "verified"
         assert write_receipt(report, TRUST, make.RECEIPT_KEY, make.NOW) is None
-
-
-def test_a_stated_time_or_one_of_a_receipt_makes_no_receipt() -> None:
     stated = judge(trust=TRUST, at=make.NOW + 5, now=LATER, witnessed=False)
     assert (stated.verdict, stated.at_from) == ("verified", "stated")
     assert write_receipt(stated, TRUST, make.RECEIPT_KEY, LATER) is None
@@ -108,12 +107,6 @@ def test_a_key_that_is_not_listed_or_signs_tokens_writes_no_receipt() -> None:
     trust = make.trust(receipt_keys=jose.parse_key_set(msgspec.json.encode(listed)))
     with pytest.raises(SetupError, match="under its RFC 7638 thumbprint"):
         write_receipt(report, trust, make.RECEIPT_KEY, make.NOW)
-
-
-def test_the_file_of_a_receipt_is_named_by_the_token() -> None:
-    name = file_name(token_digest(TOKEN))
-    assert name == f"{token_digest(TOKEN)[7:]}.jwt"
-    assert len(name) == 68
 
 
 # -- a year later ---------------------------------------------------------------------------------------------------------
@@ -141,12 +134,9 @@ def test_every_other_check_runs_again() -> None:
     assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, audience="other")).failed == (4,)
     assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, max_token_life_s=3599)).failed == (5,)
     assert judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, require=frozenset({"attempt"}))).failed == (4,)
-    revoked = make.trust(
-        receipt_keys=RECEIPT_KEYS, revocations=make.revocations(jti=[make.JTI], iat=LATER, next_update=LATER)
-    )
-    report = judge(RECEIPT, trust=revoked)
-    assert report.failed == (5,)
-    assert evidence(report) == "the issuer has revoked this jti"
+    listed = make.revocations(jti=[make.JTI], iat=LATER, next_update=LATER)
+    report = judge(RECEIPT, trust=make.trust(receipt_keys=RECEIPT_KEYS, revocations=listed))
+    assert (report.failed, evidence(report)) == ((5,), "the issuer has revoked this jti")
 
 
 # -- not ours, not this one -----------------------------------------------------------------------------------------------
@@ -172,13 +162,10 @@ def test_a_receipt_for_another_entry_is_not_usable_and_the_report_says_why() -> 
         assert words in evidence(report)
 
 
-def test_a_receipt_may_be_a_minute_ahead_of_its_reader_and_its_writer_s_clock() -> None:
+def test_a_receipt_may_be_a_minute_ahead_of_both_clocks_and_has_at_most_16_kib() -> None:
     for altered_ in (altered(iat=LATER + 60), altered(iat=SAYS["at"] - 60)):
         assert judge(altered_, trust=TRUST).verdict == "verified"
     assert judge(altered(iat=SAYS["at"] - 61), trust=TRUST).failed == (5,)
-
-
-def test_a_receipt_has_at_most_16_kib() -> None:
     for size, words in ((16 * 1024, "1 segments"), (16 * 1024 + 1, "longer than 16384")):
         with pytest.raises(FormatError, match=words):
             read_receipt("x" * size, jose.KeySet({}, 0))
@@ -208,25 +195,12 @@ def test_a_text_that_no_receipt_key_signed_as_a_receipt_is_not_usable() -> None:
         report = judge(bad, trust=TRUST)
         assert report.failed == (5,), bad
         assert "the receipt at hand is not usable" in evidence(report)
+    assert judge("junk", trust=TRUST, at=SOON, now=SOON).verdict == "verified", "it hurts no token that is still fresh"
 
 
-def test_a_token_key_is_no_receipt_key_even_where_it_is_listed() -> None:
-    """`resolve` leaves such keys out of the listed ones (test_trust)."""
-    report = judge(altered(key=make.KEY, kid=make.KID), trust=make.trust(receipt_keys=make.key_set(make.RECEIPT_KEY)))
-    assert report.failed == (5,)
-
-
-def test_a_bad_receipt_does_not_hurt_a_token_that_is_still_fresh() -> None:
-    assert judge("junk", trust=TRUST, at=SOON, now=SOON).verdict == "verified"
-
-
-def test_a_receipt_without_receipt_keys_is_no_evidence() -> None:
-    report = judge(RECEIPT, trust=make.trust())
-    assert report.failed == (5,)
-    assert "lists no receipt keys" in evidence(report)
-
-
-def test_a_receipt_is_undecided_without_the_receipt_keys() -> None:
+def test_a_receipt_without_listed_keys_is_no_evidence_or_undecided() -> None:
+    none = judge(RECEIPT, trust=make.trust())
+    assert (none.failed, "lists no receipt keys" in evidence(none)) == ((5,), True)
     report = judge(RECEIPT, trust=make.trust(receipt_keys=None))
     assert (report.verdict, report.checks[4].status) == ("undecided", Status.UNKNOWN)
     retired = judge(RECEIPT, trust=msgspec.structs.replace(RETIRED, receipt_keys=None))
@@ -249,10 +223,7 @@ def test_only_a_receipt_from_before_the_revocation_keeps_the_result_good() -> No
     late = altered(iat=make.NOW + 1000)
     assert judge(late, trust=TRUST).verdict == "verified"
     assert judge(late, trust=revoked_from(make.NOW + 500)).failed == (5,), "written later, about an earlier time"
-
-
-def test_a_revoked_key_is_believed_by_no_time_of_issue_and_no_stated_one() -> None:
-    for witnessed in (False, True):
+    for witnessed in (False, True):  # neither a time of issue nor a stated one
         report = judge(trust=revoked_from(make.NOW + 1_000), at=SOON, now=SOON, witnessed=witnessed)
         assert report.failed == (5,)
         assert "revoked from" in evidence(report)

@@ -31,10 +31,7 @@ def verdicts(text: str, trust: Trust = BOTH) -> list[str]:
     return [report.verdict for report in judge(text, trust=trust)]
 
 
-# -- one file -------------------------------------------------------------------------------------------------------------
-
-
-def test_two_tokens_with_one_jti_both_fail_loudly_under_5_and_name_each_other() -> None:
+def test_all_tokens_of_an_issuer_with_one_jti_fail_under_5_and_name_each_other() -> None:
     reports = judge(FILE + make.file_for(OTHER) + make.file_for(ITEM, jti=jose.base64url_encode(b"j" * 16)))
     assert [report.verdict for report in reports] == ["failed", "failed", "verified"]
     assert reports[0].failed == reports[1].failed == (5,)
@@ -42,17 +39,11 @@ def test_two_tokens_with_one_jti_both_fail_loudly_under_5_and_name_each_other() 
     assert first.startswith("entry /1 of this file has another good token")
     assert second.startswith("entry /0 of this file has another good token")
     assert "the issuer is at fault" in first
-
-
-def test_all_tokens_with_one_jti_fail_except_copies_of_one_token() -> None:
     other, third = make.file_for(OTHER), make.file_for(make.submission({"notes": "third"}))
     for text in (FILE + other + third, FILE + other + FILE, FILE + FILE + other):
         assert verdicts(text) == ["failed"] * 3
     assert verdicts(FILE + FILE) == ["verified", "verified"]
-
-
-def test_a_jti_belongs_to_its_issuer() -> None:
-    """Another trusted issuer must not be able to burn a token of this one: jtis are public."""
+    # Another trusted issuer must not be able to burn a token of this one: jtis are public.
     assert verdicts(FILE + make.file_for(OTHER, iss=ELSEWHERE), TWO_ISSUERS) == ["verified", "verified"]
 
 
@@ -75,9 +66,6 @@ def test_a_thief_with_a_revoked_key_burns_no_token_of_the_key_that_is_good() -> 
     assert reports[0].checks[2].status is Status.PASS
 
 
-# -- across files ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_index_returns_where_the_first_other_token_was() -> None:
     index = ReplayIndex()
     (first,), (second,) = judge(FILE), judge(make.file_for(OTHER))
@@ -91,17 +79,10 @@ def test_the_index_returns_where_the_first_other_token_was() -> None:
     failed = fail_shared_jti(first, "acme/b .eval_results/gsm8k.yaml, entry /0,")
     assert (failed.verdict, failed.failed) == ("failed", (5,))
     assert failed.checks[4].evidence.startswith("acme/b .eval_results/gsm8k.yaml, entry /0,")
-
-
-def test_a_copied_token_burns_nothing() -> None:
-    index = ReplayIndex()
-    (copy,) = judge(FILE, repo="acme/thief")
-    assert copy.jti == make.JTI
-    assert index.add(copy, 1) is None
-    assert len(index) == 0
-    (original,) = judge(FILE)
-    assert index.add(original, 2) is None
-    assert len(index) == 1
+    index, (copied,) = ReplayIndex(), judge(FILE, repo="acme/thief")
+    assert copied.jti == make.JTI
+    assert (index.add(copied, 1), len(index)) == (None, 0), "in another place it fails, and so burns nothing"
+    assert (index.add(first, 2), len(index)) == (None, 1)
 
 
 def test_the_keys_are_of_issuer_and_jti_and_of_the_whole_token() -> None:

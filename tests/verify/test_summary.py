@@ -29,9 +29,7 @@ def test_a_report_counts_by_issuer_framework_verdict_and_first_reason() -> None:
         assert of(text) == expected
     assert of(GOOD.replace("20.9", "21.9")) == of(GOOD.replace("20.9", "3.5")), "reasons do not vary with the values"
     assert of(GOOD, at=NOW + 10**6).reason == of(GOOD, at=NOW + 10**7).reason
-
-
-def test_an_unsigned_name_counts_for_no_issuer_and_no_framework() -> None:
+    # An unsigned name counts for no issuer and no framework.
     assert of(GOOD.replace('"inspect-ai"', '"other"')).framework == "inspect-ai", "the token's, not the file's"
     assert of(GOOD, trust(issuer="https://other.example")).issuer == NOT_SIGNED
 
@@ -52,10 +50,7 @@ def test_counts_add_up_and_can_be_corrected() -> None:
 
 def test_the_number_of_names_is_bounded() -> None:
     summary = Summary()
-    summary.add(
-        1,
-        [(SummaryKey(f"i{number}", f"f{number}", "failed", "x", "undecided"), 1) for number in range(3 * MAX_NAMES)],
-        [],
-    )
+    names = [SummaryKey(f"i{number}", f"f{number}", "failed", "x", "undecided") for number in range(3 * MAX_NAMES)]
+    summary.add(1, [(name, 1) for name in names], [])
     assert len(summary.by_issuer) == len(summary.by_framework) == MAX_NAMES + 1
     assert summary.by_issuer[OTHERS] == summary.by_framework[OTHERS] == {"failed": 2 * MAX_NAMES}

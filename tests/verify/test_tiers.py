@@ -33,14 +33,8 @@ def tier(*given: Any, **known: Any) -> str:
     return ranked(judge(*given, **known)).tier
 
 
-# -- by an entry's own report ---------------------------------------------------------------------------------------------
-
-
-def test_an_entry_without_a_token_is_self_reported_whatever_it_claims() -> None:
+def test_an_entry_is_self_reported_or_verified_by_its_evidence_of_the_time() -> None:
     assert tier(write_entry(ITEM.form) + '  tier: "reproduced"\n  verified: true\n') == "self-reported"
-
-
-def test_a_verified_entry_says_by_which_evidence_of_the_time() -> None:
     trust = make.trust(receipt_keys=make.key_set(make.RECEIPT_KEY))
     assert (ranked(judge()).tier, ranked(judge()).tier_reason) == ("verified", "in time")
     assert ranked(judge(at=SOON)).tier_reason == "received in time, as stated"
@@ -65,13 +59,10 @@ def test_a_log_raises_only_what_this_party_itself_received_in_time() -> None:
         old = ranked(judge(LOGGED_FILE, by, now=LATER, proofs=proof))
         assert (old.tier, old.tier_reason[:45]) == ("verified", "it existed in time, by the log's witnesses, a")
     assert tier(LOGGED_FILE, trust, at=SOON, witnessed=True) == "verified", "no proof was found"
-
-
-def test_a_log_that_saw_the_token_before_its_issue_or_after_its_end_raises_nothing() -> None:
-    for seen in (make.NOW - 61, make.NOW + 3601):
-        known = {"at": SOON, "witnessed": True, "now": make.NOW + 4000}
+    for seen in (make.NOW - 61, make.NOW + 3601):  # before its issue, and after its end
         proof = at_hand(LOGGED, TestLog(LOGGED).proof(LOGGED, seen, seen))
-        assert tier(LOGGED_FILE, make.trust(log=trusted_log(2)), proofs=proof, **known) == "verified"
+        received = {"at": SOON, "witnessed": True, "now": make.NOW + 4000}
+        assert tier(LOGGED_FILE, trust, proofs=proof, **received) == "verified"
 
 
 def test_a_good_token_that_came_at_an_unknown_time_is_signed() -> None:
@@ -107,19 +98,12 @@ def test_an_entry_that_its_token_contradicts_or_its_issuer_revoked_is_refuted() 
     ):
         found = judge(text, make.trust(revocations=revoked))
         assert (found.tier, RANKS[found.tier], found.tier_reason[: len(reason)]) == ("refuted", 0, reason)
-
-
-def test_another_file_name_is_undecided_and_another_repository_refuted() -> None:
-    """In another repository the entry is about another model: the digest of the claims has the repository in it."""
+    shared = ranked(fail_shared_jti(judge(), "entry /1 of this file"))
+    assert (shared.tier, "neither counts" in shared.tier_reason) == ("refuted", True)
+    # In another repository the entry is about another model: the digest of the claims has the repository in it.
     renamed, copied = judge(path=".eval_results/other.yaml"), judge(repo="thief/model")
     assert (renamed.tier, renamed.tier_reason[:33]) == ("undecided", "check 6, repository and file name")
     assert (copied.tier, copied.tier_reason[:16]) == ("refuted", "check 9, digests")
-
-
-def test_two_tokens_with_one_jti_are_both_refuted() -> None:
-    found = ranked(fail_shared_jti(judge(), "entry /1 of this file"))
-    assert found.tier == "refuted"
-    assert "neither counts" in found.tier_reason
 
 
 def test_every_outcome_of_the_checks_has_a_tier_and_more_evidence_never_lowers_it() -> None:
@@ -140,29 +124,23 @@ def test_every_outcome_of_the_checks_has_a_tier_and_more_evidence_never_lowers_i
                 assert seen[raised] >= rank, (statuses, place)
 
 
-# -- reproduced -----------------------------------------------------------------------------------------------------------
-
-OTHERS: dict[str, Any] = {
-    "sub": "lm-eval",
-    "iat": make.NOW + 60,
-    "nbf": make.NOW + 60,
-    "jti": "AAECAwQFBgcICQoLDA0OEA",
-    "caller": {"provider": "github", "issuer": "https://a.example", "repository_owner_id": "2"},
-}
-FIRST = judge(make.file_for(ITEM, caller={**OTHERS["caller"], "repository_owner_id": "1"}))
+OWNER = {"provider": "github", "issuer": "https://a.example", "repository_owner_id": "2"}
+OTHERS: dict[str, Any] = {"sub": "lm-eval", "jti": "AAECAwQFBgcICQoLDA0OEA", "caller": OWNER}
+OTHERS |= dict.fromkeys(("iat", "nbf"), make.NOW + 60)
+FIRST_FILE = make.file_for(ITEM, caller={**OWNER, "repository_owner_id": "1"})
+FIRST = judge(FIRST_FILE)
 
 
-def again(
-    details: dict[str, Any] | None = None,
-    *,
-    terms: dict[str, Any] | None = None,
-    by: Trust | None = None,
-    **claims: Any,
-) -> Report:
-    """Return the report of a second party's result, which names the first one's."""
+def text_again(details: dict[str, Any] | None = None, terms: dict[str, Any] | None = None, **claims: Any) -> str:
+    """Return a second party's result, which names the first one's."""
     run = {"run": {"reproduces": FIRST.content_digest}, **(details or {})}
     item = make.submission(run, **{"framework": {"name": "lm-eval", "version": "0.4.9"}, **claims})
-    return judge(make.file_for(item, **{**OTHERS, **(terms or {})}), by, at=make.NOW + 60)
+    return make.file_for(item, **{**OTHERS, **(terms or {})})
+
+
+def again(details: dict[str, Any] | None = None, *, by: Trust | None = None, **more: Any) -> Report:
+    """Return its report."""
+    return judge(text_again(details, **more), by, at=make.NOW + 60)
 
 
 def first_beside(second: Report, tolerance: Tolerance | None = None) -> tuple[str, str]:
@@ -175,6 +153,8 @@ def test_a_result_that_another_party_had_signed_again_is_reproduced() -> None:
     assert (tier, reason[:22]) == ("reproduced", "reproduced by lm-eval,")
     tiers = [found.tier for found in with_reproductions([again(), FIRST])]
     assert tiers == ["verified", "reproduced"], "in either order"
+    elsewhere = {"provider": "gitlab", "issuer": "https://b.example", "namespace_id": "1"}
+    assert first_beside(again(terms={"caller": elsewhere}))[0] == "reproduced", "the same digits at another provider"
 
 
 def test_a_reproduction_by_the_numbers_counts_within_the_reader_s_tolerance_alone() -> None:
@@ -184,9 +164,6 @@ def test_a_reproduction_by_the_numbers_counts_within_the_reader_s_tolerance_alon
     assert first_beside(near, Tolerance({"accuracy": 0.5}))[0] == "reproduced"
     assert first_beside(near, Tolerance({"accuracy": 0.4}))[0] == "verified"
     assert first_beside(near, Tolerance({"f1": 9.0}))[0] == "verified"
-
-
-OWNER = OTHERS["caller"]
 
 
 def test_a_result_that_is_not_a_second_party_s_same_run_raises_nothing_and_says_why() -> None:
@@ -217,11 +194,8 @@ def test_split_epochs_and_completeness_are_not_compared_and_completeness_is_name
     ):  # fmt: skip
         tier, reason = first_beside(again({"run": {"reproduces": FIRST.content_digest, **run}}))
         assert (tier, named in reason, "not compared" in reason) == ("reproduced", True, bool(named))
-
-
-def test_settings_of_the_same_numbers_are_the_same_however_they_are_spelled() -> None:
     whole, spelled = (replace(FIRST.said, normalization={"scale": scale}) for scale in (100, 100.0))
-    assert not list(setting_differences(whole, spelled))
+    assert not list(setting_differences(whole, spelled)), "the same number"
 
 
 def test_a_copy_of_a_reproduction_counts_once_and_long_text_is_cut() -> None:
@@ -232,37 +206,21 @@ def test_a_copy_of_a_reproduction_counts_once_and_long_text_is_cut() -> None:
     assert len(found[0].tier_reason) < 400
 
 
-def test_a_result_that_names_no_result_or_another_one_raises_nothing() -> None:
+def test_only_a_verified_result_reproduces_the_one_that_it_names_and_is_reproduced() -> None:
     for run in ({}, *({"reproduces": named} for named in ("", "sha256:" + "0" * 64, 5, ["x"]))):
         assert first_beside(again({"run": run}))[0] == "verified"
-
-
-def test_only_a_verified_result_reproduces_and_is_reproduced() -> None:
     assert first_beside(again(by=make.trust(keys=None)))[0] == "verified"
     unsure = tuple(replace(made, status=Status.UNKNOWN) if made.number == 5 else made for made in FIRST.checks)
     first = ranked(replace(FIRST, verdict="undecided", checks=unsure))
     assert with_reproductions([first, again()])[0].tier == "signed"
-
-
-def test_another_owner_s_id_of_the_same_digits_at_another_provider_is_another_owner() -> None:
-    elsewhere = {"provider": "gitlab", "issuer": "https://b.example", "namespace_id": "1"}
-    assert first_beside(again(terms={"caller": elsewhere}))[0] == "reproduced"
-
-
-def test_a_report_has_the_file_s_members_about_a_reproduction() -> None:
-    second = again({"benchmark_subset": "easy", "normalization": {"lowercase": True}})
-    assert isinstance(second.said, Said)
-    assert (second.said.reproduces, second.said.benchmark_subset) == (FIRST.content_digest, "easy")
-    assert second.said.normalization == {"lowercase": True}
+    said = again({"benchmark_subset": "easy", "normalization": {"lowercase": True}}).said
+    assert isinstance(said, Said)
+    assert (said.reproduces, said.benchmark_subset) == (FIRST.content_digest, "easy")
+    assert said.normalization == {"lowercase": True}
 
 
 def test_the_reports_of_a_file_have_tiers_by_the_tolerance_of_the_reader_s_trust() -> None:
-    near = make.submission(
-        {"run": {"reproduces": FIRST.content_digest}},
-        framework={"name": "lm-eval", "version": "0.4.9"},
-        metrics=[{"metric_id": "accuracy", "value": 21.4}],
-    )
-    text = make.file_for(ITEM, caller={**OWNER, "repository_owner_id": "1"}) + make.file_for(near, **OTHERS)
+    text = FIRST_FILE + text_again(metrics=[{"metric_id": "accuracy", "value": 21.4}])
     for tolerance, first in ((Tolerance(), "verified"), (Tolerance({"accuracy": 0.5}), "reproduced")):
         trust = replace(make.trust(), tolerance=tolerance)
         found = reports.judge_all(text, trust, at=make.NOW + 60)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -59,11 +59,11 @@ def refusal(text: str) -> InputError:
     return caught.value
 
 
-# -- the file -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_trust_file_names_issuers_keys_frameworks_and_requirements() -> None:
-    trust = resolve(FILE, FOUND)
+    assert list(sources(FILE)) == list(FOUND)
+    assert sources(FILE)["/issuers/1/keys"] == TrustSource(file="keys.json")
+    trust = resolve(FILE, FOUND, {"/issuers/0/keys": 5})
+    assert [issuer.keys_fetched_at for issuer in trust.issuers.values()] == [5, None]
     assert (trust.audience, trust.max_token_life_s, trust.require) == (make.AUDIENCE, 3600, frozenset({"benchmark"}))
     assert list(trust.issuers) == [make.ISSUER, "https://other.example"]
     first, second = trust.issuers.values()
@@ -89,18 +89,9 @@ def test_a_log_is_trusted_by_a_policy_whose_log_lines_are_its_origins() -> None:
     assert first.log is None
     assert second.log == witnessed.trusted_log(url="https://log.example")
     assert second.log.origins == {witnessed.ORIGIN, witnessed.SPARE}
-
-
-def test_a_policy_may_stand_in_the_trust_file_itself() -> None:
-    inline = json.dumps(witnessed.policy_text())
-    text = (
-        f"version: 1\naudience: a\nissuers: [{{issuer: i, keys: {{url: u}}, log: {{policy: {{inline: {inline}}}}}}}]\n"
-    )
-    log = resolve(read_trust_file(text.encode(), "t"), {"/issuers/0/keys": make.jwks()}).issuers["i"].log
-    assert log == witnessed.trusted_log()
-    broken = refusal(text.replace("quorum enough", "quorum nobody"))
-    assert (broken.code, broken.pointer) == (Code.LOG_POLICY, "/issuers/0/log/policy/inline")
-    assert "line 7 of the policy" in broken.detail
+    inline = LOGGED.replace("{file: policy}", json.dumps({"inline": POLICY}))
+    _, second = resolve(read_trust_file(inline.encode(), "t"), FOUND).issuers.values()
+    assert second.log == witnessed.trusted_log(url="https://log.example"), "the policy is in the trust file itself"
 
 
 def test_a_required_log_must_be_named_of_every_issuer() -> None:
@@ -127,6 +118,9 @@ def test_a_log_is_a_local_policy_and_an_address() -> None:
 
 
 def test_a_policy_that_breaks_a_rule_is_refused_with_its_place_in_the_trust_file() -> None:
+    broken = refusal(LOGGED.replace("{file: policy}", json.dumps({"inline": POLICY.replace("quorum en", "quorum x")})))
+    assert (broken.code, broken.pointer) == (Code.LOG_POLICY, "/issuers/1/log/policy/inline")
+    assert "line 7 of the policy" in broken.detail
     file = read_trust_file(LOGGED.encode(), "t")
     for text, detail in (
         ("", "cut short"), ("quorum none\n", "no `log` line"), (POLICY + "x\n", "line 8 of the policy"),
@@ -142,13 +136,9 @@ def test_a_short_trust_file_requires_nothing_more_and_trusts_a_day() -> None:
     trust = resolve(read_trust_file(text.encode(), "t"), {"/issuers/0/keys": make.jwks()})
     assert trust.max_token_life_s == Trust("a", {}).max_token_life_s == 86_400
     assert (trust.require, trust.receipt_keys, trust.absent) == (frozenset(), UNSET, ())
-
-
-def test_sources_are_everything_that_the_file_points_to() -> None:
-    assert list(sources(FILE)) == [
-        "/issuers/0/keys", "/issuers/0/archive", "/issuers/0/revocations", "/issuers/1/keys", "/receipt_keys", "/revocation_keys",
-    ]  # fmt: skip
-    assert sources(FILE)["/issuers/1/keys"] == TrustSource(file="keys.json")
+    made = TrustFile(version=1, audience="a", issuers=[IssuerSources(issuer=make.ISSUER, keys=TrustSource(url="u"))])
+    assert resolve(made, {"/issuers/0/keys": make.jwks()}).issuers[make.ISSUER].keys == make.key_set()
+    assert made.digest.startswith("sha256:"), "and one that is made in code"
 
 
 def test_the_digest_covers_the_meaning_of_the_file_and_not_its_spelling() -> None:
@@ -208,12 +198,9 @@ def test_a_trust_file_limits_and_requires_attempts_and_a_wrong_limit_has_its_pla
     assert error.detail == "expected a whole number <= 64"
 
 
-def test_the_same_issuer_twice_is_an_error_at_its_line() -> None:
+def test_an_issuer_twice_or_a_list_without_its_key_is_an_error_at_its_line() -> None:
     error = refusal(GOOD.replace("https://other.example", make.ISSUER))
     assert (error.pointer, error.place.line) == ("/issuers/0/issuer", 4)
-
-
-def test_a_revocation_list_without_a_key_to_vouch_for_it_is_an_error_at_its_line() -> None:
     error = refusal(GOOD.replace("revocation_keys: {file: revocations.json}\n", ""))
     assert (error.pointer, error.place.line) == ("/issuers/0/revocations", 7)
     assert "revocation_keys" in error.detail
@@ -230,23 +217,11 @@ def test_an_inline_key_set_is_judged_like_any_other_and_needs_no_bytes() -> None
     found = trust.issuers["https://other.example"].keys
     assert found is not None
     assert (list(found.keys), found.skipped) == ([good["kid"]], 1)
-
-
-def test_a_malformed_inline_set_is_an_error_at_its_line() -> None:
     sets: list[dict[str, Any]] = [{"key": []}, {"keys": []}, {"keys": [{"kty": "oct", "kid": "x", "k": "AA"}]}]
     for members in sets:
         error = refusal(inline(**members))
         assert error.pointer.startswith("/issuers/1/keys/inline")
         assert error.place.line == 9
-
-
-def test_a_trust_file_can_be_made_in_code() -> None:
-    made = TrustFile(version=1, audience="a", issuers=[IssuerSources(issuer=make.ISSUER, keys=TrustSource(url="u"))])
-    assert resolve(made, {"/issuers/0/keys": make.jwks()}).issuers[make.ISSUER].keys == make.key_set()
-    assert made.digest.startswith("sha256:")
-
-
-# -- what it points to ----------------------------------------------------------------------------------------------------
 
 
 def test_a_missing_document_is_absent_and_every_other_one_is_there() -> None:
@@ -294,32 +269,19 @@ def test_a_token_key_vouches_for_no_receipt_and_no_revocation_list() -> None:
         assert stolen.issuers[make.ISSUER].revocations is None
         absent = {absence.pointer for absence in stolen.absent}
         assert absent == {"/receipt_keys", "/revocation_keys", "/issuers/0/revocations"}
-
-
-def test_a_token_key_is_left_out_whatever_kid_it_has_there() -> None:
-    jwk = {**jose.public_jwk(make.KEY.public_key()), "kid": "receipts"}
+    jwk = {**jose.public_jwk(make.KEY.public_key()), "kid": "receipts"}  # another kid
     trust = resolve(FILE, {**FOUND, "/receipt_keys": json.dumps({"keys": [jwk]}).encode()})
     assert trust.receipt_keys == jose.KeySet({}, 1)
-
-
-def test_the_age_of_a_key_set_is_kept() -> None:
-    trust = resolve(FILE, FOUND, {"/issuers/0/keys": 5})
-    assert [issuer.keys_fetched_at for issuer in trust.issuers.values()] == [5, None]
-
-
-def test_bytes_are_checked_before_they_are_kept() -> None:
-    for pointer, good in FOUND.items():
-        check_found(pointer, good or b"")
-        for raw in (b"{}", b'{"keys":5}'):
-            with pytest.raises(FormatError):
-                check_found(pointer, raw)
 
 
 BYTES = st.binary(max_size=40) | st.text(max_size=20).map(str.encode) | st.just(b"{" * 5000)
 
 
 @given(st.sampled_from(list(FOUND)), BYTES)
+@example("/issuers/0/archive", b'{"keys":5}')
+@example("/issuers/0/revocations", b"{}")
 def test_any_bytes_anywhere_are_absent_or_an_input_error(pointer: str, raw: bytes) -> None:
+    check_found(pointer, FOUND[pointer] or b"")
     with pytest.raises(FormatError):
         check_found(pointer, raw)
     with pytest.raises(InputError):

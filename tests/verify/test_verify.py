@@ -47,16 +47,13 @@ def replaced(old: str, new: str) -> str:
 # -- good, and without a token -----------------------------------------------------------------------------------------
 
 
-def test_a_token_and_its_entry_agree() -> None:
+def test_a_token_and_its_entry_agree_in_any_spelling_of_the_entry() -> None:
     report = judge(FILE)
     assert {check.number: check.name for check in report.checks} == NAMES
     assert report.verdict == "verified"
     assert numbers(report, PASS) == list(range(1, 10))
     assert numbers(report, SKIP) == [10, 11]
     assert (report.jti, report.at, report.reason, report.pointer) == (make.JTI, SOON, "", "/0")
-
-
-def test_another_spelling_of_the_same_entry_is_verified() -> None:
     spelled = (
         replaced("value: 20.9\n", "value: 20.90\n"),
         replaced('"2026-11-21"', "2026-11-21"),
@@ -110,9 +107,7 @@ def test_2_another_algorithm_kid_or_issuer_fails() -> None:
         report = judge(text)
         assert (report.failed, numbers(report, SKIP)) == ((2,), [*range(3, 12)]), text
     assert judge(make.file_for(ITEM, iss="https://x")).checks[1].token == "https://x"
-
-
-def test_2_a_key_of_another_kind_under_the_kid_fails() -> None:
+    # A key of another kind under the kid.
     point = ec.generate_private_key(ec.SECP256R1()).public_key().public_numbers()
     x, y = (jose.base64url_encode(part.to_bytes(32, "big")) for part in (point.x, point.y))
     keys = jose.parse_key_set(jcs.canonical({"keys": [{"kty": "EC", "crv": "P-256", "kid": make.KID, "x": x, "y": y}]}))
@@ -189,7 +184,6 @@ def test_5_not_before_and_the_longest_life_count_to_the_second() -> None:
     assert failed(early, at=make.NOW + 539) == [5]
     assert judge(early, at=make.NOW + 540).verdict == "verified"
     assert judge(FILE, make.trust(life_s=3600)).verdict == "verified"
-    assert failed(FILE, make.trust(life_s=3599)) == [5]
     assert (failed(FILE, at=0), failed(FILE, at=2**40)) == ([5], [5])
 
 
@@ -221,11 +215,7 @@ def test_7_a_bound_field_that_is_absent_or_differs_is_named() -> None:
     ):
         report = judge(replaced(old, new))
         assert (report.failed, report.checks[6].evidence) == ((7, 9), f"{name} differs"), new
-    assert failed(FILE.replace("openai/gsm8k", "evil/gsm8k")) == [7, 9]
-
-
-def test_7_a_command_that_only_the_file_has_fails() -> None:
-    version = '    version: "0.3.285"\n'
+    version = '    version: "0.3.285"\n'  # only the file has a command
     bare = make.file_for(make.submission(framework={"name": "inspect-ai", "version": "0.3.285"}))
     assert judge(bare).verdict == "verified"
     assert failed(bare.replace(version, f'{version}    command: "x"\n')) == [7, 9]
@@ -248,29 +238,19 @@ def test_8_other_metrics_fail_and_the_difference_is_named() -> None:
     assert (report.failed, report.checks[7].token) == ((8, 9), "b")
 
 
-def test_a_member_of_a_metric_that_was_not_signed_fails() -> None:
-    for member in ("sample_size: 100", "value_type: percentage", "unit: percent", 'slice: ""'):
-        assert 9 in failed(replaced("value: 20.9", f"value: 20.9\n      {member}")), member
-
-
 # -- (9) digests ------------------------------------------------------------------------------------------------------
 
 
-def test_9_any_changed_detail_fails_and_nothing_else_does() -> None:
-    notes = '  notes: "no tools"\n'
-    for old, new in (
-        ('"2026-11-21"', '"2026-11-22"'), ("seed: 1", 'seed: "1"'), ("seed: 1", "seed: true"), ("  run:\n    seed: 1\n", "  run: {}\n"),
-        (notes, f"{notes}  artifacts: []\n"), (notes, f'{notes}  source: {{url: "https://evil.example"}}\n'),
-        ('    task_id: "gsm8k"\n', '    task_id: "gsm8k"\n    config: "x"\n'),
-    ):  # fmt: skip
-        report = judge(replaced(old, new))
-        assert (report.failed, "content_digest" in report.checks[8].evidence) == ((9,), True), new
-
-
-def test_9_digests_that_the_token_states_are_recomputed() -> None:
-    for name in ("claims_digest", "content_digest"):
-        report = judge(make.file_for(ITEM, **{name: "sha256:" + "0" * 64}))
-        assert (report.failed, name in report.checks[8].evidence) == ((9,), True)
+def test_9_a_member_that_was_not_signed_or_a_digest_that_is_wrong_fails() -> None:
+    """Which details change a digest: tests/results/test_entry.py."""
+    for member in ("sample_size: 100", "value_type: percentage", "unit: percent", 'slice: ""'):
+        assert 9 in failed(replaced("value: 20.9", f"value: 20.9\n      {member}")), member
+    for name, text in (
+        ("content_digest", replaced("seed: 1", "seed: true")),
+        *((name, make.file_for(ITEM, **{name: "sha256:" + "0" * 64})) for name in ("claims_digest", "content_digest")),
+    ):
+        report = judge(text)
+        assert (report.failed, name in report.checks[8].evidence) == ((9,), True), text
 
 
 # -- the verdict, and anything ----------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 
 import structlog
 from msgspec import UNSET
@@ -97,7 +96,6 @@ def _read_event(line: bytes, before: KeyEvent | None) -> KeyEvent:
     return event
 
 
-@lru_cache(1024)
 def _is_key(kid: str, x: str) -> bool:
     jwk = {"crv": "Ed25519", "kty": "OKP", "x": x, "kid": kid}
     return jose.parse_key(jwk) is not None and jose.thumbprint(jwk) == kid

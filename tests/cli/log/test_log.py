@@ -89,7 +89,9 @@ def files_of(folder: Path) -> dict[str, bytes]:
 # -- verify -------------------------------------------------------------------------------------------------------------
 
 
-def test_verify_rebuilds_the_tree_and_counts_leaves_by_kind(tmp_path: Path, policy: Path) -> None:
+def test_verify_rebuilds_the_tree_counts_leaves_by_kind_and_refuses_malformed_ones(
+    tmp_path: Path, policy: Path
+) -> None:
     with LogSite(TREE.files()) as site:
         for source in (site.url, TREE.write(tmp_path / "log")):
             done = log_command("verify", source, "--policy", policy)
@@ -97,9 +99,6 @@ def test_verify_rebuilds_the_tree_and_counts_leaves_by_kind(tmp_path: Path, poli
             assert f"{ORIGIN}: 302 leaves, root {TREE.root().hex()}, witnessed " in done.out
             assert "300  eval-token-issuer/token/v1" in done.out
             assert "good: the leaves lead to the signed root" in done.out
-
-
-def test_verify_counts_unknown_kinds_and_refuses_malformed_leaves(tmp_path: Path, policy: Path) -> None:
     later = tree_of(b"eval-token-issuer/token/v2\niss x\n", b"other/kind\n").write(tmp_path / "later")
     done = log_command("verify", later, "--policy", policy, "--json")
     assert (done.code, json.loads(done.out)["unknown"]) == (0, {"eval-token-issuer/token/v2": 1, "other/kind": 1})
@@ -165,7 +164,7 @@ def test_every_command_reads_a_log_that_a_service_serves(tmp_path: Path, policy:
 # -- export -------------------------------------------------------------------------------------------------------------
 
 
-def test_export_continues_a_copy_and_refuses_a_fork(tmp_path: Path, policy: Path) -> None:
+def test_export_continues_a_copy_or_copies_a_database_and_refuses_a_fork(tmp_path: Path, policy: Path) -> None:
     folder = tmp_path / "copy"
     with LogSite(TREE.files(200)) as site:
         first = log_command("export", folder, "--from", site.url, "--policy", policy)
@@ -177,10 +176,7 @@ def test_export_continues_a_copy_and_refuses_a_fork(tmp_path: Path, policy: Path
     assert log_command("export", tmp_path / "again", "--from", folder, "--policy", policy).code == 0
     fork = tree_of(count=299).write(tmp_path / "fork")
     assert log_command("export", folder, "--from", fork).code == 1
-
-
-def test_export_copies_a_sequencer_s_database_up_to_its_quorum(tmp_path: Path, policy: Path) -> None:
-    """The tree has grown since the last checkpoint that reached the quorum."""
+    # A sequencer's database: its tree has grown since the last checkpoint that reached the quorum.
     file = write_database(tmp_path / "log.sqlite", TREE.leaves, {302: TREE.note(), 300: TREE.note(300)}, more=7)
     done = log_command("export", tmp_path / "mirror", "--from", file, "--policy", policy)
     assert (done.code, files_of(tmp_path / "mirror") == TREE.files()) == (0, True), done.err
@@ -192,16 +188,8 @@ def test_export_copies_a_sequencer_s_database_up_to_its_quorum(tmp_path: Path, p
 
 def test_monitor_prints_the_leaves_of_an_integration(tmp_path: Path, policy: Path) -> None:
     with LogSite(TREE.files(3)) as site:
-        command = (
-            "monitor",
-            site.url,
-            "--policy",
-            policy,
-            "--state",
-            tmp_path / "state",
-            "--integration",
-            "inspect-ai",
-        )
+        kept = ("--policy", policy, "--state", tmp_path / "state")
+        command = ("monitor", site.url, *kept, "--integration", "inspect-ai")
         first = log_command(*command, "--once")
         site.files = TREE.files()
         second = log_command(*command)
@@ -260,11 +248,6 @@ def test_monitor_follows_a_log_until_an_alarm(tmp_path: Path, policy: Path) -> N
     assert "token.kid_archived" in [json.loads(line).get("alarm") for line in left]
 
 
-def test_contradicting_options_of_monitor_are_usage_errors(tmp_path: Path, policy: Path) -> None:
-    for more in (("--tokens", tmp_path), ("--once", "--every", "5"), ("--max-unmatched", "10001"), ("--every", "0")):
-        assert log_command("monitor", tmp_path, "--policy", policy, "--state", tmp_path / "s", *more).code == 2, more
-
-
 # -- proof --------------------------------------------------------------------------------------------------------------
 
 
@@ -294,20 +277,17 @@ def test_proof_writes_a_verified_proof_beside_the_file(tmp_path: Path, policy: P
     assert parse_proof((tmp_path / "built").read_bytes()).index == 302
 
 
-def test_incomplete_options_of_proof_are_refused(tmp_path: Path, policy: Path) -> None:
+def test_incomplete_and_contradicting_options_are_refused(tmp_path: Path, policy: Path) -> None:
+    for more in (("--tokens", tmp_path), ("--once", "--every", "5"), ("--max-unmatched", "10001"), ("--every", "0")):
+        assert log_command("monitor", tmp_path, "--policy", policy, "--state", tmp_path / "s", *more).code == 2, more
     file, log = tmp_path / "a.yaml", TREE.write(tmp_path / "log")
     file.write_text(make.file_for(make.submission()))
     digest = ("--iat", "1", "--token", "0" * 64)
     rows: list[tuple[tuple[str, ...], int]] = [
-        ((), 2),
-        (("--iat", "1"), 2),
-        (("--iat", "1", "--token", "x"), 2),
-        ((*digest, "--for", "x#0"), 2),
-        (("--for", "x"), 2),
-        (("--for", "x#-1"), 2),
-        (("--for", "none.yaml#0"), 3),
-        (("--for", f"{file}#1"), 3),
+        *((wrong, 2) for wrong in ((), ("--iat", "1"), ("--iat", "1", "--token", "x"), (*digest, "--for", "x#0"))),
+        *((("--for", place), 2) for place in ("x", "x#-1")),
+        *((("--for", place), 3) for place in ("none.yaml#0", f"{file}#1")),
         (digest, 1),
     ]
-    for more, code in rows:
-        assert log_command("proof", log, "--policy", policy, *more).code == code, more
+    for words, code in rows:
+        assert log_command("proof", log, "--policy", policy, *words).code == code, words

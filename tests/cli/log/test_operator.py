@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -150,12 +149,10 @@ def test_init_begins_a_log_that_starts_and_prints_its_policy_line(tmp_path: Path
     key = tmp_path / "keys" / "log" / "log.pem"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (key, key.parent)] == [0o600, 0o700]
     assert parse_vkey(line.removeprefix("log ")).public_key == keyfile.read(key).public_key().public_bytes_raw()
-
-
-def test_init_takes_the_origin_of_the_settings(tmp_path: Path) -> None:
-    operated = Operated(tmp_path, log_origin="log.example/2026")
-    assert '  origin: "log.example/2026"' in operated.run("init").out
-    assert operated.append(1).origin == "log.example/2026"
+    (tmp_path / "named").mkdir()
+    named = Operated(tmp_path / "named", log_origin="log.example/2026")
+    assert '  origin: "log.example/2026"' in named.run("init").out
+    assert named.append(1).origin == "log.example/2026", "the one of the settings"
 
 
 def test_init_changes_no_log_that_exists(operated: Operated) -> None:
@@ -168,19 +165,16 @@ def test_init_changes_no_log_that_exists(operated: Operated) -> None:
     assert not key.exists(), "the log has a key, which is lost: a new one in its place would only hide that"
 
 
-def test_init_without_a_folder_for_the_record_begins_no_log(tmp_path: Path) -> None:
+def test_init_without_a_folder_for_the_record_or_a_short_url_begins_no_log(tmp_path: Path) -> None:
+    """With a longer URL, each token would be admitted, and then not be issued."""
     operated = Operated(tmp_path, log_records="")
     assert "log.records is not set" in operated.run("init", code=6).err
-    assert not (tmp_path / "data" / "log" / "log.sqlite").exists()
     operated.set(log_records=str(tmp_path / "data" / "log"))
     assert "would restore both" in operated.run("init", code=6).err
-
-
-def test_an_issuer_whose_url_is_too_long_for_a_leaf_gets_no_log(tmp_path: Path) -> None:
-    """Each of its tokens would be admitted, and then not be issued."""
     url = f"https://issuer.example/{'a' * MAX_LOGGED_URL_CHARS}"
-    operated = Operated(tmp_path, url=url, log_origin="log.example/a")
+    operated.set(log_records=str(tmp_path / "elsewhere"), url=url, log_origin="log.example/a")
     assert "a leaf of the log has room for only 2048" in operated.run("init", code=6).err
+    assert not (tmp_path / "data" / "log" / "log.sqlite").exists()
     started = run("serve", "--config", operated.config)
     assert (started.code, "a leaf of the log has room for only 2048" in started.err) == (6, True)
 
@@ -233,7 +227,9 @@ def test_a_lost_database_is_restored_from_an_export(operated: Operated) -> None:
 
 
 def test_an_old_copy_of_the_database_is_completed_from_a_newer_one(operated: Operated) -> None:
-    operated.append(*range(254))
+    for number in range(3):
+        operated.append(number)
+    operated.append(*range(3, 254))
     old = operated.keep_database()
     operated.append(*range(254, 700))
     newest, leaves, newer = operated.recorded(), operated.leaves(), operated.keep_database("new.sqlite")
@@ -242,16 +238,11 @@ def test_an_old_copy_of_the_database_is_completed_from_a_newer_one(operated: Ope
     assert (refusal.partition(":")[0], "446 fewer" in refusal) == ("log.rollback", True)
     assert "appended 446 leaves" in operated.follow(refusal, newer).out
     assert (operated.leaves(), operated.append()) == (leaves, newest)
-
-
-def test_cosigned_checkpoints_are_restored_from_a_database(operated: Operated) -> None:
-    for number in range(3):
-        operated.append(number)
-    kept = operated.keep_database()
     operated.lose_database()
-    operated.run("restore", kept)
+    operated.run("restore", newer)
     reader = Reader(reading_at(operated.log.database))
-    assert [(reader.cosigned_over(size) or (0,))[0] for size in (1, 2, 3)] == [1, 2, 3]
+    cosigned = [(reader.cosigned_over(size) or (0,))[0] for size in (1, 2, 3, 4, 255)]
+    assert cosigned == [1, 2, 3, 254, 700], "cosigned checkpoints are restored, too"
 
 
 def test_lost_records_are_accepted_with_an_audit_event(operated: Operated) -> None:
@@ -322,15 +313,12 @@ def test_only_the_current_tree_is_accepted_and_only_with_an_audit_event(operated
     for size, given in ((1, root), (3, root), (2, "0" * 64)):
         operated.run("accept", "--size", size, "--root", given, "--reason", "x", code=6)
         assert not audit.exists()
+    for wrong in (("--root", "ab"), ("--root", "A" * 64), ("--reason", " "), ("--size", "-1")):
+        words = {"--size": "2", "--root": root, "--reason": "x"} | dict([wrong])
+        operated.run("accept", *(word for pair in words.items() for word in pair), code=2)
     audit.mkdir()
     operated.run("accept", "--size", 2, "--root", root, "--reason", "x", code=6)
     assert operated.refused().startswith("log.unrecorded")
-
-
-def test_accept_refuses_values_of_another_grammar(operated: Operated) -> None:
-    for wrong in (("--root", "ab"), ("--root", "A" * 64), ("--reason", " "), ("--size", "-1")):
-        given = {"--size": "1", "--root": "0" * 64, "--reason": "x"} | dict([wrong])
-        operated.run("accept", *(word for pair in given.items() for word in pair), code=2)
 
 
 # -- a witness is a record, too --------------------------------------------------------------------------------------------
@@ -353,41 +341,27 @@ class Watched:
         operated.lose_records()
 
 
-@pytest.fixture
-def watched(operated: Operated, tmp_path: Path) -> Iterator[Watched]:
+@pytest.mark.long
+def test_a_tree_that_a_witness_has_seen_is_restored_whole_and_not_accepted_away(
+    operated: Operated, tmp_path: Path
+) -> None:
     with witnessing(tmp_path / "w", [read_seal(operated.log).verifier.to_text()]) as witness:
-        yield Watched(operated, witness, tmp_path / "policy")
-
-
-@pytest.mark.long
-def test_a_tree_that_a_witness_has_seen_cannot_be_accepted_away(watched: Watched) -> None:
-    operated = watched.operated
-    shutil.move(watched.old, operated.database)
-    arguments = ("accept", "--size", 1, "--root", watched.older.root.hex(), "--reason", "no mirror is ahead")
-    assert "1 leaves, 2 fewer than witness w1 shows" in operated.run(*arguments, code=6).err
-    assert not (operated.folder / "data" / "audit.jsonl").exists()
-    assert operated.refused().startswith("log.unrecorded"), "no record has the refused tree"
-    operated.set(log_witnesses_excluded="w1")
-    operated.run(*arguments)
-    assert operated.recorded() == watched.older
-
-
-@pytest.mark.long
-def test_restore_demands_every_leaf_that_a_witness_has_seen(watched: Watched) -> None:
-    operated = watched.operated
-    newest = operated.keep_database("newest.sqlite")
-    operated.lose_database()
-    assert "has 1 leaves, 2 fewer than witness w1 shows" in operated.run("restore", watched.old, code=6).err
-    assert "appended 3 leaves, as witness w1 shows" in operated.run("restore", newest).out
-    assert operated.recorded() == watched.newest
-    assert operated.append(4).size == 4
-
-
-@pytest.mark.long
-def test_an_origin_that_a_witness_knows_is_not_begun_again(watched: Watched) -> None:
-    operated = watched.operated
-    operated.lose_database()
-    assert "has leaves already, as witness w1 shows" in operated.run("init", code=6).err
+        watched = Watched(operated, witness, tmp_path / "policy")
+        newest = operated.keep_database("newest.sqlite")
+        operated.lose_database()
+        assert "has leaves already, as witness w1 shows" in operated.run("init", code=6).err
+        assert "has 1 leaves, 2 fewer than witness w1 shows" in operated.run("restore", watched.old, code=6).err
+        assert "appended 3 leaves, as witness w1 shows" in operated.run("restore", newest).out
+        assert operated.recorded() == watched.newest
+        operated.lose_records()
+        shutil.copy(watched.old, operated.database)
+        arguments = ("accept", "--size", 1, "--root", watched.older.root.hex(), "--reason", "no mirror is ahead")
+        assert "1 leaves, 2 fewer than witness w1 shows" in operated.run(*arguments, code=6).err
+        assert not (operated.folder / "data" / "audit.jsonl").exists()
+        assert operated.refused().startswith("log.unrecorded"), "no record has the refused tree"
+        operated.set(log_witnesses_excluded="w1")
+        operated.run(*arguments)
+        assert operated.recorded() == watched.older
 
 
 # -- restore refuses -----------------------------------------------------------------------------------------------------
@@ -412,29 +386,26 @@ def test_an_export_that_was_changed_in_any_tile_is_refused(operated: Operated) -
             operated.lose_database()
 
 
-def test_a_source_that_is_behind_the_record_is_refused(operated: Operated) -> None:
+def test_a_source_behind_the_record_or_not_a_log_is_refused_and_one_ahead_is_taken(operated: Operated) -> None:
     operated.append(*range(10))
-    behind = operated.keep_database()
+    behind, records = (
+        operated.keep_database(),
+        shutil.copytree(operated.folder / "elsewhere", operated.folder / "old records"),
+    )
     operated.append(11, 12)
-    newest = operated.keep_database("newest.sqlite")
-    operated.lose_database()
-    assert "has 10 leaves, 2 fewer than" in operated.run("restore", behind, code=6).err
-    operated.run("restore", newest)
-    operated.append(13)
-
-
-def test_a_mirror_that_is_ahead_of_the_record_is_restored(operated: Operated) -> None:
-    """The record is an old copy, too; the mirror has the log's signature."""
-    operated.append(1)
-    records = shutil.copytree(operated.folder / "elsewhere", operated.folder / "old records")
-    old = operated.keep_database()
-    newest = operated.append(2, 3)
     export = operated.export()
-    shutil.move(old, operated.database)
-    operated.lose_records()
+    operated.lose_database()
+    (operated.folder / "a file").write_bytes(b"x" * 5000)
+    (operated.folder / "an empty folder").mkdir()
+    for source, code in ((behind, 6), ("nowhere", 3), ("a file", 4), ("an empty folder", 3)):
+        done = operated.run("restore", operated.folder / source, code=code)
+        assert code != 6 or "has 10 leaves, 2 fewer than" in done.err
+    newest = operated.recorded()
+    operated.lose_records()  # the record is an old copy, too; the mirror has the log's signature
     shutil.move(records, operated.folder / "elsewhere")
     operated.run("restore", export)
     assert operated.recorded() == newest
+    operated.append(13)
 
 
 def test_a_database_that_is_no_prefix_of_the_published_log_is_left_unchanged(operated: Operated) -> None:
@@ -453,14 +424,6 @@ def test_a_database_that_is_no_prefix_of_the_published_log_is_left_unchanged(ope
     operated.lose_database()
     operated.run("restore", right)
     operated.append(4)
-
-
-def test_a_source_that_is_not_a_log_is_refused(operated: Operated, tmp_path: Path) -> None:
-    operated.append(1)
-    (tmp_path / "a file").write_bytes(b"x" * 5000)
-    (tmp_path / "an empty folder").mkdir()
-    for source, code in (("nowhere", 3), ("a file", 4), ("an empty folder", 3)):
-        operated.run("restore", tmp_path / source, code=code)
 
 
 @pytest.mark.long

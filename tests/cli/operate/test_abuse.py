@@ -135,16 +135,13 @@ def test_no_event_is_written_if_the_store_does_not_answer(tmp_path: Path) -> Non
     assert not (tmp_path / "data" / "audit.jsonl").exists()
 
 
-# -- across -----------------------------------------------------------------------------------------------------------
-
-
 def line(identity: str, commit: str = COMMIT, model: str = "Acme/open-model", **members: object) -> bytes:
     result = ResultRead(model, commit, "openai/gsm8k", COMMIT, "gsm8k", (), FrameworkRead("inspect-ai", "1"))
     given = {"verdict": "issued", "identity": identity, "results": (result,), **members}
     return msgspec.json.encode(decision("r", **given))
 
 
-def test_shared_runs_and_models_with_many_commits_are_counted() -> None:
+def test_shared_runs_and_models_with_many_commits_are_counted(tmp_path: Path) -> None:
     counts = Across()
     for number in range(5):
         counts.read(line("ci", f"{number:040x}"))
@@ -162,11 +159,8 @@ def test_shared_runs_and_models_with_many_commits_are_counted() -> None:
         small.read(line("ci", f"{number:040x}"))
     small.read(line("ci", results=msgspec.UNSET, counts=RequestCounts(90, 900, 90)))
     assert (small.left_out, small.unread) == (1, 1), "memory is bounded"
-
-
-def test_across_exits_1_without_a_finding(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     audit.write_bytes(line("ci") + b"\n" + line("nightly") + b"\n")
     done = issuer("abuse", "across", audit, "--json")
     assert (done.returncode, json.loads(done.stdout)["tokens"]) == (0, 2)
-    assert issuer("abuse", "across", audit, "--identities", "3").returncode == 1
+    assert issuer("abuse", "across", audit, "--identities", "3").returncode == 1, "without a finding"

@@ -100,22 +100,6 @@ def request_ids(lines: list[bytes], **wanted: str) -> list[str]:
     return sorted(str(getattr(event, "request_id", None)) for event in events)
 
 
-def test_an_event_is_found_by_any_of_its_members(path: Path) -> None:
-    lines = [*read_lines(path.with_name("audit.1")), *read_lines(path)]
-    rows: list[tuple[dict[str, str], list[str]]] = [
-        ({"jti": "j" * 22}, ["first"]),
-        ({"content": DIGEST}, ["first"]),
-        ({"content": DIGEST.removeprefix("sha256:")}, ["first"]),
-        ({"claims": DIGEST}, ["0", "1", "2", "3"]),
-        ({"request": "2"}, ["2"]),
-        ({"identity": "main", "verdict": "issued"}, ["first"]),
-        ({"identity": "other/main", "code": "policy.task"}, ["0", "1", "2", "3"]),
-        ({"integration": "inspect-ai", "verdict": "refused"}, ["None", "rated"]),
-        ({"code": "rate.identity"}, ["None", "rated"]),
-    ]
-    assert [request_ids(lines, **wanted) for wanted, _ in rows] == [found for _, found in rows]
-
-
 SIGNALS = (
     AbuseSignal(7, "r1", "attempts", "warn", "inspect-ai", "ci", "abuse.attempts.distinct", 6, 5, (0, 2)),
     AbuseSignal(7, "r2", "recycled", "observe", "inspect-ai", "ci", "identities[0].names.repository", 3, 0,
@@ -123,21 +107,28 @@ SIGNALS = (
 )  # fmt: skip
 
 
-def test_a_signal_is_found_by_its_kind_identity_and_request() -> None:
-    lines = [msgspec.json.encode(event) for event in (*SIGNALS, decision("r1", identity="another"))]
-    rows: list[tuple[dict[str, str], list[str]]] = [
-        ({"signal": "attempts"}, ["r1"]),
-        ({"identity": "inspect-ai/ci"}, ["r1", "r2"]),
-        ({"integration": "inspect-ai", "request": "r2"}, ["r2"]),
-        ({"signal": "recycled", "integration": "other"}, []),
-        ({"signal": "recycled", "request": "r1"}, []),
-        ({"signal": "attempts", "code": "rate.identity"}, []),
-        ({"identity": "ci", "verdict": "issued"}, []),
+def test_an_event_is_found_by_any_of_its_members_and_a_signal_shown_with_evidence(path: Path) -> None:
+    decisions = [*read_lines(path.with_name("audit.1")), *read_lines(path)]
+    signals = [msgspec.json.encode(event) for event in (*SIGNALS, decision("r1", identity="another"))]
+    rows: list[tuple[list[bytes], dict[str, str], list[str]]] = [
+        (decisions, {"jti": "j" * 22}, ["first"]),
+        (decisions, {"content": DIGEST}, ["first"]),
+        (decisions, {"content": DIGEST.removeprefix("sha256:")}, ["first"]),
+        (decisions, {"claims": DIGEST}, ["0", "1", "2", "3"]),
+        (decisions, {"request": "2"}, ["2"]),
+        (decisions, {"identity": "main", "verdict": "issued"}, ["first"]),
+        (decisions, {"identity": "other/main", "code": "policy.task"}, ["0", "1", "2", "3"]),
+        (decisions, {"integration": "inspect-ai", "verdict": "refused"}, ["None", "rated"]),
+        (decisions, {"code": "rate.identity"}, ["None", "rated"]),
+        (signals, {"signal": "attempts"}, ["r1"]),
+        (signals, {"identity": "inspect-ai/ci"}, ["r1", "r2"]),
+        (signals, {"integration": "inspect-ai", "request": "r2"}, ["r2"]),
+        (signals, {"signal": "recycled", "integration": "other"}, []),
+        (signals, {"signal": "recycled", "request": "r1"}, []),
+        (signals, {"signal": "attempts", "code": "rate.identity"}, []),
+        (signals, {"identity": "ci", "verdict": "issued"}, []),
     ]
-    assert [request_ids(lines, **wanted) for wanted, _ in rows] == [found for _, found in rows]
-
-
-def test_a_signal_is_shown_with_its_evidence() -> None:
+    assert [(wanted, found) for lines, wanted, found in rows if request_ids(lines, **wanted) != found] == []
     counted, recycled = map(describe, SIGNALS)
     assert counted.endswith("signal    inspect-ai/ci  attempts  6 > 5 (abuse.attempts.distinct)  warn  r1")
     assert recycled.endswith("signal    inspect-ai/ci  recycled  3 x by github: repository_id 8  observe  r2")
@@ -154,27 +145,26 @@ def test_find_prints_events_without_control_sequences_and_exits_1_without_any(pa
 
 
 def test_tail_follows_the_file_over_its_rotation(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
+    path, out = tmp_path / "audit.jsonl", tmp_path / "out"
     write(path)
-    out = tmp_path / "out"
+
+    async def refuse(name: str) -> None:
+        audit = FileAudit(path)
+        await audit.record(decision(name, verdict="issued"))
+        await audit.refuse(refusal(Code.POLICY_TASK, name))
+        audit.close()
+
     with out.open("wb") as file:
         command = [sys.executable, "-m", "issuer", "audit", "tail", str(path), "-n", "2", "--verdict", "refused"]
         child = subprocess.Popen(command, stdout=file)
     try:
         eventually(lambda: len(out.read_text().splitlines()) == 2)
-        asyncio.run(_refuse(path, "before"))
+        asyncio.run(refuse("before"))
         path.rename(tmp_path / "audit.1")
-        asyncio.run(_refuse(path, "after"))
+        asyncio.run(refuse("after"))
         eventually(lambda: "after" in out.read_text())
     finally:
         child.terminate()
         child.wait(60)
     shown = out.read_text().splitlines()[2:]
     assert [(line.split()[-1], "inspect-ai/main" in line) for line in shown] == [("before", True), ("after", True)]
-
-
-async def _refuse(path: Path, name: str) -> None:
-    audit = FileAudit(path)
-    await audit.record(decision(name, verdict="issued"))
-    await audit.refuse(refusal(Code.POLICY_TASK, name))
-    audit.close()

@@ -63,16 +63,6 @@ def test_two_hundred_jobs_may_run_doctor_under_the_default_limits(tmp_path: Path
     assert (answer["code"], answer.get("warnings")) == ("policy.benchmark", None)
 
 
-def test_the_lines_are_readable_and_hold_no_token(tmp_path: Path, service: Running) -> None:
-    token = service.provider.token("https://other.example")
-    done = run(["doctor", "--issuer", service.url], tmp_path, env={"ISSUER_ID_TOKEN": token})
-    assert done.code == 5
-    assert "FAIL     audience: the token's audience is https://other.example; the issuer requires " in done.out
-    assert "(identity.audience_mismatch)\n         next: " in done.out
-    assert not any(part in done.out + done.err for part in token.split("."))
-    assert "registered" not in done.out, "checks that depend on a failed one are left out"
-
-
 def test_each_fault_of_an_identity_fails_one_check_with_the_next_step(tmp_path: Path, service: Running) -> None:
     rows: list[tuple[dict[str, Any], str, str]] = [
         ({"iss": "https://elsewhere.example"}, "provider", "identity.issuer_unknown"),
@@ -84,30 +74,21 @@ def test_each_fault_of_an_identity_fails_one_check_with_the_next_step(tmp_path: 
         done, lines = doctor(tmp_path, service.url, env={"ISSUER_ID_TOKEN": service.token(**claims)})
         assert (done.code, lines[name]["verdict"], lines[name]["code"]) == (5, "FAIL", code)
         assert lines[name]["next"]
+    token = service.provider.token("https://other.example")
+    done = run(["doctor", "--issuer", service.url], tmp_path, env={"ISSUER_ID_TOKEN": token})
+    assert done.code == 5
+    assert "FAIL     audience: the token's audience is https://other.example; the issuer requires " in done.out
+    assert "(identity.audience_mismatch)\n         next: " in done.out
+    assert not any(part in done.out + done.err for part in token.split(".")), "no line holds the token"
+    assert "registered" not in done.out, "checks that depend on a failed one are left out"
     unknown = pat.make(random.Random(3).randbytes(pat.RANDOM_BYTES))  # only the service knows that it is unregistered
     done, lines = doctor(tmp_path, service.url, env={"ISSUER_ACCESS_TOKEN": unknown})
     assert (done.code, lines["identity"]["verdict"], lines["registered"]["verdict"]) == (5, "pass", "FAIL")
     assert ((pat.token_id(unknown) or unknown) in lines["identity"]["detail"], unknown in done.out) == (True, False)
 
 
-def test_a_fault_of_this_machine_decides_the_exit_code(tmp_path: Path) -> None:
-    done, lines = doctor(tmp_path, NOWHERE)
-    assert done.code == 6, "it is worse than a server that does not answer"
-    assert verdicts(lines) == {"issuer": "FAIL", "identity": "FAIL"}
-    assert (lines["issuer"]["code"], lines["identity"]["code"]) == ("dependency.server", "credential.absent")
-    alone, _ = doctor(tmp_path, NOWHERE, env={"ISSUER_ID_TOKEN": make.token_for(make.submission())})
-    assert alone.code == 4
-
-
 def test_the_clock_is_compared_with_the_issuer_s(tmp_path: Path) -> None:
-    for skew_s, verdict in (
-        (0, "pass"),
-        (20, "warning"),
-        (-20, "warning"),
-        (90, "FAIL"),
-        (-90, "FAIL"),
-        (None, "warning"),
-    ):
+    for skew_s, verdict in {0: "pass", 20: "warning", -20: "warning", 90: "FAIL", -90: "FAIL", None: "warning"}.items():
         date = {} if skew_s is None else {"Date": formatdate(time.time() - skew_s, usegmt=True)}
         with Scripted([]) as server:
             server.actions.append(reply(200, {"issuer": server.url}, **date))
@@ -127,3 +108,9 @@ def test_a_server_that_is_not_the_issuer_fails_and_gets_no_identity(tmp_path: Pa
             done, lines = doctor(tmp_path, server.url, env=env)
             assert [seen.line.split()[0] for seen in server.seen] == ["GET"]
         assert (done.code, lines["issuer"]["verdict"], lines["issuer"]["code"]) == (ends, "FAIL", code)
+    done, lines = doctor(tmp_path, NOWHERE)
+    assert done.code == 6, "a fault of this machine is worse than a server that does not answer"
+    assert verdicts(lines) == {"issuer": "FAIL", "identity": "FAIL"}
+    assert (lines["issuer"]["code"], lines["identity"]["code"]) == ("dependency.server", "credential.absent")
+    alone, _ = doctor(tmp_path, NOWHERE, env={"ISSUER_ID_TOKEN": make.token_for(make.submission())})
+    assert alone.code == 4

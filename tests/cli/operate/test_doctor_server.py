@@ -72,7 +72,7 @@ def bad(lines: Lines) -> dict[str, str]:
     return {name: line["code"] for name, line in lines.items() if line["verdict"] == "FAIL"}
 
 
-def test_a_fresh_folder_has_no_fault_and_is_not_changed(home: Path) -> None:
+def test_a_fresh_folder_has_no_fault_is_not_changed_and_shows_no_secret(home: Path) -> None:
     before = {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in home.rglob("*")}
     code, lines, _ = examine(home)
     assert (code, bad(lines)) == (0, {})
@@ -85,14 +85,15 @@ def test_a_fresh_folder_has_no_fault_and_is_not_changed(home: Path) -> None:
     assert all(line["next"] for line in lines.values() if line["verdict"] != "pass")
     after = {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in home.rglob("*")}
     assert after == before
+    secret = home.parent / "passphrase"
+    secret.write_text("hush\n")
+    secret.chmod(0o644)
+    code, lines, out = examine(home, ISSUER_KEYS_PASSPHRASE_FILE=str(secret))
+    assert (code, bad(lines)["passphrase"]) == (6, "settings.invalid"), "others may read it"
+    assert ("chmod 600" in out, "hush" in out) == (True, False)
 
 
 # -- settings, keys, policies, audit ------------------------------------------------------------------------------------
-
-
-def failing_test(home: Path) -> None:
-    file = home / "policies" / "inspect-ai.yaml"
-    file.write_text(file.read_text().replace("expect: identity.claim_mismatch", "expect: granted", 1))
 
 
 def broken_audit(home: Path) -> None:
@@ -106,33 +107,35 @@ def broken_audit(home: Path) -> None:
     (home / "data" / "audit.jsonl").write_bytes(b"".join(lines))
 
 
-def absent_provider(home: Path) -> None:
-    file = home / "policies" / "providers.yaml"
-    file.write_text(file.read_text().replace("127.0.0.1:", "127.0.0.1:1/", 1))
-
-
-def text_in(name: str, text: str) -> Callable[[Path], None]:
-    """Return a fault: this text in this file of the data folder."""
+def edited(name: str, old: str, new: str) -> Callable[[Path], None]:
+    """Return a fault: another text in this file of the policies."""
 
     def write(home: Path) -> None:
-        (home / "data" / name).write_text(text)
+        file = home / "policies" / name
+        file.write_text(file.read_text().replace(old, new, 1))
 
     return write
 
 
-FAULTS: dict[str, tuple[Callable[[Path], None], int, dict[str, str], str]] = {
+FAULTS: dict[str, tuple[Callable[[Path], object], int, dict[str, str], str]] = {
     "open key": (lambda home: next((home / "keys" / "active").iterdir()).chmod(0o644), 6, {"keys": "key.unusable"}, "chmod 600"),
     "no key": (
         lambda home: next((home / "keys" / "active").iterdir()).unlink(), 6, {"keys": "key.unusable"},
         "issuer keys rotate --compromised",
     ),
-    "lost history": (text_in("key-history.jsonl", "{"), 6, {"keys": "key.history"}, ""),
-    "failing test": (failing_test, 3, {"policies": "policy.test_failed"}, "issuer policy check"),
+    "lost history": (lambda home: (home / "data" / "key-history.jsonl").write_text("{"), 6, {"keys": "key.history"}, ""),
+    "failing test": (
+        edited("inspect-ai.yaml", "expect: identity.claim_mismatch", "expect: granted"), 3,
+        {"policies": "policy.test_failed"}, "issuer policy check",
+    ),
     "open policies": (lambda home: (home / "policies").chmod(0o777), 3, {"policies folder": "file.unsafe"}, "chmod o-w"),
     "broken audit": (broken_audit, 3, {"audit": "file.rule"}, "issuer audit verify"),
-    "broken record": (text_in("revocations.jsonl", "{\n"), 3, {"revocations": "file.syntax"}, "deploy/STATE.md"),
+    "broken record": (
+        lambda home: (home / "data" / "revocations.jsonl").write_text("{\n"), 3, {"revocations": "file.syntax"}, "deploy/STATE.md",
+    ),
     "absent provider": (
-        absent_provider, 4, {"provider github-actions": "dependency.issuer_keys"}, "Make sure that this machine reaches it",
+        edited("providers.yaml", "127.0.0.1:", "127.0.0.1:1/"), 4, {"provider github-actions": "dependency.issuer_keys"},
+        "Make sure that this machine reaches it",
     ),
 }  # fmt: skip
 
@@ -145,14 +148,6 @@ def test_a_fault_is_found_with_the_next_step(home: Path, name: str) -> None:
     ended, lines, out = examine(home)
     assert (ended, bad(lines), text in out) == (code, found, True)
     assert all(lines[each]["next"] for each in found)
-
-
-def test_a_secret_that_others_may_read_is_a_fault_and_never_shown(home: Path) -> None:
-    (home / "passphrase").write_text("hush\n")
-    (home / "passphrase").chmod(0o644)
-    code, lines, out = examine(home, ISSUER_KEYS_PASSPHRASE_FILE=str(home / "passphrase"))
-    assert (code, bad(lines)["passphrase"]) == (6, "settings.invalid")
-    assert ("chmod 600" in out, "hush" in out) == (True, False)
 
 
 def test_wrong_settings_are_refused_with_the_message_of_serve(home: Path) -> None:
@@ -182,32 +177,13 @@ def test_a_check_that_cannot_be_made_is_a_fault_and_stops_no_other(home: Path) -
     assert "Run this as the service's user" in lines["data folder"]["next"]
     assert usual.keys() - {"disk of data", "key schedule"} <= lines.keys()
 
-
-def test_an_internal_error_is_one_line_without_its_text() -> None:
     def broken() -> Iterator[Line]:
         yield Line("first", "pass", "well")
         raise KeyError("hush")
 
     (first, last) = surviving("second", broken())
     assert (first.name, last.name, last.verdict, last.code) == ("first", "second", "FAIL", "internal")
-    assert ("KeyError" in last.detail, "hush" in last.detail) == (True, False)
-
-
-# -- address and proxy --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_an_address_in_use_is_a_fault(home: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, lines, _ = examine(home, ISSUER_LISTEN_PORT=str(taken.getsockname()[1]))
-    assert (code, bad(lines)) == (6, {"address": "service.address"})
-
-
-@pytest.mark.long
-def test_https_without_a_trusted_proxy_is_a_warning(home: Path) -> None:
-    _, lines, _ = examine(home, ISSUER_URL="https://issuer.example", ISSUER_DEVELOPMENT="false")
-    assert lines["proxy"]["verdict"] == "warning"
-    assert "listen.trusted_proxies" in lines["proxy"]["next"]
+    assert ("KeyError" in last.detail, "hush" in last.detail) == (True, False), "an internal error, without its text"
 
 
 @pytest.mark.long
@@ -294,11 +270,7 @@ def test_an_unsuitable_configuration_of_the_store_is_reported(home: Path, tmp_pa
             code, lines, _ = examine(home, ISSUER_STORE_URL=store.url, **env)
         assert (lines[name]["verdict"], code) == (verdict, 6 if verdict == "FAIL" else 0), (options, env)
         assert (text in lines[name]["next"], lines[name]["code"]) == (True, "state.unsafe" if verdict == "FAIL" else "")
-
-
-@pytest.mark.long
-def test_a_replica_is_a_fault(home: Path, tmp_path: Path) -> None:
-    with Store(tmp_path / "one", *GOOD) as master, Store(tmp_path / "two", *GOOD) as store:
+    with Store(tmp_path / "master", *GOOD) as master, Store(tmp_path / "replica", *GOOD) as store:
         store.is_replica_of(master)
         code, lines, _ = examine(home, ISSUER_STORE_URL=store.url)
     assert (code, lines["store role"]["code"]) == (6, "state.unsafe")
@@ -334,35 +306,26 @@ def examine_managed(home: Path, **traits: object) -> tuple[int, Lines, str]:
 
 
 @pytest.mark.long
-def test_a_store_with_a_wrong_clock_is_reported(home: Path) -> None:
-    for skew_s, verdict in ((0, "pass"), (12, "warning"), (-12, "warning"), (60, "FAIL"), (-60, "FAIL")):
-        code, lines, _ = examine_managed(home, skew_s=skew_s)
-        assert (lines["store clock"]["verdict"], code) == (verdict, 6 if verdict == "FAIL" else 0)
-        assert verdict == "pass" or "by NTP" in lines["store clock"]["next"]
+def test_a_managed_store_is_judged_by_its_clock_its_version_and_its_speed(home: Path) -> None:
+    cases: list[tuple[str, object, str, str, str]] = [
+        ("skew_s", 0, "clock", "pass", ""),
+        *(("skew_s", skew_s, "clock", "warning", "by NTP") for skew_s in (12, -12)),
+        *(("skew_s", skew_s, "clock", "FAIL", "by NTP") for skew_s in (60, -60)),
+        ("info", b"redis_version:6.0.16", "version", "FAIL", "6.2 or later"),
+        ("info", b"redis_version:6.2.0", "version", "pass", ""),
+        ("info", b"redis_version:10.0.1", "version", "pass", ""),
+        ("info", b"redis_version:6.0.16\r\nvalkey_version:8.1.0", "version", "pass", ""),
+        ("info", b"redis_version:?", "version", "warning", "6.2 or later"),
+        ("late_s", 2 * DOCTOR_SLOW_MS / 1000, "latency", "warning", "near the service"),
+    ]
+    for trait, value, name, verdict, text in cases:
+        code, lines, _ = examine_managed(home, **{trait: value})
+        line = lines[f"store {name}"]
+        assert (line["verdict"], code) == (verdict, 6 if verdict == "FAIL" else 0), (trait, value)
+        assert text in line["next"], (trait, value)
         hidden = {name for name, line in lines.items() if name.startswith("store") and "hides" in line["detail"]}
-        assert hidden == {"store version", "store role", "store memory"}
-
-
-@pytest.mark.long
-def test_a_store_that_is_too_old_is_a_fault(home: Path) -> None:
-    for info, verdict in (
-        (b"redis_version:6.0.16", "FAIL"),
-        (b"redis_version:6.2.0", "pass"),
-        (b"redis_version:10.0.1", "pass"),
-        (b"redis_version:6.0.16\r\nvalkey_version:8.1.0", "pass"),
-        (b"redis_version:?", "warning"),
-    ):
-        code, lines, _ = examine_managed(home, info=info)
-        assert (lines["store version"]["verdict"], code) == (verdict, 6 if verdict == "FAIL" else 0)
-        assert verdict == "pass" or "6.2 or later" in lines["store version"]["next"]
-        assert verdict != "FAIL" or "6.0.16 is too old" in lines["store version"]["detail"]
-
-
-@pytest.mark.long
-def test_a_slow_store_is_a_warning(home: Path) -> None:
-    code, lines, _ = examine_managed(home, late_s=2 * DOCTOR_SLOW_MS / 1000)
-    assert (lines["store latency"]["verdict"], code) == ("warning", 0)
-    assert "near the service" in lines["store latency"]["next"]
+        assert trait == "info" or hidden == {"store version", "store role", "store memory"}
+        assert (name, verdict) != ("version", "FAIL") or "6.0.16 is too old" in line["detail"]
 
 
 @pytest.mark.long
@@ -385,9 +348,15 @@ def test_the_secret_for_introspection_is_examined(home: Path, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_store_that_does_not_answer_is_a_fault_without_its_password(home: Path) -> None:
+def test_a_store_address_or_proxy_of_the_settings_is_judged(home: Path) -> None:
     code, lines, out = examine(home, ISSUER_STORE_URL="redis://me:hush@127.0.0.1:1/0")
-    assert (code, bad(lines), "hush" in out) == (6, {"store": "state.unreachable"}, False)
+    assert (code, bad(lines), "hush" in out) == (6, {"store": "state.unreachable"}, False), "without its password"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, lines, _ = examine(home, ISSUER_LISTEN_PORT=str(taken.getsockname()[1]))
+    assert (code, bad(lines)) == (6, {"address": "service.address"})
+    _, lines, _ = examine(home, ISSUER_URL="https://issuer.example", ISSUER_DEVELOPMENT="false")
+    assert lines["proxy"]["verdict"] == "warning"
+    assert "listen.trusted_proxies" in lines["proxy"]["next"]
 
 
 @pytest.mark.long

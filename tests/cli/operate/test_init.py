@@ -44,6 +44,10 @@ def test_the_folder_has_every_file_of_a_service_with_its_mode(tmp_path: Path) ->
     }  # fmt: skip
     assert {"settings.yaml", "keys", "data", "data/key-history.jsonl", key} <= made.keys()
     assert [path.name for path in tmp_path.iterdir()] == ["made"], "no draft is left"
+    (tmp_path / "empty").mkdir(0o700)
+    for name in ("empty", "a/b/c"):
+        assert run(["init", name, "--url", URL], tmp_path).code == 0
+        assert (tmp_path / name / "settings.yaml").exists()
 
 
 def test_the_next_three_commands_are_printed_and_succeed(tmp_path: Path) -> None:
@@ -123,19 +127,12 @@ def test_a_unit_names_its_folder_for_any_folder_name(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_folder_that_no_unit_can_name_is_refused(tmp_path: Path) -> None:
+def test_no_existing_file_is_replaced_and_no_folder_made_that_no_unit_can_name(tmp_path: Path) -> None:
     for name in ('a"b', "a'b", "a\\b", "a\nb", "end "):
         done = run(["init", name, "--url", URL], tmp_path)
         assert (done.code, "a systemd unit cannot name" in done.err, list(tmp_path.iterdir())) == (6, True, [])
-
-
-# -- replacing and interrupting ------------------------------------------------------------------------------------------
-
-
-def test_no_existing_file_is_replaced(tmp_path: Path) -> None:
     for existing in ("itself", "a folder with a file", "a file", "a link", "a dangling link"):
-        folder = tmp_path / existing
-        place = folder / "made"
+        folder, place = tmp_path / existing, tmp_path / existing / "made"
         folder.mkdir()
         if existing == "itself":
             begin(folder)
@@ -154,36 +151,24 @@ def test_no_existing_file_is_replaced(tmp_path: Path) -> None:
         assert [(path, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))] == before
 
 
-def test_an_empty_folder_is_used_and_missing_folders_are_made(tmp_path: Path) -> None:
-    (tmp_path / "made").mkdir(0o700)
-    assert begin(tmp_path).code == 0
-    assert run(["init", "a/b/c", "--url", URL], tmp_path).code == 0
-    assert (tmp_path / "a" / "b" / "c" / "settings.yaml").exists()
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_root_makes_it_for_the_owner_of_the_folder(tmp_path: Path) -> None:
+def test_root_makes_it_for_the_owner_of_the_folder_and_gives_no_file_behind_a_link(tmp_path: Path) -> None:
+    """The folder's new owner could place the link before root has given away the folder's files."""
     (tmp_path / "made").mkdir()
     os.chown(tmp_path / "made", 4711, 4712)
     assert begin(tmp_path).code == 0
     made = [tmp_path / "made", *(tmp_path / "made").rglob("*")]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(4711, 4712)}
     assert "User=4711\n" in (tmp_path / "made" / "issuer.service").read_text()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_root_gives_away_no_file_behind_a_link(tmp_path: Path) -> None:
-    """The folder's new owner could place the link before root has given away the folder's files."""
     for name in ("draft/keys", "root-s"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "root-s" / "shadow").write_text("x")
     (tmp_path / "draft" / "settings.yaml").symlink_to(tmp_path / "root-s" / "shadow")
     (tmp_path / "draft" / "keys" / "active").symlink_to(tmp_path / "root-s")
     give_away(tmp_path / "draft", 4711, 4712)
-    owners = {path.name: (path.lstat().st_uid, path.lstat().st_gid) for path in tmp_path.rglob("*")}
-    given = {name for name, owner in owners.items() if owner == (4711, 4712)}
-    assert given == {"draft", "keys", "settings.yaml", "active"}
-    assert (tmp_path / "root-s").stat().st_uid == 0
+    draft = [tmp_path / "draft", *(tmp_path / "draft").rglob("*")]
+    assert {(path.lstat().st_uid, path.lstat().st_gid) for path in draft} == {(4711, 4712)}
+    assert {path.stat().st_uid for path in (tmp_path / "root-s", tmp_path / "root-s" / "shadow")} == {0}
 
 
 @pytest.mark.long

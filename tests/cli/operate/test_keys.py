@@ -107,18 +107,7 @@ def test_every_key_is_listed_with_its_state_and_its_first_time_to_sign(tmp_path:
     assert re.split(r"  +", found[2]) == [second, "next", "1 min", "-", "not published yet", "gone"]
 
 
-def test_a_key_that_cannot_be_opened_is_listed_with_the_reason(tmp_path: Path) -> None:
-    made = Path(output(tmp_path, "generate").strip())
-    made.chmod(0o640)
-    odd = made.with_name("odd\x1b[2J.pem")
-    odd.write_text("malformed")
-    odd.chmod(0o600)
-    done = keys(tmp_path, "list")
-    assert (done.code, f"chmod 600 {made}" in done.err, "\x1b" in done.out + done.err) == (6, True, False)
-    assert not [text for text in (kid_of(str(made)), "not known", "odd\\x1b[2J.pem") if text not in done.out]
-
-
-def test_an_encrypted_key_is_listed_and_published_without_its_passphrase(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_listed_and_published_and_an_unusable_one_listed(tmp_path: Path) -> None:
     (tmp_path / "passphrase").write_text("secret\n")
     kid = kid_of(output(tmp_path, "generate", "--passphrase-file", tmp_path / "passphrase"))
     assert re.split(r"  +", output(tmp_path, "list").splitlines()[1])[3] == "yes, not opened"
@@ -130,32 +119,33 @@ def test_an_encrypted_key_is_listed_and_published_without_its_passphrase(tmp_pat
     (tmp_path / "data" / "key-history.jsonl").unlink()
     closed = keys(tmp_path, "public")
     assert (closed.code, "give --passphrase-file" in closed.err) == (6, True)
+    made = Path(output(tmp_path / "open", "generate").strip())
+    made.chmod(0o640)
+    odd = made.with_name("odd\x1b[2J.pem")
+    odd.write_text("malformed")
+    odd.chmod(0o600)
+    done = keys(tmp_path / "open", "list")
+    assert (done.code, f"chmod 600 {made}" in done.err, "\x1b" in done.out + done.err) == (6, True, False)
+    assert not [text for text in (kid_of(str(made)), "not known", "odd\\x1b[2J.pem") if text not in done.out]
 
 
-def test_without_a_readable_history_files_are_listed_and_revoked(tmp_path: Path) -> None:
-    kid = kid_of(output(tmp_path, "generate"))
-    (tmp_path / "data" / "key-history.jsonl").write_text("damaged\n")
-    done = keys(tmp_path, "list")
-    assert (done.code, "key-history.jsonl:1: " in done.err) == (6, True)
-    assert re.split(r"  +", done.out.splitlines()[1]) == [kid, "active", "0 min", "no", "-"]
-    done = keys(tmp_path, "revoke", f"key-{kid}", "--from", "0", "--reason", "x")
-    assert (done.code, "it is not in the history: " in done.err) == (6, True)
-    assert (tmp_path / "keys" / "revoked" / f"key-{kid}.pem").exists()
-
-
-def test_a_history_that_moved_to_the_database_is_not_used_or_changed(tmp_path: Path) -> None:
-    path = Path(output(tmp_path, "generate").strip())
-    (tmp_path / "data" / MOVED).touch()
-    before = (tmp_path / "data" / HISTORY).read_bytes()
-    for arguments in (("list",), ("rotate",), ("generate",), ("rotate", "--plan")):
-        done = keys(tmp_path, *arguments)
-        assert (done.code, "moved to the log's database" in done.err) == (6, True), arguments
-        assert (kid_of(str(path)) if arguments == ("list",) else "") in done.out
-    assert (tmp_path / "data" / HISTORY).read_bytes() == before
-    done = keys(tmp_path, "revoke", kid_of(str(path)), "--from", "0", "--reason", "x")
-    assert (done.code, (tmp_path / "keys" / "revoked" / path.name).exists()) == (6, True), (
-        "the key is moved all the same"
-    )
+def test_without_a_usable_history_files_are_listed_and_revoked_alone(tmp_path: Path) -> None:
+    for why, said in {"damaged": "key-history.jsonl:1: ", MOVED: "moved to the log's database"}.items():
+        folder = tmp_path / why
+        path = Path(output(folder, "generate").strip())
+        history, kid = folder / "data" / HISTORY, kid_of(str(path))
+        (history if why == "damaged" else folder / "data" / MOVED).write_text("damaged\n")
+        before = history.read_bytes()
+        listed = keys(folder, "list")
+        assert re.split(r"  +", listed.out.splitlines()[1])[:4] == [kid, "active", "0 min", "no"]
+        for done in (listed, *(keys(folder, *words) for words in (("rotate",), ("generate",), ("rotate", "--plan")))):
+            assert (done.code, said in done.err) == (6, True), done
+        assert history.read_bytes() == before
+        revoked = keys(folder, "revoke", f"key-{kid}", "--from", "0", "--reason", "x")
+        assert (revoked.code, (folder / "keys" / "revoked" / path.name).exists()) == (6, True), (
+            "it is moved all the same"
+        )
+        assert why == MOVED or "it is not in the history: " in revoked.err
 
 
 def test_public_prints_a_key_set_for_a_trust_file(tmp_path: Path) -> None:

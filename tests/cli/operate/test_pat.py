@@ -87,15 +87,15 @@ def test_a_token_has_the_given_networks_scopes_and_life(folder: Path) -> None:
 
 
 def test_a_malformed_option_is_a_usage_error_and_makes_no_token(folder: Path) -> None:
-    for options in (
-        *(("--expires", each) for each in ("91", "0", "-1", "1.5", "30d")),
-        *(("--network", each) for each in ("192.0.2.1/24", "here", "2001:db8::1", "")),
-        ("--scope", ""),
-        ("--scope", "a b"),
-        *(("--account", each) for each in ("Nightly", "", "a b", "../etc", "x" * 65, 'a"')),
-    ):
-        done = issuer(*CREATE, "--dir", folder, *options)
-        assert (done.code, done.out, folder.exists()) == (2, "", False), options
+    wrong = {
+        "--expires": ("91", "0", "-1", "1.5", "30d"),
+        "--network": ("192.0.2.1/24", "here", "2001:db8::1", ""),
+        "--scope": ("", "a b"),
+        "--account": ("Nightly", "", "a b", "../etc", "x" * 65, 'a"'),
+    }
+    for option, value in ((option, value) for option, values in wrong.items() for value in values):
+        done = issuer(*CREATE, "--dir", folder, option, value)
+        assert (done.code, done.out, folder.exists()) == (2, "", False), (option, value)
     assert issuer("pat", "create", "--dir", folder).code == 2
 
 
@@ -180,17 +180,14 @@ def test_a_malformed_record_is_named_with_its_place_and_hides_no_other(folder: P
         assert (record["sha256"] in done.err, "\x1b" in done.err) == (False, False)
 
 
-def test_a_folder_without_tokens_is_listed_as_empty(folder: Path) -> None:
-    done = issuer("pat", "list", "--dir", folder)
-    assert (done.code, done.out, "contains no tokens" in done.err) == (0, "", True)
-    assert json.loads(issuer("pat", "list", "--dir", folder, "--json").out) == {"version": 1, "tokens": []}
-    assert not folder.exists()
-
-
 # -- revoke ----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_or_malformed_record_cannot_be_revoked(folder: Path) -> None:
+def test_an_unknown_or_malformed_record_or_id_cannot_be_revoked(folder: Path) -> None:
+    empty = issuer("pat", "list", "--dir", folder)
+    assert (empty.code, empty.out, "contains no tokens" in empty.err) == (0, "", True)
+    assert json.loads(issuer("pat", "list", "--dir", folder, "--json").out) == {"version": 1, "tokens": []}
+    assert not folder.exists()
     public_id = make_token(folder)
     done = issuer("pat", "revoke", "a" * 12, "--dir", folder)
     assert (done.code, done.out) == (6, "")
@@ -199,12 +196,9 @@ def test_an_unknown_or_malformed_record_cannot_be_revoked(folder: Path) -> None:
     done = issuer("pat", "revoke", public_id, "--dir", folder)
     assert (done.code, f"{path_of(folder, public_id)}:1:2: file.syntax" in done.err) == (3, True)
     assert path_of(folder, public_id).read_bytes() == b"{"
-
-
-def test_a_malformed_id_is_a_usage_error_and_never_repeated(folder: Path) -> None:
     token = issuer(*CREATE, "--dir", folder).out.strip()
     for given in (token, "short", "../../../etc/x", "a" * 13, "aaaaaa/aaaaa", ""):
         done = issuer("pat", "revoke", "--dir", folder, "--", given)
         assert (done.code, done.out) == (2, "")
-        assert len(given) < 12 or given not in done.err.replace("\n", "")
+        assert len(given) < 12 or given not in done.err.replace("\n", ""), "it is never repeated"
         assert given != token or token[21:35] not in done.err

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,23 +36,16 @@ def command(*arguments: object) -> Done:
     return run(list(map(str, arguments)))
 
 
-def test_stop_and_resume_wait_for_each_worker(live: Running) -> None:
-    places = ("--dir", live.folder / "policies", "--url", live.url)
-    stopped = command("stop", "integration:inspect-ai", "--reason", "a leak", *places)
-    assert (stopped.code, stopped.err, f"{live.url}: each worker has it" in stopped.out) == (0, "", True)
-    assert live.post(live.token()).json()["code"] == "integration.stopped"
-    resumed = command("resume", "integration:inspect-ai", *places)
-    assert (resumed.code, resumed.err) == (0, "")
-    assert live.post(live.token()).status_code == 201
-
-
-def test_the_settings_name_this_host(live: Running, tmp_path: Path) -> None:
+def test_stop_and_resume_wait_for_each_worker_of_the_named_or_of_this_host(live: Running, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text(settings_text(**by_name(live.settings)))
-    for words in (("stop", "everything", "--reason", "x"), ("resume", "everything")):
-        done = command(*words, "--config", settings, "--wait")
-        assert (done.code, done.err) == (0, "")
-        assert f"http://127.0.0.1:{live.settings.listen.port}: each worker has it" in done.out
+    stopped = command("stop", "integration:inspect-ai", "--reason", "a leak", "--config", settings, "--wait")
+    here = f"http://127.0.0.1:{live.settings.listen.port}"
+    assert (stopped.code, stopped.err, f"{here}: each worker has it" in stopped.out) == (0, "", True)
+    assert live.post(live.token()).json()["code"] == "integration.stopped"
+    named = command("resume", "integration:inspect-ai", "--dir", live.folder / "policies", "--url", live.url)
+    assert (named.code, named.err, f"{live.url}: each worker has it" in named.out) == (0, "", True)
+    assert live.post(live.token()).status_code == 201
 
 
 def test_a_worker_that_lacks_the_stop_is_named(live: Running, tmp_path: Path) -> None:
@@ -62,14 +55,16 @@ def test_a_worker_that_lacks_the_stop_is_named(live: Running, tmp_path: Path) ->
     assert "kill -USR1" in done.err
 
 
-# -- the file alone ---------------------------------------------------------------------------------------------------
-
-
 def test_stops_are_listed_with_their_state_and_reason(tmp_path: Path) -> None:
-    here = ("--dir", tmp_path)
+    here, file, until = ("--dir", tmp_path), tmp_path / "stops.yaml", "2200-01-01T00:00:00Z"
     assert "stops nothing" in command("stops", *here).err
-    until = "2200-01-01T00:00:00Z"
-    assert command("stop", "provider:hub", "--reason", "an \x1b[31moutage", "--until", until, *here).code == 0
+    tmp_path.chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        stopped = command("stop", "provider:hub", "--reason", "an \x1b[31moutage", "--until", until, *here)
+    finally:
+        os.umask(before)
+    assert (stopped.code, file.stat().st_mode & 0o777) == (0, 0o644), "readable under any umask"
     out = command("stops", *here).out
     assert out.splitlines()[0].split() == ["WHAT", "STATE", "SINCE", "UNTIL", "REASON"]
     assert ("provider:hub  in force" in out, "\x1b" in out) == (True, False)
@@ -78,6 +73,13 @@ def test_stops_are_listed_with_their_state_and_reason(tmp_path: Path) -> None:
     resumed = command("resume", "everything", *here)
     assert (resumed.code, "kill -USR2 PID" in resumed.out) == (1, True)
     assert resumed.out.startswith(f"everything is not stopped in {tmp_path}/stops.yaml\n")
+    file.chmod(0o666)
+    unsafe = command("stops", *here)
+    assert (unsafe.code, f"chmod o-w {file}" in unsafe.err) == (3, True), "the service refuses this file"
+    file.chmod(0o644)
+    file.write_text("version: 1\nstops: [")
+    broken = command("stops", *here)
+    assert (broken.code, "stops nothing" in broken.err, "lifts no stop" in broken.err) == (3, False, True)
 
 
 def test_a_malformed_stop_is_a_usage_error_and_an_unknown_name_a_warning(live: Running, tmp_path: Path) -> None:
@@ -101,40 +103,17 @@ def test_a_malformed_stop_is_a_usage_error_and_an_unknown_name_a_warning(live: R
 
 
 def test_a_stop_that_cannot_be_written_names_the_signal(tmp_path: Path) -> None:
-    for obstacle in ("a folder in its place", "no folder", "a broken file", "a link"):
-        folder = tmp_path / obstacle
-        file = folder / "stops.yaml"
-        if obstacle != "no folder":
-            folder.mkdir()
-        if obstacle == "a folder in its place":
-            file.mkdir()
-        elif obstacle == "a broken file":
-            file.write_text("version: 1\nstops: [")
-        elif obstacle == "a link":
-            file.symlink_to(tmp_path / "elsewhere")
-        done = stop("everything", folder)
-        assert (done.code in {3, 6}, "The stops are unchanged" in done.err, "kill -USR1" in done.err) == (True,) * 3
-
-
-def test_a_new_file_is_readable_under_any_umask(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    before = os.umask(0o077)
-    try:
-        assert stop("everything", tmp_path).code == 0
-    finally:
-        os.umask(before)
-    assert (tmp_path / "stops.yaml").stat().st_mode & 0o777 == 0o644
-
-
-def test_stops_reports_a_file_that_the_service_refuses(tmp_path: Path) -> None:
-    file = tmp_path / "stops.yaml"
-    file.write_text("version: 1\nstops: [")
-    broken = command("stops", "--dir", tmp_path)
-    assert (broken.code, "stops nothing" in broken.err, "lifts no stop" in broken.err) == (3, False, True)
-    file.write_text("version: 1\nstops: []\n")
-    file.chmod(0o666)
-    unsafe = command("stops", "--dir", tmp_path)
-    assert (unsafe.code, f"chmod o-w {file}" in unsafe.err) == (3, True)
+    obstacles: dict[str, Callable[[Path], object]] = {
+        "a folder in its place": Path.mkdir, "a broken file": lambda file: file.write_text("version: 1\nstops: ["),
+        "a link": lambda file: file.symlink_to(tmp_path / "elsewhere"), "no folder": lambda file: file.parent.rmdir(),
+    }  # fmt: skip
+    for name, obstruct in obstacles.items():
+        (tmp_path / name).mkdir()
+        obstruct(tmp_path / name / "stops.yaml")
+        done = stop("everything", tmp_path / name)
+        assert (done.code in {3, 6}, "The stops are unchanged" in done.err, "kill -USR1" in done.err) == (True,) * 3, (
+            name
+        )
 
 
 def test_resume_names_a_host_that_refuses_the_file(live: Running) -> None:

@@ -8,18 +8,8 @@ from tests.support.in_process import Done, run
 COMMIT = "5503434ddd753f426f4b38109466949a1217c2bb"
 GIVEN = ("--name", 'Acme\'s "Last" Exam', "--description", "Questions: hard ones.", "--higher", "accuracy=Top-1",
          "--lower", "wer=Error = rate")  # fmt: skip
-TASKS = (
-    "--task",
-    "exam",
-    "--task",
-    "hard",
-    "--config",
-    "default",
-    "--split",
-    "test",
-    "--dataset",
-    f"acme/exam@{COMMIT}",
-)
+CONFIG = ("--config", "default", "--split", "test", "--dataset", f"acme/exam@{COMMIT}")
+TASKS = ("--task", "exam", "--task", "hard", *CONFIG)
 
 
 def benchmark(*arguments: object, env: dict[str, str] | None = None) -> Done:
@@ -53,7 +43,7 @@ def test_init_writes_every_option_and_keeps_the_rules_of_each_profile(tmp_path: 
     assert made(tmp_path / "hub.yaml", *GIVEN[:4], "--task", "exam", *hub).metrics == ()
 
 
-def test_an_invalid_definition_is_a_usage_error_and_not_written(tmp_path: Path) -> None:
+def test_an_invalid_definition_is_not_written_and_no_existing_one_replaced(tmp_path: Path) -> None:
     rows: list[tuple[tuple[str, ...], str]] = [
         ((*GIVEN, *TASKS), "several metrics, but none has"),
         ((*GIVEN, *TASKS, "--primary", "f1"), "give the id of one of the metrics"),
@@ -69,9 +59,6 @@ def test_an_invalid_definition_is_a_usage_error_and_not_written(tmp_path: Path) 
         done = benchmark("init", *arguments, "--out", tmp_path / "new" / "eval.yaml", env={"COLUMNS": "300"})
         assert (done.code, rule in " ".join(done.err.split())) == (2, True), done.err
     assert not (tmp_path / "new").exists()
-
-
-def test_no_existing_definition_is_replaced(tmp_path: Path) -> None:
     file, link = tmp_path / "file.yaml", tmp_path / "link.yaml"
     file.write_text("mine")
     link.symlink_to("elsewhere")

@@ -53,6 +53,11 @@ def test_one_run_makes_a_result_file_and_the_claims_of_its_token(tmp_path: Path)
     env = {"ISSUER_RUN_MODEL_REPO": "acme/open-model", "ISSUER_RUN_COMMAND": "inspect eval"}
     shown = built(INSPECT, "-o", tmp_path / "o.yaml", *MATCH, "--show-origin", env=env)
     assert "  framework.command: inspect eval (supplied)" in shown
+    for command in (("results", "build"), ("token", "request")):
+        text = " ".join(run([*command, "--help"], env={"COLUMNS": "200"}).out.split())
+        assert (text.count("Values that the run lacks"), "--allow-mock MODEL" in text) == (1, True)
+        names = {name for name in Supplied.__struct_fields__ if name not in {"metrics", "scale"}}
+        assert {name for name in names if f"ISSUER_RUN_{name.upper()}" not in text} == set()
 
 
 def test_many_runs_make_a_tree_by_model_and_benchmark(tmp_path: Path) -> None:
@@ -172,20 +177,24 @@ def test_an_update_adds_new_entries_and_changes_no_existing_one(tmp_path: Path) 
     assert file.read_text() == "- ["
 
 
-KILLED = """
-import os, pathlib, sys
+def test_an_update_completes_a_build_that_was_killed(tmp_path: Path) -> None:
+    at_the_second_rename = """
+import os, sys
 renamed = []
-sys.addaudithook(lambda event, args: os._exit(9) if event == "os.rename" and renamed else renamed.append(1) if event == "os.rename" else None)
+def hook(event, _):
+    if event == "os.rename":
+        renamed.append(event)
+        if len(renamed) > 1:
+            os._exit(9)
+sys.addaudithook(hook)
 from issuer.cli import main
 sys.argv = ["issuer", "results", "build", *sys.argv[1:]]
 main()
 """
-
-
-def test_an_update_completes_a_build_that_was_killed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [str(each) for each in (INSPECT, "-o", out, *MODEL, *MATCH)]
-    assert subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, cwd=ROOT).returncode == 9
+    command = [sys.executable, "-c", at_the_second_rename, *arguments]
+    assert subprocess.run(command, check=False, cwd=ROOT).returncode == 9
     left = [path for path in out.rglob("*") if path.is_file() and not files.DRAFT.fullmatch(path.name)]
     assert [path.name for path in left] == ["0001-gsm8k_mini.json"]
     read_request("single", left[0].read_bytes())
@@ -195,26 +204,16 @@ def test_an_update_completes_a_build_that_was_killed(tmp_path: Path) -> None:
     assert len(list((out / "claims").glob("*.json"))) == 1
 
 
-BAD = {
-    "cut": INSPECT.read_bytes()[:-200],
-    "doubled": INSPECT.read_bytes() * 2,
-    "a program": bytes(range(256)) * 16,
-    "a broken archive": b"PK\x03\x04" + bytes(300),
-    "deep": b"[" * 100_000,
-    "not JSON": b"status: success",
-    "another JSON": b'{"status": "success"}',
-    "escapes": INSPECT.read_bytes().replace(b'"openai/gsm8k"', rb'"\u001b[2Jgsm8k\u202e"'),
-    "half a surrogate pair": INSPECT.read_bytes().replace(b'"openai/gsm8k"', rb'"\ud800/gsm8k"'),
-    "nothing": b"",
-}
-
-
 def test_a_broken_run_gets_readable_lines_and_no_file(tmp_path: Path) -> None:
-    path = tmp_path / "run\x1b[2J.json"
-    for name, raw in BAD.items():
-        path.write_bytes(raw)
+    path, raw = tmp_path / "run\x1b[2J.json", INSPECT.read_bytes()
+    for broken in (
+        raw[:-200], raw * 2, bytes(range(256)) * 16, b"PK\x03\x04" + bytes(300), b"[" * 100_000, b"status: success",
+        b'{"status": "success"}', raw.replace(b'"openai/gsm8k"', rb'"\u001b[2Jgsm8k\u202e"'),
+        raw.replace(b'"openai/gsm8k"', rb'"\ud800/gsm8k"'), b"",
+    ):  # fmt: skip
+        path.write_bytes(broken)
         error = refused(path, "-o", tmp_path / "out", *MODEL, *MATCH)
-        assert all(line.isprintable() and len(line) < 600 for line in error.splitlines()), name
+        assert all(line.isprintable() and len(line) < 600 for line in error.splitlines()), broken[:100]
         assert "run\\x1b[2J.json" in error
     with path.open("wb") as file:
         file.truncate(2**33)
@@ -241,34 +240,23 @@ def test_huggingface_hub_reads_the_profiles_both_and_hub(tmp_path: Path) -> None
         assert "the primary metric, pass_at_5" in refused(INSPECT, "-o", tmp_path / "q.yaml", *more)
 
 
-def test_runs_of_two_benchmarks_need_a_folder_and_the_target_profile(tmp_path: Path) -> None:
+def test_runs_of_two_benchmarks_need_a_folder_the_target_profile_and_defined_tasks(tmp_path: Path) -> None:
     (tmp_path / "eval.yaml").write_text(make.BENCHMARK_TEXT)
     (tmp_path / "log.json").write_bytes(edited(INSPECT.read_bytes(), "/eval/dataset/location", "acme/other"))
-    both = ("--profile", "both", "--benchmark", tmp_path / "eval.yaml", "--task-id", "gsm8k")
+    defined = ("--benchmark", tmp_path / "eval.yaml", "--task-id", "gsm8k")
     runs = (INSPECT, tmp_path / "log.json", *MODEL, *MATCH, "-o")
-    assert "for runs of one benchmark, not of acme/other, openai/gsm8k" in refused(*runs, tmp_path / "out", *both)
+    both = refused(*runs, tmp_path / "out", "--profile", "both", *defined)
+    assert "for runs of one benchmark, not of acme/other, openai/gsm8k" in both
     assert "give a folder" in refused(*runs, tmp_path / "o.yaml")
     built(*runs, tmp_path / "tree")
     names = sorted(path.name for path in (tmp_path / "tree/acme/open-model/.eval_results").iterdir())
     assert names == ["gsm8k.yaml", "other.yaml"]
-
-
-def test_a_task_that_the_benchmark_does_not_define_is_not_built(tmp_path: Path) -> None:
     text = make.BENCHMARK_TEXT.replace('"gsm8k"', '"other"').replace("id: gsm8k", "id: other")
     (tmp_path / "eval.yaml").write_text(text)
     for profile in ("target", "both", "hub"):
-        more = ("--profile", profile, "--benchmark", tmp_path / "eval.yaml", "--task-id", "gsm8k")
-        error = refused(INSPECT, "-o", tmp_path / "out", *MODEL, *MATCH, *more)
+        error = refused(INSPECT, "-o", tmp_path / "out", *MODEL, *MATCH, "--profile", profile, *defined)
         assert "result.undefined: the benchmark defines no task 'gsm8k'" in error
     assert not (tmp_path / "out").exists()
-
-
-def test_help_names_the_variable_of_each_value_once() -> None:
-    for command in (("results", "build"), ("token", "request")):
-        text = " ".join(run([*command, "--help"], env={"COLUMNS": "200"}).out.split())
-        assert (text.count("Values that the run lacks"), "--allow-mock MODEL" in text) == (1, True)
-        names = {name for name in Supplied.__struct_fields__ if name not in {"metrics", "scale"}}
-        assert {name for name in names if f"ISSUER_RUN_{name.upper()}" not in text} == set()
 
 
 def test_a_record_of_verievals_is_checked_against_the_pinned_root(tmp_path: Path) -> None:

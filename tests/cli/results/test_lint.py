@@ -32,11 +32,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_of_good_files_is_good(folder: Path) -> None:
+def test_a_folder_of_good_files_is_good_and_an_unreadable_one_stops_no_other(folder: Path) -> None:
     done = issuer("results", "lint", folder, "--repo", make.REPO, "--benchmark", folder / "eval.yaml")
     assert (done.code, done.err.strip()) == (0, "2 files: 0 errors, 1 warnings")
     assert "eval.yaml:7:" in done.out
     assert issuer("results", "lint", "x", "--repo", "malformed").code == 2
+    (folder / "empty").mkdir()
+    (folder / "acme/open-model/.eval_results/gsm8k.yaml").write_bytes(b"\xff")
+    done = issuer("results", "lint", folder / "gone.yaml", folder / "empty", folder)
+    assert (done.code, done.out.count("file.unreadable"), "file.encoding" in done.out) == (3, 2, True)
 
 
 def test_every_form_has_the_same_findings(folder: Path) -> None:
@@ -56,13 +60,6 @@ def test_every_form_has_the_same_findings(folder: Path) -> None:
     assert [found["ruleId"] for found in json.loads(forms["sarif"].out)["runs"][0]["results"]] == codes
 
 
-def test_an_unreadable_file_is_a_finding_and_stops_no_other(folder: Path) -> None:
-    (folder / "empty").mkdir()
-    (folder / "acme/open-model/.eval_results/gsm8k.yaml").write_bytes(b"\xff")
-    done = issuer("results", "lint", folder / "gone.yaml", folder / "empty", folder)
-    assert (done.code, done.out.count("file.unreadable"), "file.encoding" in done.out) == (3, 2, True)
-
-
 def test_a_file_is_linted_by_its_content_whatever_its_name(tmp_path: Path) -> None:
     file, definition = tmp_path / "bench.yaml", tmp_path / "eval.yaml"
     for text, found in (
@@ -79,7 +76,7 @@ def test_a_file_is_linted_by_its_content_whatever_its_name(tmp_path: Path) -> No
     assert issuer("results", "lint", file, definition, "--profile", "hub").code == 0
 
 
-def test_fmt_writes_a_file_only_without_check_and_only_once(tmp_path: Path) -> None:
+def test_fmt_writes_a_file_only_without_check_and_once_and_drops_no_comment_unasked(tmp_path: Path) -> None:
     file, broken = tmp_path / "gsm8k.yaml", tmp_path / "broken.yaml"
     file.write_text(GOOD.replace("20.9", "20.90").replace('"no tools"', "no tools"))
     broken.write_text("a: b")
@@ -89,10 +86,6 @@ def test_fmt_writes_a_file_only_without_check_and_only_once(tmp_path: Path) -> N
     assert "20.90" in file.read_text()
     assert (issuer("results", "fmt", file).code, file.read_text()) == (0, GOOD)
     assert (issuer("results", "fmt", "--check", file).code, issuer("results", "fmt", file).out) == (0, "")
-
-
-def test_fmt_drops_comments_only_with_the_option(tmp_path: Path) -> None:
-    file = tmp_path / "gsm8k.yaml"
     file.write_text(GOOD.replace("  notes:", "  # mind: this\n  notes:"))
     done = issuer("results", "fmt", file)
     assert (done.code, f"{file}:13:3: file.rule" in done.err) == (3, True)
@@ -132,19 +125,6 @@ def test_diff_shows_which_differences_a_token_binds(tmp_path: Path) -> None:
         {"pointer": "/notes", "left": '"no tools"', "right": '"tools"', "material": True}
     ]
     assert issuer("results", "diff", left, right, "--entry", "1").code == 3
-
-
-def test_no_finding_writes_on_the_terminal(tmp_path: Path) -> None:
-    file, drawn = tmp_path / "e.yaml", tmp_path / "k\x1b[2J.yaml"
-    file.write_text(
-        '- dataset: {id: "a/b\\e[2J", task_id: "x\\e[2J"}\n  "k\\e[2J": 1\n  metrics: [{metric_id: m, value: 1}]\n'
-    )
-    drawn.write_text(GOOD.replace("20.9", "20.90"))
-    for command in (("lint", file), ("digest", file), ("diff", file, file), ("fmt", "--check", drawn), ("lint", drawn),
-                    ("digest", drawn), ("fmt", drawn)):  # fmt: skip
-        done = issuer("results", *command)
-        assert "\x1b" not in done.out + done.err
-        assert drawn not in command or "k\\x1b[2J.yaml" in done.out
 
 
 def test_an_appended_entry_keeps_every_comment(tmp_path: Path) -> None:

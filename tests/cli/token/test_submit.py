@@ -222,26 +222,22 @@ def test_a_dry_run_shows_the_change_and_makes_no_file_or_request(job: Job) -> No
 # -- refusals -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_run_stops_all_results_without_keep_going(job: Job) -> None:
-    repo, runs = fill(job.hub), plain_runs(job.folder, "task-1", "secret-1", "task-2")
+def test_a_refused_or_unreadable_run_stops_all_results_without_keep_going(job: Job) -> None:
+    repo, runs, bad = fill(job.hub), plain_runs(job.folder, "task-1", "secret-1", "task-2"), job.folder / "bad.json"
     done = job.submit(runs)
     assert (done.returncode, repo.talks) == (5, [])
     assert "secret-1: refused, policy.task" in done.stderr
     assert "no result was proposed: 1 of 3 refused; --keep-going leaves refused results out" in done.stderr
+    bad.write_text("{")
+    count, good = len(job.issued()), plain_runs(job.folder, "task-1", "task-2")
+    done = job.submit(good, bad)
+    assert (done.returncode, repo.talks, len(job.issued())) == (3, [], count)
+    assert "no request was sent: 1 of 3 runs failed; --keep-going submits the other 2" in done.stderr
     done = job.submit(runs, "--keep-going")
     assert (done.returncode, "opened, 2 results" in done.stdout) == (5, True)
     verified(job, arrived(job, job.folder, ".eval_results/math.yaml"))
-
-
-def test_an_unreadable_run_stops_all_results_without_keep_going(job: Job) -> None:
-    repo, runs, bad = fill(job.hub), plain_runs(job.folder, "task-1"), job.folder / "bad.json"
-    bad.write_text("{")
-    count = len(job.issued())
-    done = job.submit(runs, bad)
-    assert (done.returncode, repo.talks, len(job.issued())) == (3, [], count)
-    assert "no request was sent: 1 of 2 runs failed; --keep-going submits the other 1" in done.stderr
-    done = job.submit(runs, bad, "--keep-going")
-    assert (done.returncode, len(repo.open)) == (3, 1)
+    done = job.submit(good, bad, "--keep-going")
+    assert (done.returncode, len(repo.open)) == (3, 2)
 
 
 def test_an_unusable_token_of_the_hub_is_refused_before_an_identity_is_spent(job: Job) -> None:
@@ -275,9 +271,6 @@ def test_a_repository_that_accepts_no_results_is_refused_before_any_request(job:
         assert (repo.talks, repo.main, job.hub.count("POST ")) == ([], main, 0)
     assert job.live.provider.requests["/token"] == identities, "no identity was fetched"
     assert [path.name for path in job.folder.iterdir()] == [run.name]
-
-
-# -- other processes ----------------------------------------------------------------------------------------------------
 
 
 # -- killed and started again -------------------------------------------------------------------------------------------
@@ -358,16 +351,8 @@ def check(job: Job, *arguments: object, **env: str) -> Done:
 def test_check_reports_before_an_evaluation_what_would_be_refused(job: Job) -> None:
     fill(job.hub)
     run = ("--framework-name", "inspect-ai", "--framework-version", "0.3.285")
-    full = (
-        "--task-id",
-        "gsm8k_mini",
-        "--model-repo",
-        MODEL,
-        "--benchmark-repo",
-        "openai/gsm8k",
-        "--metric-id",
-        "accuracy",
-    )
+    names = {"task-id": "gsm8k_mini", "model-repo": MODEL, "benchmark-repo": "openai/gsm8k", "metric-id": "accuracy"}
+    full = [word for name, value in names.items() for word in (f"--{name}", value)]
     done = check(job, *run, *full)
     assert (done.returncode, set(lines(done).values())) == (0, {"pass"}), done.stdout
     count = len(job.issued())

@@ -67,7 +67,7 @@ def test_no_text_of_a_run_a_policy_or_an_answer_is_markdown(tmp_path: Path) -> N
     assert "<a" not in MARKDOWN.render(render_summary(one)), "this address is not a link"
 
 
-def test_the_summary_has_the_claims_their_origins_and_both_digests(tmp_path: Path) -> None:
+def test_the_summary_has_the_claims_their_origins_and_both_digests_and_fits(tmp_path: Path) -> None:
     one = summed(tmp_path, "task-1", "task-2")
     item, other = one.items
     written = render_summary(one)
@@ -82,6 +82,9 @@ def test_the_summary_has_the_claims_their_origins_and_both_digests(tmp_path: Pat
     one.fates[other.key]["fate"] = "refused"
     for summary in (one, Summed(ISSUER)):
         assert render_summary(summary).startswith("### Not everything was submitted\n")
+    written = render_summary(summed(tmp_path, *(f"task-{number}-{'|' * 100}" for number in range(1000))))
+    assert len(written.encode()) < MAX_BYTES + 1024, "into a step's summary"
+    assert "see the job's log" in written
 
 
 def test_a_closed_standard_output_prevents_no_report(tmp_path: Path) -> None:
@@ -94,10 +97,3 @@ def test_a_closed_standard_output_prevents_no_report(tmp_path: Path) -> None:
     output.end(tmp_path / "report.json", tmp_path / "summary.md")
     assert (tmp_path / "report.json").read_text().count('"not sent"') == 2
     assert (tmp_path / "summary.md").read_text().count("not sent") == 2
-
-
-def test_a_thousand_results_fit_into_a_step_s_summary(tmp_path: Path) -> None:
-    one = summed(tmp_path, *(f"task-{number}-{'|' * 100}" for number in range(1000)))
-    written = render_summary(one)
-    assert len(written.encode()) < MAX_BYTES + 1024
-    assert "see the job's log" in written

@@ -24,6 +24,7 @@ ISSUED = int(time.time()) - make.YEAR
 WINDOW = {"active_from": ISSUED - 86_400, "last_token_exp": ISSUED + 86_400}
 GOOD = make.jwks(make.KEY, **WINDOW)
 # An archive as published; then an absent one, a server that fails, a captive portal, and a key set without the key.
+UNDECIDED = [4, "undecided", "unknown"]
 ANSWERS = ((200, GOOD), (404, b""), (500, b""), (200, b"<"), (200, make.jwks()))
 
 
@@ -75,28 +76,21 @@ def judged(path: Path, *options: object) -> tuple[int, str, str, str]:
     return done.code, report["verdict"], report["checks"][1]["status"], report["checks"][1]["evidence"]
 
 
-def test_a_receipt_outlives_its_key_if_the_archive_is_available(hub: Path, site: LocalProvider) -> None:
-    by = by_file(hub.parent, site.issuer, f"  archive: {{url: {site.issuer}{ARCHIVE_PATH}}}\n")
+def test_a_receipt_or_stated_time_outlives_its_key_if_the_archive_is_available(hub: Path, site: LocalProvider) -> None:
+    file = hub / make.REPO / make.PATH
+    trust = by_file(hub.parent, site.issuer, f"  archive: {{url: {site.issuer}{ARCHIVE_PATH}}}\n")
     for number, (status, archive) in enumerate(ANSWERS):
         site.answers[ARCHIVE_PATH] = partial(answer_with, status, archive)
-        for path in (hub / make.REPO / make.PATH, hub):
+        good, cache = [0, "verified", "pass"], ("--cache", hub.parent / str(number))
+        wanted, text = (good, "from the archive") if archive == GOOD else (UNDECIDED, "is unavailable")
+        for path in (file, hub):
             for when in ((), ("--received-now",)):
-                *found, evidence = judged(path, *by, *when, "--cache", hub.parent / str(number))
-                if archive == GOOD:
-                    assert (found, "from the archive" in evidence) == ([0, "verified", "pass"], True)
-                else:
-                    assert (found, "is unavailable" in evidence) == ([4, "undecided", "unknown"], True), status
-    for path in (hub / make.REPO / make.PATH, hub):
-        *found, evidence = judged(path, *by_file(hub.parent, site.issuer, ""), "--cache", hub.parent / "none")
-        assert (found, "names no archive" in evidence) == ([4, "undecided", "unknown"], True)
-
-
-def test_an_unavailable_archive_leaves_a_stated_time_undecided(hub: Path, site: LocalProvider) -> None:
-    path = hub / make.REPO / make.PATH
-    for number, (status, archive) in enumerate(ANSWERS):
-        site.answers[ARCHIVE_PATH] = partial(answer_with, status, archive)
-        by = ("--issuer", site.issuer, "--audience", make.AUDIENCE, "--cache", hub.parent / str(number))
-        assert judged(path, *by)[:3] == (4, "undecided", "unknown"), "a reader without a receipt"
+                *found, evidence = judged(path, *trust, *when, *cache)
+                assert (found, text in evidence) == (wanted, True), status
+        by = ("--issuer", site.issuer, "--audience", make.AUDIENCE, "--cache", hub.parent / f"reader {number}")
+        assert [*judged(file, *by)[:3]] == UNDECIDED, "a reader without a receipt"
         for more in ((), ("--offline",)):
-            found = judged(path, *by, "--at", ISSUED + 5, *more)[:3]
-            assert found == ((0, "verified", "pass") if archive == GOOD else (4, "undecided", "unknown")), status
+            assert [*judged(file, *by, "--at", ISSUED + 5, *more)[:3]] == wanted, status
+    for path in (file, hub):
+        *found, evidence = judged(path, *by_file(hub.parent, site.issuer, ""), "--cache", hub.parent / "none")
+        assert (found, "names no archive" in evidence) == (UNDECIDED, True)

@@ -25,8 +25,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for path in write_tree(tmp_path / "tree", 20):
-        assert path.exists()
+    list(write_tree(tmp_path / "tree", 5))
     write_trust(tmp_path)
     return tmp_path / "tree"
 
@@ -35,58 +34,46 @@ def arguments(tree: Path, *more: object) -> list[str]:
     return ["verify", str(tree), "--trust", str(tree.parent / "trust.yaml"), "--at", str(NOW), *map(str, more)]
 
 
-def spoil(tree: Path, how: str) -> None:
-    repo = "zz/last"
-    good = entry_text(repo, 10_000)
-    text: dict[str, str] = {
-        "malformed": "- [",
-        "false": good.replace("0.5", "0.6"),
-        "undecided": good + "  value: 0.5\n",
-        "bare": "\n".join(line for line in good.splitlines() if "verify_token" not in line) + "\n",
-    }
-    if how != "good":
-        write_result(tree, repo, "task_0.yaml", text[how])
+LAST = entry_text("zz/last", 10_000)
+FALSE = LAST.replace("0.5", "0.6")
 
 
-def test_the_worst_entry_decides_the_exit_code(tree: Path) -> None:
+def test_the_worst_entry_decides_the_exit_code_and_a_folder_that_is_no_tree_fails(tree: Path) -> None:
+    bare = "\n".join(line for line in LAST.splitlines() if "verify_token" not in line) + "\n"
     rows: list[tuple[str, tuple[str, ...], int]] = [
-        ("good", (), 0),
-        ("bare", (), 1),
-        ("bare", ("--allow-unsigned",), 0),
-        ("undecided", (), 4),
-        ("false", (), 1),
-        ("malformed", (), 3),
+        (LAST, (), 0),
+        (bare, (), 1),
+        (bare, ("--allow-unsigned",), 0),
+        (LAST + "  value: 0.5\n", (), 4),
+        (FALSE, (), 1),
+        ("- [", (), 3),
     ]
-    for how, more, code in rows:
-        spoil(tree, how)
+    for text, more, code in rows:
+        write_result(tree, "zz/last", "task_0.yaml", text)
         for form in ((), ("--json",)):
             done = run(arguments(tree, "--jobs", 1, *form, *more), tree)
-            assert (done.code, "have no token" in done.err) == (code, how == "bare" and not more), (how, done)
-
-
-def test_a_folder_that_is_no_tree_of_repositories_ends_with_1(tree: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
+            assert (done.code, "have no token" in done.err) == (code, text == bare and not more), (text, done)
+    (tree / "empty").mkdir()
     repo = next(tree.glob("*/*"))
-    for folder, text in (
-        (empty, f"{empty} contains no OWNER/NAME/.eval_results/*.yaml"),
+    for folder, said in (
+        (tree / "empty", f"{tree / 'empty'} contains no OWNER/NAME/.eval_results/*.yaml"),
         (repo, "It is one repository: give a file"),
         (repo.parent, "the folder of one OWNER"),
     ):
-        done = run(["verify", str(folder), "--trust", "trust.yaml"], tmp_path)
-        assert (done.code, text in done.err) == (1, True), done
+        done = run(["verify", str(folder), "--trust", "trust.yaml"], tree.parent)
+        assert (done.code, said in done.err) == (1, True), done
 
 
 def test_people_see_every_fault_and_a_summary(tree: Path) -> None:
-    spoil(tree, "false")
+    write_result(tree, "zz/last", "task_0.yaml", FALSE)
     write_result(tree, "zz/m\x1b[2Jverified", "task_0.yaml", "- [")
     out = run(arguments(tree, "--jobs", 1), tree).out
     for pattern in (
         r"zz/last/.*task_0.yaml, entry 0: not verified: 8 metrics: accuracy differs \(token: 0.5, here: 0.6\)",
         r"zz/m\\x1b\[2Jverified/.*task_0.yaml:1:3: file.syntax: ",
-        "21 entries in 22 files: 20 verified, 1 failed, 0 undecided, 0 good when issued, 0 unverified",
-        "https://issuer.example: 20 verified, 1 failed",
-        "inspect-ai: 20 verified, 1 failed",
+        "6 entries in 7 files: 5 verified, 1 failed, 0 undecided, 0 good when issued, 0 unverified",
+        "https://issuer.example: 5 verified, 1 failed",
+        "inspect-ai: 5 verified, 1 failed",
         "1  check 8, metrics",
         "1  file.syntax",
     ):
@@ -97,18 +84,14 @@ def test_people_see_every_fault_and_a_summary(tree: Path) -> None:
 def test_json_has_one_report_a_line_and_the_summary_last(tree: Path) -> None:
     write_result(tree, "zz/other", "task_0.yaml", "- [")
     *found, last = map(json.loads, run(arguments(tree, "--jobs", 1, "--json"), tree).out.splitlines())
-    assert [line["version"] for line in found] == [1] * 21
-    assert sum("checks" in line for line in found) == 20
+    assert [line["version"] for line in found] == [1] * 6
+    assert sum("checks" in line for line in found) == 5
     (finding,) = [line["finding"] for line in found if "finding" in line]
     assert finding.keys() == {"code", "file", "line", "column", "pointer", "detail"}
     assert last["version"] == 1
     summary = last["summary"]
-    assert (summary["entries"], summary["files"], summary["findings"], summary["interrupted"]) == (20, 21, 1, False)
-    assert summary["verdicts"] == {"verified": 20}
-    assert summary["by_framework"] == {"inspect-ai": {"verified": 20}}
-
-
-# -- a terminal -------------------------------------------------------------------------------------------------------
+    assert (summary["entries"], summary["files"], summary["findings"], summary["interrupted"]) == (5, 6, 1, False)
+    assert (summary["verdicts"], summary["by_framework"]) == ({"verified": 5}, {"inspect-ai": {"verified": 5}})
 
 
 class Terminal:
@@ -166,8 +149,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two thousand good entries: about a second of two processes."""
     folder = tmp_path_factory.mktemp("large")
     write_trust(folder)
-    for path in write_tree(folder / "tree", 2000):
-        assert path.exists()
+    list(write_tree(folder / "tree", 2000))
     return folder / "tree"
 
 
@@ -178,9 +160,6 @@ def test_a_terminal_shows_count_speed_and_remaining_time(large: Path) -> None:
     assert re.search(rb"[0-9,]+ entries, [0-9,]+/s, [0-9]+%, [0-9]+ s left", terminal.shown)
     assert terminal.shown.endswith(b"\r\x1b[K"), "the line of progress is erased"
     assert len(terminal.lines()) == 2001
-
-
-# -- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
 
 def children(pid: int) -> list[int]:

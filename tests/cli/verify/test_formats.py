@@ -25,7 +25,6 @@ from tests.support.tree import write_result, write_trust
 SAID = make.submission({"run": {"selection": {"accuracy": "match/accuracy"}}})
 CALLER = {"provider": "github-actions", "issuer": SAMPLES[0].issuer, **SAMPLES[0].public}
 GOOD = make.file_for(SAID, caller=CALLER)
-OTHER = make.token_for(SAID, caller=CALLER, jti="AAECAwQFBgcICQoLDA0OEA")
 OLD = make.file_for(SAID, iat=make.NOW - 7200, nbf=make.NOW - 7200, exp=make.NOW - 3600, jti="AAECAwQFBgcICQoLDA0OEA")
 FALSE, BARE = GOOD.replace("20.9", "21.9"), write_entry(SAID.form)
 FILE = GOOD + FALSE + OLD + BARE
@@ -66,6 +65,12 @@ BOTH = (Place.one, Place.hub)
 
 
 def test_the_first_lines_name_the_result_its_job_and_its_issuer(place: Place) -> None:
+    assert place.one() == 1
+    heads = [line for line in place.out.splitlines() if ": acme/open-model@" in line]
+    assert [line.partition(":")[0] for line in heads] == ["verified", "not verified", "good when issued", "unverified"]
+    assert "accuracy 21.9" in heads[1]
+    assert f"  its token: run with inspect-ai 0.3.285 by {RUN}\n" in place.out
+    assert "  run with inspect-ai 0.3.285, according to the file\n  no trusted issuer vouches for it\n" in place.out
     place.write(GOOD)
     assert place.one() == 0
     assert place.out.splitlines()[:3] == [
@@ -76,23 +81,23 @@ def test_the_first_lines_name_the_result_its_job_and_its_issuer(place: Place) ->
 
 
 COUNTED = make.file_for(SAID, caller=CALLER, attempt={"number": 3, "since": make.NOW - 25 * 86_400})
-RUN_KEY = "this model commit, benchmark commit, task and framework"
-NOT_COUNTED = "Results of other identities do not count. Another commit, even an empty one, starts a new count."
 
 
 def test_the_fourth_line_names_the_attempt_and_the_last_line_explains_it(place: Place) -> None:
     place.write(COUNTED)
     assert place.one() == 0
-    lines, since = place.out.splitlines(), f"were signed for {RUN_KEY} since "
+    run_key = "this model commit, benchmark commit, task and framework"
+    lines, since = place.out.splitlines(), f"were signed for {run_key} since "
     assert lines[3] == f"  attempt 3: with this one, 3 different results {since}2026-10-24T11:06:40Z (25 d ago)"
     explained = "  The attempt counts the different results that one registered identity had signed."
-    assert lines[-1] == f"{explained} {NOT_COUNTED}"
+    not_counted = "Results of other identities do not count. Another commit, even an empty one, starts a new count."
+    assert lines[-1] == f"{explained} {not_counted}"
     place.write(COUNTED.replace("20.9", "21.9"))
     assert place.one() == 1
     assert f"\n  its token: attempt 3: with this one, 3 different results {since}" in place.out
     for number, text in (
         (64, "  attempt 64 or more: with this one, 64 or more different results were signed for"),
-        (1, f"  attempt 1: this is the first result signed for {RUN_KEY} since 2026"),
+        (1, f"  attempt 1: this is the first result signed for {run_key} since 2026"),
     ):
         place.write(make.file_for(SAID, attempt={"number": number, "since": make.NOW}))
         assert (place.one(), text in place.out) == (0, True)
@@ -126,15 +131,6 @@ def test_the_processes_of_a_folder_judge_the_attempts_too(place: Place) -> None:
     assert [(report["verdict"], report["attempt"]) for report in reports] == [
         ("failed", {"number": 3, "since": make.NOW - 25 * 86_400}), ("verified", None),
     ]  # fmt: skip
-
-
-def test_an_entry_that_is_not_verified_begins_with_its_verdict(place: Place) -> None:
-    assert place.one() == 1
-    heads = [line for line in place.out.splitlines() if ": acme/open-model@" in line]
-    assert [line.partition(":")[0] for line in heads] == ["verified", "not verified", "good when issued", "unverified"]
-    assert "accuracy 21.9" in heads[1]
-    assert f"  its token: run with inspect-ai 0.3.285 by {RUN}\n" in place.out
-    assert "  run with inspect-ai 0.3.285, according to the file\n  no trusted issuer vouches for it\n" in place.out
 
 
 def test_the_first_line_names_a_partial_run_and_an_unnamed_metric_and_stays_short(place: Place) -> None:
@@ -199,12 +195,9 @@ def test_github_gets_a_command_for_each_entry_that_is_not_good(place: Place) -> 
         assert len(place.out.splitlines()) == 2
 
 
-HOSTILE = "x%0A::error::forged\n::set-output name=x::y\r\x1b[2J\u2028\x85,file=/etc/passwd"
-
-
-def test_no_value_of_a_file_escapes_from_its_place_in_any_form(place: Place) -> None:
-    hostile, link = json.dumps(HOSTILE), "[the run](https://evil.example)"
-    name = json.dumps("</failure><failure message='")
+def test_no_value_or_name_of_a_file_escapes_from_its_place_in_any_form(place: Place) -> None:
+    hostile = json.dumps("x%0A::error::forged\n::set-output name=x::y\r\x1b[2J\u2028\x85,file=/etc/passwd")
+    link, name = "[the run](https://evil.example)", json.dumps("</failure><failure message='")
     place.write(
         f'- dataset: {{id: "a/b", task_id: {hostile}}}\n  framework: {{name: {name}, version: "=1+1"}}\n'
         f'  metrics: [{{metric_id: {hostile}, value: -1.5}}, {{metric_id: "=cmd()", value: 1}}]\n  verify_token: {hostile}\n'
@@ -226,17 +219,12 @@ def test_no_value_of_a_file_escapes_from_its_place_in_any_form(place: Place) -> 
         assert ask_for(place, "--format", "sarif") == 1
         (result,) = json.loads(place.out)["runs"][0]["results"]
         assert "[the run] (https://evil.example)" in result["message"]["text"]
-
-
-def test_a_hostile_file_name_is_escaped_in_every_form(place: Place) -> None:
-    bad = "g\nh,i::%é \x1b.yaml"
-    file = write_result(place.folder / "odd", make.REPO, bad, FALSE)
-    for form in FORMS:
-        code = ask(place.folder, make.NOW, file, "--repo", make.REPO, "--trust", place.trust, "--format", form)
-        assert code == 1
-    assert place._ask(place.folder / "odd", "--jobs", 1, "--format", "github") == 1
+    odd = place.folder / "odd"
+    file = write_result(odd, make.REPO, "g\nh,i::%é \x1b.yaml", FALSE)
+    assert [place._ask(file, "--repo", make.REPO, "--format", form) for form in FORMS] == [1] * len(FORMS)
+    assert place._ask(odd, "--jobs", 1, "--format", "github") == 1
     assert "g%0Ah%2Ci%3A%3A%25é \\x1b.yaml," in place.out
-    assert place._ask(place.folder / "odd", "--jobs", 1, "--format", "sarif") == 1
+    assert place._ask(odd, "--jobs", 1, "--format", "sarif") == 1
     (result,) = json.loads(place.out)["runs"][0]["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uri.endswith("/g%0Ah%2Ci%3A%3A%25%C3%A9%20%1B.yaml")
@@ -304,15 +292,6 @@ def test_junit_has_its_published_shape_and_a_case_for_each_entry(place: Place) -
 
 # -- sarif ------------------------------------------------------------------------------------------------------------
 
-TEXT: dict[str, Any] = {"type": "string"}
-MESSAGE: dict[str, Any] = {
-    "type": "object",
-    "required": ["text"],
-    "properties": {"text": TEXT},
-    "additionalProperties": False,
-}
-FROM_1: dict[str, Any] = {"type": "integer", "minimum": 1}
-
 
 def closed(required: list[str], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
@@ -322,6 +301,9 @@ def listed(items: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, **more}
 
 
+TEXT: dict[str, Any] = {"type": "string"}
+MESSAGE = closed(["text"], text=TEXT)
+FROM_1: dict[str, Any] = {"type": "integer", "minimum": 1}
 # The part of SARIF 2.1.0 (OASIS Standard, 27 March 2020) that is written here, by its sections 3.13 to 3.52: every member
 # that it requires, and none that it does not know.
 SARIF = closed(
@@ -372,22 +354,10 @@ def test_sarif_has_its_published_shape_and_names_check_level_and_line(place: Pla
     assert location["region"] == {"startLine": 1, "startColumn": 3}
 
 
-def test_of_a_good_file_only_failed_writes_an_empty_document(place: Place) -> None:
-    place.write(GOOD)
-    written = {}
-    for form in FORMS:
-        assert place.hub("--format", form, "--only-failed") == 0
-        written[form] = place.out
-    assert json.loads(written["sarif"])["runs"][0]["results"] == []
-    assert len(ElementTree.fromstring(written["junit"])) == 0
-    assert (written["github"], len(written["csv"].splitlines())) == ("", 1)
-    assert (place.one("--only-failed"), place.out) == (0, "")
-
-
 # -- csv --------------------------------------------------------------------------------------------------------------
 
 
-def test_csv_has_a_row_for_each_metric_with_caller_and_times(place: Place) -> None:
+def test_csv_has_a_row_for_each_metric_with_caller_and_times_and_no_formula(place: Place) -> None:
     for ask_for in BOTH:
         assert ask_for(place, "--format", "csv") == 1
         rows = list(csv.DictReader(io.StringIO(place.out)))
@@ -399,9 +369,6 @@ def test_csv_has_a_row_for_each_metric_with_caller_and_times(place: Place) -> No
         vouched = ("issuer", "integration", "run_url", "issued_at", "expires_at", "attempt", "attempts_since")
         assert [rows[1][name] for name in ("value", *vouched)] == ["21.9", *[""] * 7], "no issuer signed 21.9"
         assert all(rows[2][name] for name in ("issuer", "integration", "issued_at", "expires_at"))
-
-
-def test_no_cell_is_a_formula_whatever_separates_cells(place: Place) -> None:
     formulas = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "x;=1+1", 'x"; =1', "＝1+1"]
     entry = "- dataset: {{id: {}}}\n  metrics: [{{metric_id: m, value: -1.0e-7}}]\n"
     place.write("".join(entry.format(json.dumps(formula)) for formula in formulas))
@@ -410,7 +377,7 @@ def test_no_cell_is_a_formula_whatever_separates_cells(place: Place) -> None:
     found = [row["benchmark_repo"] for row in rows]
     assert ([cell.replace("'", "") for cell in found], all("'" in cell for cell in found)) == (formulas, True)
     cells = [cell.strip(' "') for line in place.out.splitlines() for cell in re.split(r"[,;]", line)]
-    assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "＝"))]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "＝"))], "whatever separates cells"
     assert {float(row["value"]) for row in rows} == {-1e-7}
 
 
@@ -426,9 +393,18 @@ def test_quiet_writes_no_line_and_only_failed_omits_good_entries(place: Place) -
         assert ask_for(place, "--only-failed", "--format", "csv") == 1
         verdicts = [row["verdict"] for row in csv.DictReader(io.StringIO(place.out))]
         assert verdicts == ["failed", "good_when_issued", "unverified"]
+    place.write(GOOD)  # then the document is empty
+    written = {}
+    for form in FORMS:
+        assert place.hub("--format", form, "--only-failed") == 0
+        written[form] = place.out
+    assert json.loads(written["sarif"])["runs"][0]["results"] == []
+    assert len(ElementTree.fromstring(written["junit"])) == 0
+    assert (written["github"], len(written["csv"].splitlines())) == ("", 1)
+    assert (place.one("--only-failed"), place.out) == (0, "")
 
 
-def test_every_form_reports_a_file_that_cannot_be_read(place: Place) -> None:
+def test_every_form_reports_a_file_that_cannot_be_read_or_has_no_token(place: Place) -> None:
     for text, code in (("- [", "file.syntax"), (None, "file.unreadable")):
         place.file.unlink() if text is None else place.write(text)
         for form in FORMS:
@@ -438,18 +414,6 @@ def test_every_form_reports_a_file_that_cannot_be_read(place: Place) -> None:
                 Draft202012Validator(SARIF).validate(json.loads(place.out))
             if form == "junit":
                 check_junit(ElementTree.fromstring(place.out))
-
-
-def test_two_forms_at_once_and_a_malformed_repository_are_usage_errors(place: Place) -> None:
-    for more in (("--json", "--quiet"), ("--json", "--format", "csv"), ("--quiet", "--format", "csv")):
-        with pytest.raises(click.UsageError):
-            place.one(*more)
-    for repo in ("https://huggingface.co/acme/open-model", "open-model", "acme/open-model/tree/main", ""):
-        with pytest.raises(click.UsageError, match="OWNER/NAME"):
-            place._ask(place.file, "--repo", repo)
-
-
-def test_every_form_says_that_no_entry_has_a_token(place: Place) -> None:
     for text in ("[]\n", BARE):
         place.write(text)
         for ask_for in BOTH:
@@ -459,9 +423,15 @@ def test_every_form_says_that_no_entry_has_a_token(place: Place) -> None:
             assert (ask_for(place, "--allow-unsigned", "--quiet"), place.err) == (1, "")
 
 
-def test_the_answer_for_a_copy_names_the_option_for_its_path(place: Place) -> None:
+def test_the_answer_for_a_copy_names_the_option_and_wrong_options_are_usage_errors(place: Place) -> None:
     copy = place.folder / "gsm8k.yaml"
     copy.write_text(GOOD)
     assert place._ask(copy, "--repo", make.REPO) == 1
     assert "For a copy, give its path in the repository: --path .eval_results/NAME.yaml" in place.err
     assert (place._ask(copy, "--repo", make.REPO, "--path", make.PATH), place.err) == (0, "")
+    for more in (("--json", "--quiet"), ("--json", "--format", "csv"), ("--quiet", "--format", "csv")):
+        with pytest.raises(click.UsageError):
+            place.one(*more)
+    for repo in ("https://huggingface.co/acme/open-model", "open-model", "acme/open-model/tree/main", ""):
+        with pytest.raises(click.UsageError, match="OWNER/NAME"):
+            place._ask(place.file, "--repo", repo)

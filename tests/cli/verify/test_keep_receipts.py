@@ -116,9 +116,30 @@ def test_a_trust_file_without_the_key_gets_the_missing_line(loop: Loop) -> None:
     assert loop.verify("--trust", trust, keep=False) == 4
 
 
-def test_a_lost_key_is_not_replaced_and_an_unsafe_folder_is_refused(loop: Loop) -> None:
+def test_a_lost_key_or_unusable_receipt_is_not_replaced_and_an_unsafe_folder_refused(loop: Loop) -> None:
+    subprocess.run(["git", "init", "-q", loop.folder / "kept"], check=True)
     loop.merge()
     assert loop.verify() == 0
+    subprocess.run(["git", "-C", loop.folder / "kept", "add", "-A"], check=True)
+    listed = subprocess.run(["git", "-C", loop.folder / "kept", "ls-files"], check=True, capture_output=True, text=True)
+    assert (KEY in listed.stdout, f"receipts/{PUBLIC}" in listed.stdout) == (False, True), "git does not add the key"
+    (receipt,) = loop.kept.glob("*.jwt")
+    good = receipt.read_bytes()
+    key, keys = keyfile.read(loop.kept / KEY), jose.parse_key_set((loop.kept / PUBLIC).read_bytes())
+    payload = {**msgspec.to_builtins(read_receipt(good.decode(), keys)), "repo": "acme/other"}
+    for other in (b"garbage", good[:-20], write_statement(RECEIPT_TYPE, payload, key)):
+        receipt.write_bytes(other)
+        assert loop.verify() == 6
+        assert f"{receipt} is not a receipt that this trust accepts for this entry" in loop.err
+        assert receipt.read_bytes() == other
+    receipt.unlink()
+    receipt.mkdir()
+    for form in ("junit", "sarif"):
+        assert loop.verify("--format", form) == 6, "and the document is not closed as if it were complete"
+        with pytest.raises((ElementTree.ParseError, json.JSONDecodeError)):
+            (ElementTree.fromstring if form == "junit" else json.loads)(loop.out)
+    receipt.rmdir()
+    receipt.write_bytes(good)
     before = (loop.kept / KEY).read_bytes()
     (loop.kept / KEY).unlink()
     assert loop.verify() == 6
@@ -135,35 +156,3 @@ def test_a_lost_key_is_not_replaced_and_an_unsafe_folder_is_refused(loop: Loop) 
         os.chown(loop.kept, 65534, 65534)
         assert loop.verify() == 6
         assert "belongs to another user. Give another --keep-receipts" in loop.err
-
-
-def test_an_unusable_receipt_is_reported_and_not_replaced(loop: Loop) -> None:
-    loop.merge()
-    assert loop.verify() == 0
-    (receipt,) = loop.kept.glob("*.jwt")
-    good = receipt.read_bytes()
-    key, keys = keyfile.read(loop.kept / KEY), jose.parse_key_set((loop.kept / PUBLIC).read_bytes())
-    payload = {**msgspec.to_builtins(read_receipt(good.decode(), keys)), "repo": "acme/other"}
-    for other in (b"garbage", good[:-20], write_statement(RECEIPT_TYPE, payload, key)):
-        receipt.write_bytes(other)
-        assert loop.verify() == 6
-        assert f"{receipt} is not a receipt that this trust accepts for this entry" in loop.err
-        assert receipt.read_bytes() == other
-    receipt.write_bytes(good)
-    assert loop.verify() == 0
-    receipt.unlink()
-    receipt.mkdir()
-    for form in ("junit", "sarif"):
-        assert loop.verify("--format", form) == 6, "and the document is not closed as if it were complete"
-        with pytest.raises((ElementTree.ParseError, json.JSONDecodeError)):
-            (ElementTree.fromstring if form == "junit" else json.loads)(loop.out)
-
-
-def test_git_does_not_add_the_key_of_a_folder_in_a_repository(loop: Loop) -> None:
-    subprocess.run(["git", "init", "-q", loop.folder / "kept"], check=True)
-    loop.merge()
-    assert loop.verify() == 0
-    subprocess.run(["git", "-C", loop.folder / "kept", "add", "-A"], check=True)
-    listed = subprocess.run(["git", "-C", loop.folder / "kept", "ls-files"], check=True, capture_output=True, text=True)
-    assert KEY not in listed.stdout
-    assert f"receipts/{PUBLIC}" in listed.stdout

@@ -68,27 +68,22 @@ def test_the_worst_entry_decides_the_exit_code(hub: Path) -> None:
     assert build(hub.parent / "nowhere").code == 3
 
 
-def test_an_unreadable_file_is_a_row_with_its_reason(hub: Path) -> None:
+def test_an_unreadable_file_is_a_row_and_two_tokens_with_one_jti_are_refuted(hub: Path) -> None:
+    details = {"benchmark_subset": "a\u2028b\x85c"}  # unusual line breaks make no further row
+    write_result(hub, "acme/two", "gsm8k.yaml", unsigned(details, model_repo="acme/two"))
+    assert build(hub).code == 0
+    assert details["benchmark_subset"] in {table["subject"]["subset"] for table in document(hub)["tables"]}
+    (hub / "acme/two/.eval_results/gsm8k.yaml").unlink()
+    write_result(hub, "acme/two", "task_0.yaml", entry_text("acme/two", 0))
+    assert build(hub).code == 1
+    made = document(hub)
+    assert (len(made["refuted"]), made["tables"]) == (2, [])
     write_result(hub, "acme/two", "a<b>.yaml", "- [")
     (hub / "acme/two/.eval_results/link.yaml").symlink_to("/etc/passwd")
     assert build(hub).code == 3
     assert [(Path(one["file"]).name, one["code"]) for one in document(hub)["unread"]] == [
         ("a<b>.yaml", "file.syntax"), ("link.yaml", "file.unreadable"),
     ]  # fmt: skip
-
-
-def test_two_tokens_with_one_jti_are_both_refuted(hub: Path) -> None:
-    write_result(hub, "acme/two", "task_0.yaml", entry_text("acme/two", 0))
-    assert build(hub).code == 1
-    made = document(hub)
-    assert (len(made["refuted"]), made["tables"]) == (2, [])
-
-
-def test_unusual_line_breaks_in_a_text_make_no_further_row(hub: Path) -> None:
-    details = {"benchmark_subset": "a\u2028b\x85c"}
-    write_result(hub, "acme/two", "gsm8k.yaml", unsigned(details, model_repo="acme/two"))
-    assert build(hub).code == 0
-    assert details["benchmark_subset"] in {table["subject"]["subset"] for table in document(hub)["tables"]}
 
 
 @pytest.mark.long

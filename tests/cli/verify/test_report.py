@@ -23,9 +23,6 @@ def judge(
     return verify_entries(entries, make.REPO, make.PATH, trust or make.trust(), at, Context(at, witnessed=witnessed))
 
 
-LATE = make.NOW + make.YEAR
-
-
 def shown(capsys: pytest.CaptureFixture[str], reports: tuple[Report, ...], name: str = "gsm8k.yaml") -> str:
     show(reports, name, make.NOW + 7200)
     return capsys.readouterr().out
@@ -39,19 +36,18 @@ def test_every_check_is_shown_with_its_status_and_evidence(capsys: pytest.Captur
             word = "FAIL" if check.status is Status.FAIL else check.status.value
             assert f"  {check.number:>2}  {word:<8}{check.name:<26}{check.evidence}\n" in text
     assert all(name in text for name in NAMES.values())
-
-
-def test_differing_values_are_shown_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, judge(FILE.replace("value: 20.9", "value: 21")))
-    assert "              token: 20.9\n              here:  21\n" in text
+    assert "              token: 20.9\n              here:  21\n" in text, "side by side"
     missing = shown(capsys, judge(FILE.replace('    command: "inspect eval gsm8k"\n', "")))
     assert "token: inspect eval gsm8k\n              here:  absent\n" in missing
 
 
 def test_each_answer_ends_with_what_it_proves_and_does_not_prove(capsys: pytest.CaptureFixture[str]) -> None:
+    late = make.NOW + make.YEAR
     cases = {
         "verified": judge(),
         "not verified: checks 8 and 9 failed": judge(FILE.replace("20.9", "21")),
+        "not verified: check 5 failed": judge(at=late),
         "undecided": judge(trust=make.trust(keys=None)),
         "unverified: no token": judge(write_entry(SAID.form)),
     }
@@ -59,7 +55,13 @@ def test_each_answer_ends_with_what_it_proves_and_does_not_prove(capsys: pytest.
         lines = shown(capsys, reports).splitlines()
         assert lines[-3] == f"  {headline}"
         assert lines[-2].startswith("  This proves")
-        assert lines[-1].startswith("  It does not prove that ")
+        if "5" in headline:  # an expired token does not contradict the file
+            assert lines[-2].startswith("  This proves: the file and the token say the same, but")
+            assert "--receipts" in lines[-1]
+        else:
+            assert lines[-1].startswith("  It does not prove that ")
+    undecided_value = FILE.replace("  metrics:", "  value: 20.9\n  metrics:", 1)
+    assert "the file says" not in shown(capsys, judge(undecided_value, at=late))
 
 
 def test_the_report_names_the_time_of_receipt_and_its_source(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,18 +69,15 @@ def test_the_report_names_the_time_of_receipt_and_its_source(capsys: pytest.Capt
     assert "2026-11-18T11:06:40Z, as stated:\n" in shown(capsys, judge(at=make.NOW, witnessed=False))
     assert "Unix second" in shown(capsys, judge(at=2**60))
     assert shown(capsys, ()) == "gsm8k.yaml: no entries\n"
+    caller = {"provider": "p" * 5000, "run_id": "1\n  vouched for by another"}
+    long = make.file_for(SAID, caller=caller, sub="s" * 2000)
+    lines = shown(capsys, judge(long)).splitlines()
+    assert (lines[1][:11], lines[2][:19]) == ("  run with ", "  vouched for by ht")
+    assert max(map(len, lines[:3])) < 450, "an issuer's text about a caller stays one short line"
+    assert "(2 h ago)" in lines[2]
 
 
-def test_an_expired_token_is_not_reported_as_contradicting_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(capsys, judge(at=LATE)).splitlines()
-    assert lines[-3] == "  not verified: check 5 failed"
-    assert lines[-2].startswith("  This proves: the file and the token say the same, but")
-    assert "--receipts" in lines[-1]
-    undecided_value = FILE.replace("  metrics:", "  value: 20.9\n  metrics:", 1)
-    assert "the file says" not in shown(capsys, judge(undecided_value, at=LATE))
-
-
-def test_a_terminal_gets_lines_that_are_broken_between_words(
+def test_a_terminal_gets_colours_and_lines_that_are_broken_between_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports = (*judge(), *judge(FILE.replace("20.9", "21")), *judge(write_entry(SAID.form)))
@@ -90,21 +89,8 @@ def test_a_terminal_gets_lines_that_are_broken_between_words(
     wide = [line for line in laid.splitlines() if len(line) > columns()]
     assert all(len(line.split()) == 1 for line in wide), "a wider value has its own line, to be copied"
     assert all(line.startswith(("  ", "verified", "not verified", "unverified")) for line in laid.splitlines())
-
-
-def test_colours_are_on_the_verdict_and_the_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("issuer.cli.render.is_read", lambda: True)
     command = click.command()(lambda: show(judge(), "gsm8k.yaml", make.NOW))
     out = CliRunner(env={"NO_COLOR": None}).invoke(command, color=True).stdout
     assert out.startswith("\x1b[32m\x1b[1mverified\x1b[0m: acme/open-model@")
     assert out.count("\x1b[32mpass    \x1b[0m") == 9
     assert out.count("\x1b[32m\x1b[1mverified\x1b[0m") == 2
-
-
-def test_an_issuer_s_text_about_a_caller_stays_one_short_line(capsys: pytest.CaptureFixture[str]) -> None:
-    caller = {"provider": "p" * 5000, "run_id": "1\n  vouched for by another"}
-    long = make.file_for(SAID, caller=caller, sub="s" * 2000)
-    lines = shown(capsys, judge(long)).splitlines()
-    assert (lines[1][:11], lines[2][:19]) == ("  run with ", "  vouched for by ht")
-    assert max(map(len, lines[:3])) < 450
-    assert "(2 h ago)" in lines[2]

@@ -10,7 +10,6 @@ from tests.support.in_process import Done, run
 from tests.support.runs import DATA
 
 PLAIN = DATA / "plain_run.json"
-DIGEST = "sha256:" + "5" * 64
 
 
 def second(folder: Path, *changes: tuple[str, Any], framework: str = "other-harness") -> Path:
@@ -33,7 +32,7 @@ def compare(*arguments: object) -> Done:
     return run(["reproduce", "compare", *map(str, arguments)])
 
 
-def test_runs_that_agree_get_the_command_for_a_reproduction(tmp_path: Path) -> None:
+def test_runs_get_the_command_for_a_reproduction_or_the_places_where_they_differ(tmp_path: Path) -> None:
     answer = compare(PLAIN, second(tmp_path))
     assert answer.code == 0
     for text in (
@@ -43,9 +42,6 @@ def test_runs_that_agree_get_the_command_for_a_reproduction(tmp_path: Path) -> N
         "do not prove that there were two runs",
     ):
         assert text in answer.out
-
-
-def test_runs_that_differ_show_the_places_and_both_values(tmp_path: Path) -> None:
     changes = ("metrics.0.value", 0.76), ("model_revision", "0" * 40), ("details.benchmark_subset", "hard")
     answer = compare(PLAIN, second(tmp_path, *changes))
     assert (answer.code, "they differ at 3 places:" in answer.out) == (1, True)
@@ -67,14 +63,11 @@ def test_values_agree_within_the_stated_tolerance_of_their_metric(tmp_path: Path
     assert compare(PLAIN, PLAIN, "--task", "math_all", "--task", "other").code == 2
 
 
-# -- the entry ------------------------------------------------------------------------------------------------------------
-
-
 def build(*arguments: object) -> Done:
     return run(["results", "build", *map(str, arguments)])
 
 
-def test_a_reproduction_is_merged_beside_the_result_that_it_names(tmp_path: Path) -> None:
+def test_a_reproduction_of_one_run_is_merged_beside_the_result_that_it_names(tmp_path: Path) -> None:
     assert build(PLAIN, "-o", tmp_path / "one.yaml").code == 0
     first = (tmp_path / "one.yaml").read_text()
     digest = content_digest(read_entries(first.encode(), "one.yaml")[0].form)
@@ -86,15 +79,12 @@ def test_a_reproduction_is_merged_beside_the_result_that_it_names(tmp_path: Path
     assert names == ["acme-harness", "other-harness"]
     again = merge(both, text.replace("0.75", "0.76"), "math.yaml")
     assert len(read_entries(again.encode(), "math.yaml")) == 2, "a later one of this framework replaces it"
-
-
-def test_a_digest_of_another_form_and_a_file_of_several_runs_are_refused(tmp_path: Path) -> None:
-    wrong = build(PLAIN, "-o", tmp_path / "one.yaml", "--reproduces", "5" * 64)
+    wrong = build(PLAIN, "-o", tmp_path / "three.yaml", "--reproduces", "5" * 64)
     assert (wrong.code, "give a content digest" in wrong.err) == (2, True)
     document = json.loads(PLAIN.read_text())
     document["runs"].append({**document["runs"][0], "task_id": "other", "task": "other"})
     (tmp_path / "both.json").write_text(json.dumps(document))
-    command = (tmp_path / "both.json", "-o", tmp_path / "one.yaml", "--reproduces", DIGEST)
+    command = (tmp_path / "both.json", "-o", tmp_path / "three.yaml", "--reproduces", digest)
     several = build(*command)
     assert (several.code, "--reproduces is for one run, and these are 2" in several.err) == (3, True)
     assert build(*command, "--task", "other").code == 0

@@ -19,7 +19,7 @@ def described(*entries: str) -> str:
     return pull_request_text(REPO, {PATH: entries}).description
 
 
-def test_it_has_the_run_its_digests_and_its_caller() -> None:
+def test_it_has_the_run_its_digests_its_caller_and_the_command_that_checks_it() -> None:
     item = submission()
     text = pull_request_text(REPO, {PATH: [file_for(item)]})
     assert text.title == f"Add a signed evaluation result: {BENCHMARK}"
@@ -34,15 +34,10 @@ def test_it_has_the_run_its_digests_and_its_caller() -> None:
     texts = [described(file_for(submission(), attempt={"number": number, "since": 1})) for number in (1, 3)]
     assert ["attempt 3" in text for text in texts] == [False, True]
     assert "attempt 1" not in texts[0]
-
-
-def test_it_has_the_command_that_checks_it_with_the_issuer_s_url_quoted() -> None:
     for issuer in (ISSUER, "https://issuer.example/$(id)'; rm -rf ~"):
-        entry = file_for(submission(), iss=issuer)
-        (command,) = re.findall(r"```sh\n(.*?)\n```", described(entry), re.DOTALL)
-        assert shlex.split(command) == [
-            "issuer", "verify", PATH, "--repo", REPO, "--issuer", issuer, "--audience", AUDIENCE,
-        ]  # fmt: skip
+        (command,) = re.findall(r"```sh\n(.*?)\n```", described(file_for(submission(), iss=issuer)), re.DOTALL)
+        words = ["issuer", "verify", PATH, "--repo", REPO, "--issuer", issuer, "--audience", AUDIENCE]
+        assert shlex.split(command) == words, "the command that checks it, with the issuer's URL quoted"
 
 
 def test_an_entry_with_a_primary_value_is_checked_with_its_benchmark() -> None:
@@ -86,12 +81,7 @@ def test_a_title_names_few_benchmarks_and_counts_many() -> None:
         described("- dataset: {id: acme/bench, task_id: t}\n  value: 1\n")  # without a token
 
 
-def test_code_spans_hold_every_text() -> None:
-    spans = {"a": "`a`", "a`b": "``a`b``", "`": "`` ` ``", "a``b`c": "```a``b`c```", "a\n\nb": "`a b`"}
-    assert {text: code_span(text) for text in spans} == spans
-
-
-def test_a_marker_is_a_line_of_its_own_and_the_last_one_counts() -> None:
+def test_a_marker_is_a_line_of_its_own_and_the_last_counts_and_a_span_holds_any_text() -> None:
     digests = [f"sha256:{letter * 64}" for letter in "ab"]
     text = marked("Its description.\n\n\n", digests)
     assert text == f"Its description.\n\n<!-- eval-results {'a' * 32} {'b' * 32} -->\n"
@@ -99,3 +89,5 @@ def test_a_marker_is_a_line_of_its_own_and_the_last_one_counts() -> None:
     assert marker_in(marked(text, digests[:1])) == {short(digests[0])}
     for broken in ("", "eval-results " + "a" * 32, f"x <!-- eval-results {'a' * 32} -->", "<!-- eval-results aa -->"):
         assert marker_in(broken) == frozenset()
+    spans = {"a": "`a`", "a`b": "``a`b``", "`": "`` ` ``", "a``b`c": "```a``b`c```", "a\n\nb": "`a b`"}
+    assert {text: code_span(text) for text in spans} == spans

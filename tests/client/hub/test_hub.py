@@ -52,45 +52,35 @@ def test_a_file_is_read_with_its_commit(server: HubServer) -> None:
 
 
 @pytest.mark.long
-def test_a_file_is_read_as_it_was_and_as_it_is_proposed(server: HubServer) -> None:
-    repo = server.repo(NAME, {PATH: b"- one\n"})
+def test_a_file_is_read_as_it_was_as_it_is_proposed_and_only_as_text(server: HubServer) -> None:
+    repo, hub = server.repo(NAME, {PATH: b"- one\n"}), Hub(server.url)
     before = repo.main
     talk = repo.propose("evals-bot", "Add", "", before, {PATH: b"- two\n"})
     repo.commit({PATH: b"- three\n"})
-    texts = [
-        found.text for at in (before, talk.ref, "main") if (found := Hub(server.url).read(NAME, PATH, revision=at))
-    ]
+    texts = [found.text for at in (before, talk.ref, "main") if (found := hub.read(NAME, PATH, revision=at))]
     assert texts == ["- one\n", "- two\n", "- three\n"]
-
-
-@pytest.mark.long
-def test_a_benchmark_s_definition_is_read_at_its_commit(server: HubServer) -> None:
-    repo = server.repo(DATASET, {"eval.yaml": b"name: old\n"}, "dataset")
-    old = repo.main
-    repo.commit({"eval.yaml": b"name: new\n"})
-    hub = Hub(server.url)
-    assert hub.read_dataset_file(DATASET, old, "eval.yaml") == FileAt(DATASET, "eval.yaml", old, "name: old\n")
-    assert hub.read_dataset_file(DATASET, old, "else.yaml") is None
-    for revision, name in (("f" * 40, DATASET), (old, "openai/nothing")):
-        with pytest.raises(IssuerError) as refused:
-            hub.read_dataset_file(name, revision, "eval.yaml")
-        assert refused.value.code is Code.HUB_NOT_FOUND
-
-
-@pytest.mark.long
-def test_a_file_that_is_not_text_or_too_large_is_an_error_with_its_place(server: HubServer) -> None:
-    repo = server.repo(NAME, {})
     for data, code in ((b"\xff\n", Code.FILE_ENCODING), (b"#" * (MAX_BYTES + 1), Code.FILE_TOO_LARGE)):
         repo.commit({PATH: data})
         with pytest.raises(InputError) as refused:
-            Hub(server.url).read(NAME, PATH)
+            hub.read(NAME, PATH)
         assert (refused.value.code, refused.value.place.file) == (code, f"{NAME}/{PATH}")
+    dataset = server.repo(DATASET, {"eval.yaml": b"name: old\n"}, "dataset")
+    old = dataset.main
+    dataset.commit({"eval.yaml": b"name: new\n"})
+    assert hub.read_dataset_file(DATASET, old, "eval.yaml") == FileAt(DATASET, "eval.yaml", old, "name: old\n")
+    assert hub.read_dataset_file(DATASET, old, "else.yaml") is None
+    for revision, name in (("f" * 40, DATASET), (old, "openai/nothing")):
+        with pytest.raises(IssuerError) as absent:
+            hub.read_dataset_file(name, revision, "eval.yaml")
+        assert absent.value.code is Code.HUB_NOT_FOUND
 
 
 # -- the token -----------------------------------------------------------------------------------------------------------
 
 
-def test_only_a_token_of_the_hub_is_sent_and_a_proposal_needs_one(server: HubServer) -> None:
+def test_only_a_token_of_the_hub_is_sent_and_a_proposal_needs_one(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for token in (PAT, PAT[:20], "hf_a b", "hf_\x00", "hf_ä"):
         with pytest.raises(SetupError) as refused:
             Hub(server.url, token)
@@ -98,9 +88,6 @@ def test_only_a_token_of_the_hub_is_sent_and_a_proposal_needs_one(server: HubSer
         assert token not in str(refused.value)
     assert refusal(server, "").code is Code.HUB_TOKEN
     assert not server.asked
-
-
-def test_the_environment_has_the_hub_s_url_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     monkeypatch.setenv("HF_TOKEN", f" {PAT}\n")
     with pytest.raises(SetupError, match="was not sent"):
@@ -161,6 +148,17 @@ def test_each_refusal_of_a_proposal_has_its_code(server: HubServer) -> None:
     error = refusal(server, server.token(), repo.main)
     assert error.code is Code.HUB_FORBIDDEN
     assert "turned pull requests off" in error.code.meaning.remedy
+    server.rename(NAME, "acme/better-model")  # it is not followed: the token is bound to the name
+    error = refusal(server, server.token())
+    assert (error.code, "acme/better-model" in error.detail) == (Code.HUB_RENAMED, True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "words"), [("dataset", "is a dataset"), ("space", "is a Space")])
+def test_a_repository_of_another_kind_is_an_error(server: HubServer, kind: str, words: str) -> None:
+    server.repo(NAME, kind=kind)  # type: ignore[arg-type]
+    error = refusal(server, server.token())
+    assert (error.code, words in error.detail) == (Code.HUB_NOT_MODEL, True)
 
 
 @pytest.mark.long
@@ -179,25 +177,6 @@ def test_a_repository_that_is_gated_absent_or_private_is_an_error(server: HubSer
         assert refused.value.code is Code.HUB_NOT_FOUND
 
 
-@pytest.mark.long
-def test_a_renamed_repository_is_not_followed(server: HubServer) -> None:
-    """The token is bound to the name: under another it would not verify."""
-    server.repo(NAME)
-    server.rename(NAME, "acme/better-model")
-    error = refusal(server, server.token())
-    assert error.code is Code.HUB_RENAMED
-    assert "acme/better-model" in error.detail
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("kind", "words"), [("dataset", "is a dataset"), ("space", "is a Space")])
-def test_a_repository_of_another_kind_is_an_error(server: HubServer, kind: str, words: str) -> None:
-    server.repo(NAME, kind=kind)  # type: ignore[arg-type]
-    error = refusal(server, server.token())
-    assert error.code is Code.HUB_NOT_MODEL
-    assert words in error.detail
-
-
 # -- not now -------------------------------------------------------------------------------------------------------------
 
 
@@ -206,23 +185,18 @@ def test_a_repository_of_another_kind_is_an_error(server: HubServer, kind: str, 
     "headers",
     [{"Retry-After": "2"}, {"RateLimit": '"api";r=0;t=2', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}],
 )
-def test_a_rate_limit_is_waited_for(server: HubServer, headers: dict[str, str]) -> None:
+def test_a_rate_limit_is_waited_for_within_the_patience(server: HubServer, headers: dict[str, str]) -> None:
     server.repo(NAME)
     server.fail("/revision/main", 429, headers=headers)
     began = time.monotonic()
     assert Hub(server.url).main(NAME)
     assert time.monotonic() - began >= 2
     assert server.count("/revision/main") == 2
-
-
-@pytest.mark.long
-def test_a_rate_limit_beyond_the_patience_is_an_error_with_its_wait(server: HubServer) -> None:
-    server.repo(NAME)
     server.fail("/revision/main", 429, headers={"Retry-After": "3600"}, times=9)
     with pytest.raises(Undecided) as undecided:
         Hub(server.url).main(NAME)
     assert (undecided.value.code, undecided.value.retry_after_s) == (Code.HUB_UNAVAILABLE, 3600)
-    assert server.count("/revision/main") == 1
+    assert server.count("/revision/main") == 3
 
 
 @pytest.mark.long

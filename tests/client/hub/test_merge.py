@@ -49,17 +49,18 @@ def test_an_entry_replaces_the_one_of_the_same_scores_and_nothing_else() -> None
     assert after == old[:start] + indented + old[end:]
 
 
-@pytest.mark.parametrize("profile", ["target", "both"])
-def test_an_existing_entry_changes_nothing_and_a_newer_token_replaces_the_old(profile: Profile) -> None:
+def test_an_existing_entry_changes_nothing_and_a_newer_token_replaces_the_old() -> None:
     item = submission()
-    mine, newer = (
-        write_entry(item.form, token, profile=profile, primary="accuracy")
-        for token in (token_for(item), token_for(item, sub="again"))
-    )
-    before = f"# One.\n{mine}# Two.\n{OTHER}"
-    assert merged(before, mine) == before
-    assert merged(before, newer) == before.replace(mine, newer)
-    assert merged(write_entry(item.form), mine) == mine, "an unsigned entry gets the token"
+    profiles: tuple[Profile, ...] = ("target", "both")
+    for profile in profiles:
+        mine, newer = (
+            write_entry(item.form, token, profile=profile, primary="accuracy")
+            for token in (token_for(item), token_for(item, sub="again"))
+        )
+        before = f"# One.\n{mine}# Two.\n{OTHER}"
+        assert merged(before, mine) == before
+        assert merged(before, newer) == before.replace(mine, newer)
+        assert merged(write_entry(item.form), mine) == mine, "an unsigned entry gets the token"
 
 
 def test_of_two_entries_with_the_same_scores_that_of_the_framework_is_replaced() -> None:
@@ -93,14 +94,10 @@ def test_another_party_s_reproduction_stays_and_one_s_own_is_replaced() -> None:
     assert merged(elsewhere, mine) == elsewhere + mine, "an integration's name is its issuer's"
     assert merged(theirs + mine, NEW) == theirs + mine + NEW
     assert merged(NEW + theirs, file_for(submission(), sub="mine")) == file_for(submission(), sub="mine") + theirs
-
-
-def test_a_reproduction_without_a_known_signer_is_replaced() -> None:
-    mine = reproduction("mine")
     bare = "".join(line for line in mine.splitlines(keepends=True) if "verify_token" not in line)
     for token in ("", '  verify_token: "a.b"\n', '  verify_token: "e30.W10.e30"\n'):
         for there in (bare + token, bare.replace("20.9", "21.0") + token):
-            assert merged(NEW + there, mine) == NEW + mine
+            assert merged(NEW + there, mine) == NEW + mine, "one without a known signer is replaced"
 
 
 def test_two_results_for_one_place_and_other_files_are_refused() -> None:

@@ -119,7 +119,7 @@ def test_a_test_states_counts_and_exactly_what_follows(tmp_path: Path) -> None:
     ] == []
 
 
-def test_another_signal_fails_the_test(tmp_path: Path) -> None:
+def test_another_signal_or_quarantine_fails_the_test_at_its_place(tmp_path: Path) -> None:
     cases = [
         ("{attempts: 3}", "{attempts: warn}", "granted",
          "attempts: expected warn, nothing follows (abuse.attempts.distinct is 3, counted 3)"),
@@ -137,18 +137,20 @@ def test_another_signal_fails_the_test(tmp_path: Path) -> None:
         for counts, signals, expect, said in cases
         if judged(tmp_path, case(counts, signals, expect)) != [(False, said)]
     ] == []
-
-
-def test_a_quarantine_is_no_grant_and_a_grant_no_quarantine(tmp_path: Path) -> None:
-    cases = case("{artifact: 2}", "{artifact: quarantine}") + case("{attempts: 1}", "", "abuse.quarantined", "other")
-    done, findings = outcomes(tmp_path, TESTS + cases, POLICY + RULES)
-    assert [(outcome.passed, outcome.actual) for outcome in done[1:]] == [
-        (False, "abuse.quarantined"), (False, "granted"),
-    ]  # fmt: skip
+    wrong = case("{artifact: 2}", "{artifact: quarantine}") + case("{attempts: 1}", "", "abuse.quarantined", "other")
+    done, findings = outcomes(tmp_path, TESTS + wrong, POLICY + RULES)
+    assert [(one.passed, one.actual) for one in done[1:]] == [(False, "abuse.quarantined"), (False, "granted")]
     assert findings[0].detail == (
         'the test "counted" expects granted, and the policy says abuse.quarantined: counted 2, the limit is 1; '
         "rule: abuse.artifact.distinct"
     )
+    text = (
+        POLICY + RULES + TESTS + "  - name: other\n    claims_from: main\n    counts: {attempts: 4}\n    signals: {}\n"
+    )
+    _, (finding,) = outcomes(tmp_path, f"{text}    expect: granted\n", "")
+    line = text.split("\n").index("    signals: {}") + 1
+    assert (finding.code, finding.place.line, finding.place.column) == (Code.POLICY_TEST_FAILED, line, 14)
+    assert finding.detail.startswith('the test "other" expects other signals: attempts: expected nothing')
 
 
 def test_what_a_policy_refuses_is_not_counted_and_counts_are_not_inherited(tmp_path: Path) -> None:
@@ -157,18 +159,6 @@ def test_what_a_policy_refuses_is_not_counted_and_counts_are_not_inherited(tmp_p
     assert (done[1].actual, done[1].signals, done[1].difference) == ("policy.task", None, "")
     derived = "  - {name: later, claims_from: counted, expect: granted}\n"
     assert judged(tmp_path, case("{attempts: 4}", "{attempts: warn}"), derived) == [(True, ""), (True, "")]
-
-
-def test_other_signals_are_an_error_at_their_place_in_the_file(tmp_path: Path) -> None:
-    text = POLICY + RULES
-    tests = (
-        TESTS
-        + "  - name: other\n    claims_from: main\n    counts: {attempts: 4}\n    signals: {}\n    expect: granted\n"
-    )
-    _, (finding,) = outcomes(tmp_path, tests, text)
-    line = (text + tests).split("\n").index("    signals: {}") + 1
-    assert (finding.code, finding.place.line, finding.place.column) == (Code.POLICY_TEST_FAILED, line, 14)
-    assert finding.detail.startswith('the test "other" expects other signals: attempts: expected nothing')
 
 
 def test_an_impossible_test_is_malformed(tmp_path: Path) -> None:
@@ -184,14 +174,14 @@ def test_an_impossible_test_is_malformed(tmp_path: Path) -> None:
         assert (len(done) <= 1, said in finding.detail) == (True, True), finding
 
 
-def explained(folder: Path, *, task: str = "gsm8k", **counts: int) -> Explanation:
-    policies = load(folder, inspect_ai=POLICY + RULES)
-    presented, runs = present_claims(policies, GITHUB), runs_of(submission(task=task))
-    return explain(policies, presented, runs, NOW).with_counts(convert(dict(counts), Counts))
+def test_every_rule_is_explained_and_a_caller_sees_its_warnings_and_a_quarantine(tmp_path: Path) -> None:
+    policies = load(tmp_path, inspect_ai=POLICY + RULES)
 
+    def explained(task: str = "gsm8k", **counts: int) -> Explanation:
+        presented, runs = present_claims(policies, GITHUB), runs_of(submission(task=task))
+        return explain(policies, presented, runs, NOW).with_counts(convert(dict(counts), Counts))
 
-def test_every_rule_is_explained_with_its_count_and_limit(tmp_path: Path) -> None:
-    found = explained(tmp_path, attempts=4, owners_a_day=9)
+    found = explained(attempts=4, owners_a_day=9)
     assert [(each.rule, each.count, each.limit, each.then if each.crossed else "") for each in found.counted] == [
         ("abuse.attempts.distinct", 4, 3, "warn"),
         ("abuse.artifact.distinct", 0, 1, ""),
@@ -202,11 +192,8 @@ def test_every_rule_is_explained_with_its_count_and_limit(tmp_path: Path) -> Non
         ("abuse.spread.tokens_a_run", 0, 900, ""),
     ]
     assert found.code is None
-
-
-def test_a_caller_sees_its_warnings_and_a_quarantine_and_no_observation(tmp_path: Path) -> None:
-    counted = explained(tmp_path, attempts=4, twins=True).redact().counted
-    assert [each.rule for each in counted] == ["abuse.attempts.distinct"]
-    assert explained(tmp_path, artifact=2).code is Code.ABUSE_QUARANTINED
-    refused = explained(tmp_path, task="x/y", artifact=2)
+    counted = explained(attempts=4, twins=True).redact().counted
+    assert [each.rule for each in counted] == ["abuse.attempts.distinct"], "no observation"
+    assert explained(artifact=2).code is Code.ABUSE_QUARANTINED
+    refused = explained("x/y", artifact=2)
     assert (refused.code, refused.counted) == (Code.POLICY_TASK, ()), "a refusal is not counted"

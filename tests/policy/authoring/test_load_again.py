@@ -144,40 +144,30 @@ def test_one_file_of_many_costs_one_file(tmp_path: Path) -> None:
     assert registration(after.policies, repository_id="17").policy.token.ttl_s == 60
     other = registration(state.policies, repository_id="18")
     assert registration(after.policies, repository_id="18") is other, "the others are taken over as they are"
+    looks = looks_of(tmp_path)
+    (tmp_path / "name-8.yaml").write_text("nothing good", "utf-8")
+    (tmp_path / "name-9.yaml").write_text(changed(many["name_9"], "mode: active", "mode: suspended"), "utf-8")
+    found = read_each(tmp_path, after, {**looks, str(tmp_path / "name-9.yaml"): "another"})
+    assert found is not None
+    assert found["name-8"] is after.policies.policies["name-8"], "it looks as it did"
+    assert found["name-9"] is not None
+    assert found["name-9"].mode == "suspended", "of a broken folder only what changed is read alone"
 
 
-def test_a_test_of_another_file_that_no_longer_holds_is_found(tmp_path: Path) -> None:
-    state, _ = again(write(tmp_path, inspect_ai=POLICY + OF_A_BRANCH), Folder())
+def test_an_unchanged_file_whose_test_or_place_no_longer_holds_is_found(tmp_path: Path) -> None:
+    for name in ("tested", "overlapping"):
+        (tmp_path / name).mkdir()
+    state, _ = again(write(tmp_path / "tested", inspect_ai=POLICY + OF_A_BRANCH), Folder())
+    found = registration(state.policies, GITHUB)
+    assert (found.policy.tests, b"another branch" in state.policies.digests[found.digest]) == ((), True)
     newcomer = changed(named("newcomer", "7"), '"refs/heads/main"', '"refs/heads/name-0"')
-    (tmp_path / "newcomer.yaml").write_text(newcomer, "utf-8")
+    write(tmp_path / "tested", newcomer=newcomer)
     with pytest.raises(InputError, match="another branch") as caught:
-        again(tmp_path, state)
+        again(tmp_path / "tested", state)
     assert Path(caught.value.place.file).name == "inspect-ai.yaml"
     assert caught.value.place.line == POLICY.count("\n") + 3
-
-
-def test_an_overlap_with_an_unchanged_file_is_found_at_its_place(tmp_path: Path) -> None:
-    state, _ = again(write(tmp_path, zeta=named("zeta", "9")), Folder())
-    (tmp_path / "alpha.yaml").write_text(named("alpha", "9"), "utf-8")
+    state, _ = again(write(tmp_path / "overlapping", zeta=named("zeta", "9")), Folder())
+    write(tmp_path / "overlapping", alpha=named("alpha", "9"))
     with pytest.raises(InputError, match="overlaps alpha/main") as caught:
-        again(tmp_path, state)
+        again(tmp_path / "overlapping", state)
     assert (Path(caught.value.place.file).name, caught.value.pointer) == ("zeta.yaml", "/identities/0")
-
-
-def test_of_a_broken_folder_only_what_changed_is_read_alone(tmp_path: Path) -> None:
-    state, _ = again(write(tmp_path, one=named("one", "1"), two=named("two", "2")), Folder())
-    looks = looks_of(tmp_path)
-    (tmp_path / "one.yaml").write_text("nothing good", "utf-8")
-    (tmp_path / "two.yaml").write_text(changed(named("two", "2"), "mode: active", "mode: suspended"), "utf-8")
-    found = read_each(tmp_path, state, {**looks, str(tmp_path / "two.yaml"): "another"})
-    assert found is not None
-    assert found["one"] is state.policies.policies["one"], "it looks as it did"
-    assert found["two"] is not None
-    assert found["two"].mode == "suspended"
-
-
-def test_tests_are_dropped_after_they_ran_and_the_digest_is_over_them(tmp_path: Path) -> None:
-    state, _ = again(write(tmp_path, inspect_ai=POLICY + OF_A_BRANCH), Folder())
-    found = registration(state.policies, GITHUB)
-    assert found.policy.tests == ()
-    assert b"another branch" in state.policies.digests[found.digest]

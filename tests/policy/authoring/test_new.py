@@ -19,10 +19,6 @@ from tests.support.samples import BY_NAME, SAMPLES, Sample, text_of
 
 CHOICES = Choices("my-framework", "evals@example.org", "my-framework", ("openai/gsm8k",))
 GITHUB = BY_NAME["github-actions"]
-HOSTILE = [
-    "x\n    any_ref: true", 'x"\nmode: suspended', "\x1b[2Jx", "x\u2028y", "\u202ex", "x" * 513, "", 7, None, ["x"], {"a": "b"},
-    "\ud800",
-]  # fmt: skip
 
 
 def table(sample: Sample) -> ProvidersFile:
@@ -33,9 +29,9 @@ def claims_of(sample: Sample, **changes: Any) -> dict[str, Any]:
     return {"iss": sample.issuer, **sample.claims, **changes}
 
 
-def made(sample: Sample, choices: Choices = CHOICES, **changes: Any) -> str:
+def made(sample: Sample, **changes: Any) -> str:
     claims = claims_of(sample, **changes)
-    return make_policy(choices, find_provider(claims, table(sample)), claims).text
+    return make_policy(CHOICES, find_provider(claims, table(sample)), claims).text
 
 
 def refusal(sample: Sample, **changes: Any) -> FormatError:
@@ -61,6 +57,9 @@ def test_a_policy_of_any_provider_s_token_is_good_and_its_tests_pass(tmp_path: P
         assert {outcome.expected for outcome in outcomes} >= {"granted", "integration.unknown", "policy.benchmark"}
     text = made(GITHUB)
     assert format_file(text.encode(), "x").decode() == text
+    foreign, commit = "tools/evals/.github/workflows/x.yml@refs/heads/main", "c" * 40
+    borrowed = made(GITHUB, job_workflow_ref=foreign, job_workflow_sha=commit)
+    assert (f'job_workflow_sha: "{commit}"' in borrowed, "job_workflow_sha" in text) == (True, False)
 
 
 def test_without_a_table_the_provider_is_known_by_its_issuer_alone() -> None:
@@ -95,25 +94,17 @@ def test_no_policy_is_made_of_a_job_that_strangers_can_start() -> None:
     ] == []
 
 
-def test_a_claim_that_is_not_plain_text_makes_no_policy() -> None:
-    for name in ("repository_id", "repository", "ref", "workflow_ref", "iss", "repository_owner"):
-        for value in HOSTILE:
-            if value is not None or name in ("repository_id", "ref", "iss"):  # the others may be absent
-                assert refusal(GITHUB, **{name: value}).pointer == f"/{name}"
-
-
-def test_a_claim_is_an_exact_value_whatever_it_looks_like(tmp_path: Path) -> None:
+def test_a_claim_is_an_exact_value_whatever_it_looks_like_or_makes_no_policy(tmp_path: Path) -> None:
     for value in ["*", "**/*", 'a"b', "a\\b", "{glob: '*'}", "no", "1e3", "a: b # c", "&a *b", "!!str x", "- x"]:
         (tmp_path / "providers.yaml").write_text(text_of(GITHUB.providers()))
         (tmp_path / "my-framework.yaml").write_text(made(GITHUB, ref=value, repository=value))
         (identity,) = load_policies(tmp_path, ISSUER_URL).policies["my-framework"].identities
-        assert identity.require["ref"] == value
-        assert identity.names["repository"] == value
-
-
-def test_code_of_another_repository_is_pinned_by_its_commit() -> None:
-    text = made(
-        GITHUB, job_workflow_ref="tools/evals/.github/workflows/x.yml@refs/heads/main", job_workflow_sha="c" * 40
-    )
-    assert f'job_workflow_sha: "{"c" * 40}"' in text
-    assert "job_workflow_sha" not in made(GITHUB)
+        assert (identity.require["ref"], identity.names["repository"]) == (value, value)
+    not_plain = [
+        "x\n    any_ref: true", 'x"\nmode: suspended', "\x1b[2Jx", "x\u2028y", "\u202ex", "x" * 513, "", 7, None, ["x"], {"a": "b"},
+        "\ud800",
+    ]  # fmt: skip
+    for name in ("repository_id", "repository", "ref", "workflow_ref", "iss", "repository_owner"):
+        for hostile in not_plain:
+            if hostile is not None or name in ("repository_id", "ref", "iss"):  # the others may be absent
+                assert refusal(GITHUB, **{name: hostile}).pointer == f"/{name}"

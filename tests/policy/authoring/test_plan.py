@@ -103,21 +103,11 @@ def test_what_would_be_refused_has_a_code_and_a_rule_and_the_reverse_is_granted(
             back = only(make_plan(other, one, [recorded(other, named=audience)]))
             unread = code.startswith("identity.") or code == "integration.suspended"
             assert back == (("untold", "the run", "") if unread else ("granted", code, rule)), code
-
-
-def test_an_unknown_caller_has_no_recorded_run_to_judge(policies: Directory) -> None:
-    old = policies()
-    plan = make_plan(old, policies(('repository_id: "7"', 'repository_id: "8"')), [recorded(old, repository_id="8")])
-    assert only(plan)[:2] == ("untold", "the run")
-
-
-def test_an_issuer_that_goes_refuses(policies: Directory) -> None:
-    old = policies()
-    ghes = PROVIDERS.replace(
-        "{profile: github-actions}", '{profile: github-actions, issuer: "https://github.example.com/_services/token"}'
-    )
-    plan = make_plan(old, policies(providers=ghes), [recorded(old)])
-    assert only(plan) == ("refused", "identity.issuer_unknown", "providers")
+    other = policies(('repository_id: "7"', 'repository_id: "8"'))
+    assert only(make_plan(one, other, [recorded(one, repository_id="8")]))[:2] == ("untold", "the run")
+    ghes = '{profile: github-actions, issuer: "https://github.example.com/_services/token"}'
+    gone = policies(providers=PROVIDERS.replace("{profile: github-actions}", ghes))
+    assert only(make_plan(one, gone, [recorded(one)])) == ("refused", "identity.issuer_unknown", "providers")
 
 
 ROBOTS = "version: 1\nproviders:\n  robots: {profile: pat}\n"
@@ -141,16 +131,12 @@ def test_a_reusable_identity_s_decisions_are_judged_again(policies: Directory) -
     assert counts(make_plan(old, another, lines)) == (3, 0, 0, 0), "the audit holds the scope, too"
     narrower = policies(*TO_ROBOTS, (BENCHMARKS, 'benchmarks: ["cais/*"]'), providers=ROBOTS)
     assert counts(make_plan(old, narrower, lines)) == (2, 1, 0, 0)
-
-
-def test_a_decision_on_our_own_token_is_judged_without_knowing_our_url(policies: Directory) -> None:
-    line = recorded(policies(*TO_ROBOTS, providers=ROBOTS), claims=PAT)
-    nowhere = "https://issuer.invalid"
+    nowhere = "https://issuer.invalid"  # a token of our own is judged without knowing our URL
     blind = policies(*TO_ROBOTS, providers=ROBOTS, url=nowhere)
-    assert counts(make_plan(blind, blind, [line])) == (1, 0, 0, 0)
+    assert counts(make_plan(blind, blind, lines[:1])) == (1, 0, 0, 0)
     renamed = [*TO_ROBOTS, ("provider: robots", "provider: others")]
     other = policies(*renamed, providers=ROBOTS.replace("robots:", "others:"), url=nowhere)
-    assert only(make_plan(blind, other, [line])) == ("refused", "identity.issuer_unknown", "providers")
+    assert only(make_plan(blind, other, lines[:1])) == ("refused", "identity.issuer_unknown", "providers")
 
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln"
@@ -168,16 +154,13 @@ def test_a_credential_in_the_place_of_a_name_is_not_recorded(policies: Directory
     assert list(msgspec.json.decode(recorded(old, named=honest))["named"].values()) == list(honest)
 
 
-UNTOLD = [
-    ((REF, f'{REF}\n      environment: "prod"'), "the claim environment"),
-    ((METRICS, 'metrics: [{id: "accuracy", max: 100}]'), "the value of accuracy"),
-    (("grants:\n", "grants:\n  command: required\n"), "the command"),
-]
-
-
 def test_a_rule_whose_input_the_audit_lacks_is_unknown_unless_another_refuses(policies: Directory) -> None:
     old = policies()
-    for change, missing in UNTOLD:
+    for change, missing in (
+        ((REF, f'{REF}\n      environment: "prod"'), "the claim environment"),
+        ((METRICS, 'metrics: [{id: "accuracy", max: 100}]'), "the value of accuracy"),
+        (("grants:\n", "grants:\n  command: required\n"), "the command"),
+    ):
         assert only(make_plan(old, policies(change), [recorded(old)])) == ("untold", missing, "")
         refusing = policies(change, (BENCHMARKS, 'benchmarks: ["cais/*"]'))
         assert only(make_plan(old, refusing, [recorded(old)]))[:2] == ("refused", "policy.benchmark")
@@ -199,17 +182,7 @@ def test_an_input_that_the_audit_holds_is_judged(policies: Directory) -> None:
     assert only(make_plan(required, policies((METRICS, 'metrics: ["accuracy"]')), [recorded(required)]))[0] == "granted"
 
 
-def test_a_long_claim_is_not_held(policies: Directory) -> None:
-    """Whether a job borrowed code is in a claim that was too long to be recorded."""
-    old = policies()
-    new = policies((REF, f'{REF}\n      workflow: {{glob: "x*"}}'))
-    assert only(make_plan(old, new, [recorded(old, workflow="x" * 600)])) == ("untold", "the claim workflow", "")
-    line = recorded(old, job_workflow_ref="org/evals/" + "x" * 600 + "@refs/heads/main")
-    plan = make_plan(old, policies(("ttl_s: 3600", "ttl_s: 60")), [line])
-    assert only(plan) == ("untold", "the claim job_workflow_ref", "")
-
-
-def test_a_derived_claim_is_known_where_its_source_is(policies: Directory) -> None:
+def test_a_derived_claim_is_known_where_its_source_is_and_a_long_one_is_not_held(policies: Directory) -> None:
     """`job_workflow_ref` is recorded as provenance; no rule read a claim that is derived of it."""
     old = policies()
     ref = "org/evals/.github/workflows/x.yml@refs/heads/main"
@@ -222,6 +195,12 @@ def test_a_derived_claim_is_known_where_its_source_is(policies: Directory) -> No
     assert counts(make_plan(old, other, [line])) == (0, 1, 0, 0)
     line = recorded(old)  # it says that there was no `job_workflow_ref`
     assert only(make_plan(old, other, [line]))[:2] == ("refused", "identity.claim_missing")
+    new = policies((REF, f'{REF}\n      workflow: {{glob: "x*"}}'))
+    assert only(make_plan(old, new, [recorded(old, workflow="x" * 600)])) == ("untold", "the claim workflow", "")
+    # Whether a job borrowed code is in a claim that was too long to be recorded.
+    line = recorded(old, job_workflow_ref="org/evals/" + "x" * 600 + "@refs/heads/main")
+    plan = make_plan(old, policies(("ttl_s: 3600", "ttl_s: 60")), [line])
+    assert only(plan) == ("untold", "the claim job_workflow_ref", "")
 
 
 IDENTITIES = POLICY[POLICY.index("identities:") : POLICY.index("grants:")]
@@ -262,20 +241,14 @@ def test_a_caller_that_may_be_another_identity_is_not_refused_as_the_nearest(pol
     plan = make_plan(old, new, [recorded(old, ref="refs/heads/dev", environment="prod")])
     assert counts(plan) == (0, 0, 0, 1)
     assert plan.groups[0].why == "the claim environment"
-
-
-def test_rules_that_stay_the_same_decide_the_same_for_any_caller(policies: Directory) -> None:
-    """It was judged as the nearest identity. The rules of that one do not read the environment, and have not changed."""
-    old, new = policies(("grants:\n", OTHER)), policies(("grants:\n", OTHER))
-    line = recorded(old, ref="refs/heads/dev", environment="staging")
-    assert counts(make_plan(old, new, [line])) == (1, 0, 0, 0)
+    # It was judged as the nearest identity. The rules of that one do not read the environment, and have not changed.
+    line = recorded(new, ref="refs/heads/dev", environment="staging")
+    assert counts(make_plan(new, policies(("grants:\n", OTHER)), [line])) == (1, 0, 0, 0)
 
 
 def test_decisions_are_judged_as_of_their_own_time(policies: Directory) -> None:
-    old = policies()
-    end = ('["github-hosted"]}', '["github-hosted"]}\n    expires: 2026-11-22')
-    day = 86_400
-    plan = make_plan(old, policies(end), [recorded(old, now=NOW), recorded(old, now=NOW + day)])
+    old, expiring = policies(), policies(('["github-hosted"]}', '["github-hosted"]}\n    expires: 2026-11-22'))
+    plan = make_plan(old, expiring, [recorded(old, now=NOW), recorded(old, now=NOW + 86_400)])
     assert counts(plan) == (1, 1, 0, 0)
 
 
@@ -293,11 +266,6 @@ def test_a_decision_that_no_policy_made_or_explains_is_counted_apart(policies: D
     assert (plan.otherwise, counts(plan)) == (1, (2, 0, 0, 0))
 
 
-TORN = [b'{"event": "decision", "time": 1, "req', b"\xff\xfe\n", b"[]", b"null", b'{"event": 1}', b'{"time": 1}', b"[" * 100_000,
-        b'{"event": "decision", "time": -1}', b'{"event": "decision"}',
-        b'{"event": "\xff"}', b'{"event": "decision", "x": "\xff"}', b'{"x": ' + b"[" * 100_000]  # fmt: skip
-
-
 def test_a_torn_line_or_an_impossible_run_is_counted_and_skipped(policies: Directory) -> None:
     old = policies()
     line = recorded(old)
@@ -305,7 +273,11 @@ def test_a_torn_line_or_an_impossible_run_is_counted_and_skipped(policies: Direc
     for member, value in (("version", "9" * 5000), ("name", "x" * 300)):
         wrong = {**event["results"][0], "framework": {**event["results"][0]["framework"], member: value}}
         assert make_plan(old, old, [msgspec.json.encode({**event, "results": [wrong]})]).torn == 1
-    for torn in TORN:
+    for torn in (
+        b'{"event": "decision", "time": 1, "req', b"\xff\xfe\n", b"[]", b"null", b'{"event": 1}', b'{"time": 1}', b"[" * 100_000,
+        b'{"event": "decision", "time": -1}', b'{"event": "decision"}', b'{"event": "\xff"}',
+        b'{"event": "decision", "x": "\xff"}', b'{"x": ' + b"[" * 100_000,
+    ):  # fmt: skip
         plan = make_plan(old, old, [line, torn, b"\n", line])
         assert (plan.decisions, plan.torn, plan.unchanged) == (2, 1, 2)
         with pytest.raises(ValueError):

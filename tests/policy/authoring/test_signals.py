@@ -62,17 +62,15 @@ def test_a_plan_has_the_signals_that_would_change_by_what_was_counted(tmp_path: 
         assert (changes_of(plan), plan.unchanged) == (expected, len(counts))
 
 
-def test_a_new_quarantine_would_refuse_the_decision(tmp_path: Path) -> None:
-    plan = planned(tmp_path, OLD.replace("distinct: 5", "distinct: 5, then: quarantine"), tally(5), tally(6))
+def test_a_new_quarantine_would_refuse_a_decision_and_the_end_of_one_grant_it(tmp_path: Path) -> None:
+    quarantining = OLD.replace("distinct: 5", "distinct: 5, then: quarantine")
+    plan = planned(tmp_path, quarantining, tally(5), tally(6))
     (group,) = plan.groups
     assert (plan.unchanged, plan.refused, group.why, group.examples[0].rule, group.examples[0].detail) == (
         1, 1, "abuse.quarantined", "abuse.attempts.distinct", "counted 6, the limit is 5",
     )  # fmt: skip
     assert changes_of(plan) == [("attempts", "warn", "quarantine", 1)]
-
-
-def test_a_decision_that_began_a_quarantine_would_be_granted_without_it(tmp_path: Path) -> None:
-    old = policies(tmp_path, OLD.replace("distinct: 5", "distinct: 5, then: quarantine"))
+    old = policies(tmp_path, quarantining)
     refused = counted(old, tally(6), verdict="refused", code="abuse.quarantined")
     waiting = line_of(replace(msgspec.json.decode(refused, type=Decision), counted=msgspec.UNSET))
     plan = make_plan(old, policies(tmp_path, OLD), [refused, waiting])
@@ -80,7 +78,7 @@ def test_a_decision_that_began_a_quarantine_would_be_granted_without_it(tmp_path
     assert changes_of(plan) == [("attempts", "quarantine", "warn", 1)]
 
 
-def test_a_signal_that_counts_in_another_way_is_unknown(tmp_path: Path) -> None:
+def test_a_signal_or_quarantine_that_counts_in_another_way_is_unknown(tmp_path: Path) -> None:
     for new, signals in [
         (OLD.replace("distinct: 5", "distinct: 5, per_days: 3"), [
             ("artifact", "abuse.attempts.per_days"), ("attempts", "abuse.attempts.per_days"),
@@ -95,22 +93,10 @@ def test_a_signal_that_counts_in_another_way_is_unknown(tmp_path: Path) -> None:
         plan = planned(tmp_path, new, tally(6, twin=True, owners=21))
         assert [(group.signal, group.untold) for group in plan.signals] == signals
         assert changes_of(plan) == [(signal, None, None, 1) for signal, _ in signals]
-
-
-def test_a_quarantine_that_counts_in_another_way_is_unknown(tmp_path: Path) -> None:
     new = OLD.replace("distinct: 5", "distinct: 5, per_days: 3, then: quarantine")
     plan = planned(tmp_path, new, tally(6), tally(2))
     why = "the count under another abuse.attempts.per_days"
     assert (plan.untold, plan.unchanged, plan.groups[0].why) == (1, 1, why)
-
-
-def test_what_is_a_repeat_or_would_be_refused_anyway_signals_nothing(tmp_path: Path) -> None:
-    new = OLD.replace("distinct: 5", "distinct: 3")
-    assert changes_of(planned(tmp_path, new, tally(6), verdict="repeated")) == []
-    old = policies(tmp_path, OLD)
-    other = write(tmp_path / "0", inspect_ai=POLICY.replace('"openai/gsm8k", ', "") + new + "\n")
-    plan = make_plan(old, load_policies(other, ISSUER_URL), [counted(old, tally(4))])
-    assert (plan.refused, changes_of(plan)) == (1, [])
 
 
 def test_a_batch_is_one_decision_with_its_worst_count_and_few_examples_are_kept(tmp_path: Path) -> None:
@@ -119,6 +105,12 @@ def test_a_batch_is_one_decision_with_its_worst_count_and_few_examples_are_kept(
     assert (group.before, group.after, group.count, group.examples[0].counted) == ("warn", "throttle", 1, 7)
     (group,) = planned(tmp_path, OLD.replace("distinct: 5", "distinct: 3"), *[tally(4)] * (EXAMPLES + 2)).signals
     assert (group.count, len(group.examples)) == (EXAMPLES + 2, EXAMPLES)
+    new = OLD.replace("distinct: 5", "distinct: 3")
+    assert changes_of(planned(tmp_path, new, tally(6), verdict="repeated")) == [], "a repeat signals nothing"
+    old = policies(tmp_path, OLD)
+    other = write(tmp_path / "0", inspect_ai=POLICY.replace('"openai/gsm8k", ', "") + new + "\n")
+    plan = make_plan(old, load_policies(other, ISSUER_URL), [counted(old, tally(4))])
+    assert (plan.refused, changes_of(plan)) == (1, []), "it would be refused anyway"
 
 
 def test_the_plan_says_what_would_signal_and_why(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from issuer.policy.authoring.load import check_policies, try_policies
 from issuer.policy.authoring.suite import merge
 from tests.support.policies import ISSUER_URL, NOW, POLICY, TESTS, changed, load, outcomes, write
 
+FRAMEWORK = '{run: {framework: {name: "inspect-ai", version: "0.3.100"}}}'
+
 
 def derived(name: str, expect: str, override: str, more: str = "") -> str:
     return f"  - {{name: {name}, claims_from: main, expect: {expect}, override: {override}{more}}}\n"
@@ -48,37 +50,19 @@ def test_the_members_of_a_run_that_a_test_gives_are_judged(tmp_path: Path) -> No
         (task, 'tasks: ["a*"]', "{}", "granted"),
         (task, 'tasks: ["a*"]', "{run: {task_id: a}}", "granted"),
         (task, 'tasks: ["*"]\n  deny: {models: ["o*/*"]}', '{run: {model_repo: "b/c"}}', "granted"),
-        (
-            task,
-            'tasks: ["*"]\n  command: required',
-            '{run: {framework: {name: "inspect-ai", version: "0.3.100"}}}',
-            "policy.command",
-        ),
+        (task, 'tasks: ["*"]\n  command: required', FRAMEWORK, "policy.command"),
         (metric, 'metrics: [{id: "accuracy", max: 1}]', value.format("0.5"), "granted"),
         (metric, 'metrics: [{id: "accuracy", max: 1}]', value.format("1.5"), "policy.metric"),
     ):
         tests = changed(TESTS, '"org/model"', '"good/model"') + derived("other", "granted", override)
         assert outcomes(tmp_path, tests, changed(POLICY, old, new))[0][1].actual == code, override
-
-
-def test_a_registered_benchmark_is_judged_where_its_commit_is_given(tmp_path: Path) -> None:
-    text = changed(POLICY, 'metrics: ["*"]', 'metrics: ["*"]\n  registered_only: true')
-    assert actual(tmp_path, "{run: {task_id: x}}", text) == "granted"
+    text = changed(POLICY, metric, f"{metric}\n  registered_only: true")
+    assert actual(tmp_path, "{run: {task_id: x}}", text) == "granted", "its commit is not given"
     assert actual(tmp_path, f'{{run: {{benchmark_revision: "{"b" * 40}"}}}}', text) == "policy.benchmark"
     folder = tmp_path / "benchmarks" / "openai" / "gsm8k"
     folder.mkdir(parents=True)
     (folder / "eval.yaml").write_text('name: "x"\ntasks: [{id: "main"}]\n')
     assert actual(tmp_path, "{run: {task_id: x}}", text) == "policy.task"
-
-
-def test_a_caller_of_another_integration_is_unknown_to_this_one(tmp_path: Path) -> None:
-    other = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
-    write(tmp_path, other=other, inspect_ai=POLICY + TESTS + derived(
-        "theirs", "integration.unknown", '{identity: {repository_id: "8"}}'
-    ))  # fmt: skip
-    done, findings = try_policies(tmp_path, ISSUER_URL, NOW)
-    assert [outcome.actual for outcome in done] == ["granted", "integration.unknown"]
-    assert all(finding.severity == "warning" for finding in findings)
 
 
 def test_an_outcome_holds_the_checks_of_what_the_test_gives_and_no_others(tmp_path: Path) -> None:
@@ -94,17 +78,13 @@ def test_an_outcome_holds_the_checks_of_what_the_test_gives_and_no_others(tmp_pa
     assert pointers == {"/claims/benchmark_repo", "/claims/model_repo"}
 
 
-EXPIRING = changed(POLICY, "    require:", "    expires: 2026-01-01\n    require:")
-
-
 def test_a_policy_is_tested_as_if_it_were_active_and_before_its_end(tmp_path: Path) -> None:
     for mode in ("active", "staged", "suspended"):
         assert actual(tmp_path, "{}", changed(POLICY, "mode: active", f"mode: {mode}")) == "granted"
-    assert actual(tmp_path, "{}", EXPIRING) == "granted"
-    for date, code in {
-        "2025-12-31": "granted", "2026-01-01": "identity.registration_expired", '"2027-01-01"': "identity.registration_expired",
-    }.items():  # fmt: skip
-        assert actual(tmp_path, "{}", EXPIRING, f", date: {date}") == code
+    expiring, expired = changed(POLICY, "    require:", "    expires: 2026-01-01\n    require:"), "registration_expired"
+    assert actual(tmp_path, "{}", expiring) == "granted"
+    for date, code in (("2025-12-31", "granted"), ("2026-01-01", expired), ('"2027-01-01"', expired)):
+        assert actual(tmp_path, "{}", expiring, f", date: {date}").removeprefix("identity.") == code
 
 
 def test_a_policy_that_fails_its_own_test_does_not_load_and_says_why(tmp_path: Path) -> None:
@@ -120,22 +100,23 @@ def test_a_policy_that_fails_its_own_test_does_not_load_and_says_why(tmp_path: P
     )
 
 
-def test_a_test_of_another_outcome_fails(tmp_path: Path) -> None:
-    tests = derived("hole", "policy.model", '{run: {model_repo: "evil/model"}}')
-    tests += derived("x", "policy.model", '{run: {benchmark_repo: "a/b"}}')
-    _, (hole, other) = outcomes(tmp_path, TESTS + tests)
-    assert (hole.code, hole.pointer) == (Code.POLICY_TEST_FAILED, "/tests/1/expect")
-    assert hole.detail == 'the test "hole" expects policy.model, and the policy says granted'
-    assert other.detail.startswith('the test "x" expects policy.model, and the policy says policy.benchmark:')
-
-
 def test_every_failing_test_of_every_file_is_found(tmp_path: Path) -> None:
-    bad = TESTS + derived("a", "policy.task", "{}") + derived("b", "policy.task", "{}")
+    bad = TESTS + derived("hole", "policy.model", '{run: {model_repo: "evil/model"}}')
+    bad += derived("x", "policy.model", '{run: {benchmark_repo: "a/b"}}')
     other = POLICY.replace("integration: inspect-ai", "integration: other").replace('"7"', '"8"')
     write(tmp_path, inspect_ai=POLICY + bad, other=other + bad.replace('"7"', '"8"'))
     policies, findings = check_policies(tmp_path, ISSUER_URL, NOW)
     assert policies is None
-    assert [finding.code for finding in findings if finding.severity == "error"] == [Code.POLICY_TEST_FAILED] * 4
+    found = [finding for finding in findings if finding.severity == "error"]
+    assert [finding.code for finding in found] == [Code.POLICY_TEST_FAILED] * 4
+    assert [finding.pointer for finding in found] == ["/tests/1/expect", "/tests/2/expect"] * 2
+    assert found[0].detail == 'the test "hole" expects policy.model, and the policy says granted'
+    assert found[1].detail.startswith('the test "x" expects policy.model, and the policy says policy.benchmark:')
+    theirs = derived("theirs", "integration.unknown", '{identity: {repository_id: "8"}}')  # unknown to this integration
+    write(tmp_path, inspect_ai=POLICY + TESTS + theirs, other=other)
+    done, findings = try_policies(tmp_path, ISSUER_URL, NOW)
+    assert [outcome.actual for outcome in done] == ["granted", "integration.unknown"]
+    assert {finding.severity for finding in findings} == {"warning"}
 
 
 def test_an_invalid_test_is_refused_at_its_place(tmp_path: Path) -> None:
@@ -177,19 +158,8 @@ def test_an_invalid_derived_test_is_refused(tmp_path: Path) -> None:
         ("{name: x, claims_from: main, identity: {}, expect: granted}", "change them under `override`"),
         ("{name: x, claims_from: main, override: {run: {task_id: 7}}, expect: granted}", "expected text"),
     ]:
-        _, errors = outcomes(tmp_path, f"{TESTS}  - {test}\n")
-        assert [finding.pointer.startswith("/tests/1") for finding in errors] == [True]
-        assert reason in errors[0].detail
-
-
-def test_an_error_of_a_test_is_found_once_and_not_in_tests_derived_from_it(tmp_path: Path) -> None:
-    tests = changed(TESTS, "    run:\n", "    run:\n      task_id: 7\n")
-    tests += derived("a", "granted", "{}") + "  - {name: b, claims_from: a, expect: granted}\n"
-    done, errors = outcomes(tmp_path, tests)
-    assert done == []
-    assert [(finding.pointer, finding.detail) for finding in errors] == [
-        ("/tests/0/run/task_id", "expected text, got a whole number: put it in double quotes"),
-    ]
+        _, (finding,) = outcomes(tmp_path, f"{TESTS}  - {test}\n")
+        assert (finding.pointer.startswith("/tests/1"), reason in finding.detail) == (True, True), finding
 
 
 def test_a_test_may_start_from_one_that_itself_starts_from_another(tmp_path: Path) -> None:
@@ -197,6 +167,11 @@ def test_a_test_may_start_from_one_that_itself_starts_from_another(tmp_path: Pat
     tests += '  - {name: b, claims_from: a, expect: granted, override: {run: {benchmark_repo: "cais/x"}}}\n'
     done, errors = outcomes(tmp_path, tests)
     assert ([outcome.passed for outcome in done], errors) == ([True] * 3, [])
+    done, errors = outcomes(tmp_path, changed(tests, "    run:\n", "    run:\n      task_id: 7\n"))
+    assert [(finding.pointer, finding.detail) for finding in errors] == [
+        ("/tests/0/run/task_id", "expected text, got a whole number: put it in double quotes"),
+    ], "an error is found once, and not in the tests that are derived"
+    assert done == []
 
 
 def test_an_override_is_a_json_merge_patch() -> None:

@@ -20,6 +20,9 @@ def scored(value: float, metric: str = "accuracy", of_slice: str = "", selection
 def test_equal_values_have_equal_ranks_and_the_next_counts_them_all() -> None:
     made = board(entry("a/a", 3), entry("b/b", 2), entry("c/c", 2), entry("d/d", 1))
     assert ranks(only(made).rows) == [(1, "a/a", 3), (2, "b/b", 2), (2, "c/c", 2), (4, "d/d", 1)]
+    many = [entry("a/a", 10 + number, when=OLD + number) for number in range(5)]
+    rows = only(board(*many, entry("b/b", 1))).rows
+    assert [row.rank for row in rows] == [1, 1, 1, 1, 1, 2], "many rows of a model push nobody further down than one"
 
 
 def test_direction_and_primary_metric_are_the_definition_s_at_the_row_s_commit() -> None:
@@ -55,12 +58,17 @@ def test_a_metric_without_a_definition_has_ranks_only_by_a_stated_direction() ->
     assert only(board(entry(), stated={"accuracy": "lower"})).subject.direction == "higher", "the definition decides"
 
 
-def test_the_newest_result_of_a_model_counts_with_the_number_of_all() -> None:
+def test_the_newest_result_of_a_model_counts_with_the_number_of_all_runs() -> None:
     made = board(entry(value=3, when=OLD, model_revision="a" * 40), entry(value=2))
     (row,) = only(made).rows
     assert (row.value, row.chosen_from, row.contradicted) == (2, 2, False)
     (row,) = only(board(entry(value=3, when=OLD, model_revision="a" * 40), entry(value=2), best=True)).rows
     assert (row.value, row.chosen_from) == (3, 2)
+    assert [row.chosen_from for row in only(board(entry(), entry(pointer="/1"))).rows] == [1], "a copy is no other run"
+    bare: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
+    assert [row.chosen_from for row in only(board(entry(**bare), entry(**bare, pointer="/1"))).rows] == [2]
+    made = board(entry(value=1, **bare), entry(value=2, when=make.NOW + 86_400, **bare))
+    assert [row.value for row in only(made).rows] == [1], "a date in the future makes a row no newer"
 
 
 @pytest.mark.parametrize("best", [False, True])
@@ -71,13 +79,6 @@ def test_a_reproduction_does_not_hide_what_it_reproduces(best: bool) -> None:
         assert [(row.entry.tier, row.value, row.chosen_from) for row in only(made).rows] == [("reproduced", 1, 2)]
     later = board(first, entry(model_revision="a" * 40, token_digest="x"))
     assert [row.entry.tier for row in only(later).rows] == ["verified"], "of another commit"
-
-
-def test_a_copy_of_a_signed_result_is_not_another_run() -> None:
-    copy = entry(pointer="/1")
-    assert [row.chosen_from for row in only(board(entry(), copy)).rows] == [1]
-    bare: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
-    assert [row.chosen_from for row in only(board(entry(**bare), entry(**bare, pointer="/1"))).rows] == [2]
 
 
 def test_verified_results_that_contradict_are_all_listed() -> None:
@@ -108,18 +109,9 @@ def test_refuted_entries_are_apart_and_change_nothing() -> None:
     assert made.by_tier == {"verified": 1, "refuted": 1}
 
 
-def test_many_rows_of_one_model_push_nobody_further_down_than_one() -> None:
-    many = [entry("a/a", 10 + number, when=OLD + number) for number in range(5)]
-    made = board(*many, entry("b/b", 1))
-    assert [row.rank for row in only(made).rows] == [1, 1, 1, 1, 1, 2]
-
-
-def test_slices_subsets_and_normalizations_have_separate_tables() -> None:
+def test_slices_have_separate_tables_and_settings_separate_marks_and_ranks() -> None:
     each = [entry(), entry(**scored(1, of_slice="hard")), entry(subset="first 100"), entry(normalization='{"x":1}')]
     assert len(board(*each).tables) == 4
-
-
-def test_other_settings_share_a_table_with_separate_marks_and_ranks() -> None:
     made = board(
         entry("a/a", 4), entry("b/b", 3, framework="lm-eval"), entry("c/c", 2, framework_version="1.0"),
         entry("d/d", **scored(1, selection="match/accuracy")), entry("e/e", 0.5, completeness="partial"),
@@ -130,6 +122,8 @@ def test_other_settings_share_a_table_with_separate_marks_and_ranks() -> None:
     assert [row.rank for row in table.rows] == [1, 2, 3, 4, 5, 6]
     assert [row.rank_in_setting for row in table.rows] == [1, 1, 1, 1, 1, 2]
     assert [table.settings[row.setting].framework for row in table.rows][1] == "lm-eval"
+    made = board(entry("a/a", 4, when=OLD), entry("a/a", 3, framework="lm-eval"))
+    assert ranks(only(made).rows) == [(1, "a/a", 4), (1, "a/a", 3)], "a run of another setting replaces no row"
 
 
 def test_rows_of_several_commits_of_the_benchmark_share_a_table_with_a_note() -> None:
@@ -140,17 +134,6 @@ def test_rows_of_several_commits_of_the_benchmark_share_a_table_with_a_note() ->
     assert "Rows are of 2 commits of the benchmark." in [note.text for note in notes_of(only(made), made)]
     one = board(entry("a/a", 2), entry("b/b", 1))
     assert not any("commits" in note.text for note in notes_of(only(one), one))
-
-
-def test_a_run_of_another_setting_replaces_no_row() -> None:
-    made = board(entry("a/a", 4, when=OLD), entry("a/a", 3, framework="lm-eval"))
-    assert ranks(only(made).rows) == [(1, "a/a", 4), (1, "a/a", 3)]
-
-
-def test_a_date_in_the_future_makes_a_row_no_newer() -> None:
-    bare: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
-    made = board(entry(value=1, **bare), entry(value=2, when=make.NOW + 86_400, **bare))
-    assert [row.value for row in only(made).rows] == [1]
 
 
 def test_dates_and_major_versions_are_read_from_text() -> None:

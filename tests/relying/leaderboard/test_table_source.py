@@ -18,9 +18,8 @@ from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown
 from issuer.relying.verifier import Basis, FileVerifier, TableHead, Writer, read_head
 from issuer.verify import Context
 from issuer.verify.reproduction import Tolerance
-from issuer.verify.trust import Trust
 from tests.support import make
-from tests.support.boards import BASIS, PAYLOADS, unsigned
+from tests.support.boards import BASIS, PAYLOADS, REVISION, unsigned
 from tests.support.in_process import Done, run
 from tests.support.tree import entry_text, write_result, write_trust
 from tests.support.whole_hub import WholeHub
@@ -62,9 +61,6 @@ def test_an_option_for_folders_is_a_usage_error_for_a_table(tmp_path: Path) -> N
     assert not (tmp_path / "site").exists()
 
 
-# -- with the extra `table` ----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def hub(tmp_path: Path) -> Path:
     """Entries of every kind and form, files that cannot be read, tokens that share a jti, and a broken definition."""
@@ -79,17 +75,14 @@ def hub(tmp_path: Path) -> Path:
     rich = make.submission(details, model_repo="acme/rich", metrics=metrics)
     terms: dict[str, Any] = {"attempt": {"number": 64, "since": make.NOW - 9}}
     write_result(root, "acme/rich", "gsm8k.yaml", make.file_for(rich, **terms))
-    write_result(
-        root, "acme/two", "gsm8k.yaml", unsigned(details, model_repo="acme/two") + "- {dataset: {id: a/b}, value: 1}\n"
-    )
+    two = unsigned(details, model_repo="acme/two") + "- {dataset: {id: a/b}, value: 1}\n"
+    write_result(root, "acme/two", "gsm8k.yaml", two)
     write_result(root, "acme/lone", "gsm8k.yaml", '- {dataset: {id: "openai/gsm8k", task_id: "gsm8k"}, value: 0.25}\n')
     for repo in ("a/first", "zz/last"):
         write_result(root, repo, "task_2.yaml", entry_text(repo, 7))
     with open(os.fsencode(root / "acme/two/.eval_results") + b"/\xff.yaml", "wb"):
         pass
-    (tmp_path / "benchmarks" / "bench/task-4" / str(make.claims()["benchmark_revision"]) / "eval.yaml").write_text(
-        "- ["
-    )
+    (tmp_path / "benchmarks" / "bench/task-4" / REVISION / "eval.yaml").write_text("- [")
     return root
 
 
@@ -103,35 +96,27 @@ def written(board: Leaderboard) -> tuple[bytes | str, ...]:
     return as_json(board), as_csv(board, HUB), as_markdown(board, HUB), as_html(board, HUB)
 
 
-def table_of(root: Path, to: Path, verifier: FileVerifier) -> Path:
+@pytest.mark.long
+def test_the_files_are_those_of_the_folder_byte_for_byte(hub: Path) -> None:
+    from issuer.relying.leaderboard.sources import build_board_of_table
     from issuer.relying.table import judge_into
 
-    judge_into(to, root, verifier, Writer(lambda *_: "", lambda _: ""), Listener(lambda _: None), engine=processes(1))
-    return to
+    folder, to = hub.parent, hub.parent / "results.parquet"
+    silent = Listener(lambda _: None)
+    judge_into(to, hub, judge(folder), Writer(lambda *_: "", lambda _: ""), silent, engine=processes(1))
+    every = RankOptions(best=True, every_metric=True, rank_from="self-reported", stated={"f1": "higher"})
+    for asked in (RankOptions(), every):
+        of_folder, summary = build_board(hub, judge(folder), asked, jobs=1)
+        assert summary.by_tier.keys() >= {"verified", "self-reported", "undecided", "refuted"}
+        assert any("eval.yaml" in one.file for one in of_folder.unread)
+        assert "f1" in {table.subject.metric for table in of_folder.tables}
+        of_table, counted = build_board_of_table(to, BenchmarkFolder(folder / "benchmarks"), asked, None)
+        assert written(of_table) == written(of_folder)
+        assert of_table.basis.trust == judge(folder).trust.digest
+        assert (counted.files, counted.verdicts, counted.by_tier) == (summary.files, summary.verdicts, summary.by_tier)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "asked",
-    [
-        RankOptions(),
-        RankOptions(best=True, every_metric=True, rank_from="self-reported", stated={"f1": "higher"}),
-    ],
-)
-def test_the_files_are_those_of_the_folder_byte_for_byte(hub: Path, asked: RankOptions) -> None:
-    from issuer.relying.leaderboard.sources import build_board_of_table
-
-    folder = hub.parent
-    of_folder, summary = build_board(hub, judge(folder), asked, jobs=1)
-    assert summary.by_tier.keys() >= {"verified", "self-reported", "undecided", "refuted"}
-    assert any("eval.yaml" in one.file for one in of_folder.unread)
-    assert "f1" in {table.subject.metric for table in of_folder.tables}
-    to = table_of(hub, folder / "results.parquet", judge(folder))
-    trust: Trust = judge(folder).trust
-    of_table, counted = build_board_of_table(to, BenchmarkFolder(folder / "benchmarks"), asked, None)
-    assert written(of_table) == written(of_folder)
-    assert of_table.basis.trust == trust.digest
-    assert (counted.files, counted.verdicts, counted.by_tier) == (summary.files, summary.verdicts, summary.by_tier)
+JUDGING = ("--trust", "trust.yaml", "--at", str(make.NOW), "--jobs", "1")
 
 
 @pytest.fixture
@@ -139,9 +124,7 @@ def small(tmp_path: Path) -> Path:
     """A hub with a trust file, and the table of it."""
     write_trust(tmp_path)
     write_result(tmp_path / "hub", "acme/one", "task_0.yaml", entry_text("acme/one", 0))
-    done = run(
-        ["verify", "hub", "--trust", "trust.yaml", "--at", str(make.NOW), "--to", "r.parquet", "--jobs", "1"], tmp_path
-    )
+    done = run(["verify", "hub", *JUDGING, "--to", "r.parquet"], tmp_path)
     assert done.code == 0, done
     return tmp_path
 
@@ -170,16 +153,15 @@ def test_a_table_says_its_trust_file_and_one_by_another_is_refused(small: Path) 
 
 @pytest.mark.long
 def test_the_exit_code_is_that_of_the_folder(small: Path) -> None:
-    judging = ("--trust", "trust.yaml", "--at", str(make.NOW), "--jobs", "1")
     for text, more, code in (
         (unsigned(model_repo="acme/two"), (), 0), (unsigned(model_repo="acme/two"), ("--require-token",), 1),
         (entry_text("acme/two", 1).replace("0.5", "0.6"), (), 1), (entry_text("acme/two", 1) + "  value: 0.5\n", (), 4),
         ("- [", (), 3),
     ):  # fmt: skip
         write_result(small / "hub", "acme/two", "task_1.yaml", text)
-        run(["verify", "hub", *judging, "--to", "r.parquet", "--quiet"], small)
+        run(["verify", "hub", *JUDGING, "--to", "r.parquet", "--quiet"], small)
         assert build(small, *more).code == code
-        assert build(small, *judging, *more, table="hub").code == code
+        assert build(small, *JUDGING, *more, table="hub").code == code
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from issuer.verify import Context
 from issuer.verify.check_log import AtHand, sidecar_name
 from issuer.verify.report import Report, Status
 from tests.support import make
-from tests.support.command import issuer
+from tests.support.in_process import run
 from tests.support.scripted import Action, Scripted, hang_up, reply
 from tests.support.tree import write_result
 from tests.support.witnessed import ORIGIN, TestLog, leaf_of, trusted_log, write_logged_trust
@@ -57,7 +56,7 @@ def test_only_a_proof_or_the_log_s_own_denial_decides(file: Path) -> None:
         assert (report.verdict, report.checks[10].status) == ("undecided", Status.UNKNOWN), name
 
 
-def test_the_log_is_asked_only_without_a_usable_proof_beside_the_file(file: Path) -> None:
+def test_the_log_is_asked_about_a_signed_token_without_a_usable_proof_beside_it(file: Path) -> None:
     beside = file.with_name(sidecar_name(file.name, LEAF.token))
     beside.write_bytes(GOOD)
     report, seen = judge(file, NO)
@@ -65,6 +64,8 @@ def test_the_log_is_asked_only_without_a_usable_proof_beside_the_file(file: Path
     beside.write_bytes(b"?")
     assert judge(file, reply(200, GOOD))[0].verdict == "verified"
     assert judge(file, NO)[0].failed == (11,)
+    file.write_text(file.read_text()[:-8] + 'AAAAAA"\n')
+    assert judge(file, NO)[1] == [], "its issuer has not signed the token"
 
 
 def test_a_log_that_is_not_required_is_asked_about_tokens_that_have_ended(file: Path) -> None:
@@ -73,11 +74,6 @@ def test_a_log_that_is_not_required_is_asked_about_tokens_that_have_ended(file: 
     report, seen = judge(file, reply(200, GOOD), require=False, now=end + 1)
     assert (report.verdict, report.at_from, len(seen)) == ("verified", "log", 1)
     assert judge(file, NO, require=False, now=end + 1)[0].verdict == "good_when_issued", "it has been asked"
-
-
-def test_no_log_is_asked_about_a_token_that_its_issuer_has_not_signed(file: Path) -> None:
-    file.write_text(file.read_text()[:-8] + 'AAAAAA"\n')
-    assert judge(file, NO)[1] == []
 
 
 def asked_at(url: str = "", **options: float) -> AskedLogs:
@@ -101,15 +97,13 @@ def test_requests_to_a_log_are_bounded_and_need_a_good_url() -> None:
     assert len(server.seen) == MAX_QUESTIONS
 
 
-def command(file: Path, url: str, *more: str) -> tuple[int, Any]:
-    trust = write_logged_trust(file.parents[3])
-    trust.write_text(trust.read_text().replace("{file: policy}", f'{{file: policy}}, url: "{url}/log"'))
-    done = issuer("verify", file, "--repo", make.REPO, "--trust", trust, "--at", make.NOW, "--json", *more)
-    return done.returncode, json.loads(done.stdout)["reports"][0]["checks"][10]["status"]
-
-
 def test_the_command_asks_for_one_file_unless_it_is_offline(file: Path) -> None:
+    folder = file.parents[3]
+    trust = write_logged_trust(folder)
     with Scripted([reply(200, GOOD)]) as server:
-        assert command(file, server.url) == (0, "pass")
-        assert command(file, server.url, "--offline") == (4, "unknown")
+        trust.write_text(trust.read_text().replace("{file: policy}", f'{{file: policy}}, url: "{server.url}/log"'))
+        asked = ["verify", str(file), "--repo", make.REPO, "--trust", str(trust), "--at", str(make.NOW), "--json"]
+        for more, code, status in (([], 0, "pass"), (["--offline"], 4, "unknown")):
+            done = run([*asked, *more], folder)
+            assert (done.code, json.loads(done.out)["reports"][0]["checks"][10]["status"]) == (code, status)
         assert len(server.seen) == 1

@@ -14,6 +14,7 @@ from tests.support.log_readers import check_with_go, check_with_scales
 from tests.support.tlog import ANNOUNCED, InMemory, Tree, token_leaf
 
 TREE = Tree([*ANNOUNCED, *map(token_leaf, range(598))])
+FILES = TREE.files()
 
 
 class Stops(Exception):
@@ -47,16 +48,13 @@ def assert_whole(folder: Path, leaves: list[bytes]) -> None:
     assert [leaf for _, leaf in read.leaves()] == leaves
 
 
-def test_an_export_is_the_log_s_files_byte_for_byte(tmp_path: Path) -> None:
+def test_an_export_is_the_log_s_files_byte_for_byte_for_a_web_server_of_another_user(tmp_path: Path) -> None:
     for size in (0, 1, 2, 256, 600):
         assert bring(Served(TREE.files(size)), tmp_path / str(size)) == 0
         assert files_of(tmp_path / str(size)) == TREE.files(size)
-
-
-def test_an_export_can_be_read_by_a_web_server_of_another_user(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        bring(Served(TREE.files()), tmp_path / "new")
+        bring(Served(FILES), tmp_path / "new")
     finally:
         os.umask(before)
     folders = [tmp_path / "new", *(path for path in (tmp_path / "new").rglob("*") if path.is_dir())]
@@ -75,13 +73,10 @@ def test_an_export_grows_and_full_files_replace_partial_ones(tmp_path: Path) -> 
         assert_whole(folder, TREE.leaves[:large])
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        pytest.param(check_with_scales, id="scales"),
-        pytest.param(check_with_go, id="go", marks=[pytest.mark.needs_tool("go"), pytest.mark.long]),
-    ],
-)
+WITH_GO = pytest.param(check_with_go, marks=[pytest.mark.needs_tool("go"), pytest.mark.long])
+
+
+@pytest.mark.parametrize("read", [check_with_scales, WITH_GO], ids=["scales", "go"])
 def test_an_export_is_read_by_programs_of_others(tmp_path: Path, read: Callable[..., Other]) -> None:
     vkey = TREE.signer.verifier.to_text()
     notes = []
@@ -113,9 +108,9 @@ def test_a_killed_export_leaves_a_complete_tree_and_the_next_one_continues(tmp_p
     bring(Served(TREE.files(300)), tmp_path)
     fetched = []
     for after in range(1, 30):
-        log = Served(TREE.files(), after)
+        log = Served(FILES, after)
         try:
-            export(log, parse_head(TREE.files()["checkpoint"]), tmp_path)
+            export(log, parse_head(FILES["checkpoint"]), tmp_path)
         except Stops:
             assert_whole(tmp_path, TREE.leaves[:300])
             fetched += [path for path in log.asked if ".p/" not in path]
@@ -134,59 +129,54 @@ def test_a_kill_between_any_two_files_is_survived(tmp_path: Path) -> None:
             if done == stop:
                 raise Stops
 
-        log = Served(TREE.files())
+        log = Served(FILES)
         with pytest.raises(Stops):
             export(log, read_unverified_head(log), folder, tick)
         assert_whole(folder, TREE.leaves[:10])
-        again = Served(TREE.files())
+        again = Served(FILES)
         assert bring(again, folder) == 10
-        assert files_of(folder).items() >= TREE.files().items()
+        assert files_of(folder).items() >= FILES.items()
         assert len([path for path in again.asked if "entries" in path]) <= 3 - min(stop, 3)
 
 
-def test_an_export_never_becomes_another_tree(tmp_path: Path) -> None:
+def test_an_export_never_becomes_another_tree_and_reads_no_damaged_file(tmp_path: Path) -> None:
     forked = Tree([*TREE.leaves[:299], token_leaf(9999), *TREE.leaves[300:]])
     cases: list[tuple[dict[str, bytes], str]] = [
         (forked.files(), "first 300 leaves differ from those"),
         (forked.files(300), "first 300 leaves differ from those"),
         (TREE.files(299), "only 299"),
         (Tree(TREE.leaves, origin="log.example/other").files(), "log.example/other"),
-        ({**TREE.files(), "tile/entries/001": b"\0\1x"}, "tile/entries/001"),
+        ({**FILES, "tile/entries/001": b"\0\1x"}, "tile/entries/001"),
     ]
     bring(Served(TREE.files(300)), tmp_path)
     for files, why in cases:
         with pytest.raises(VerificationError, match=why):
             bring(Served(files), tmp_path)
         assert_whole(tmp_path, TREE.leaves[:300])
-    bring(Served(TREE.files()), tmp_path)
+    for size, why in ((8192, "does not match its hash"), (8193, f"of memory, or {tmp_path}: larger than 8192")):
+        (tmp_path / "tile/0/001").write_bytes(b"x" * size)
+        with pytest.raises(VerificationError, match=f"tile/0/001 {why}"):
+            bring(Served(FILES), tmp_path)
+    (tmp_path / "tile/0/001").unlink()
+    bring(Served(FILES), tmp_path)
     assert_whole(tmp_path, TREE.leaves)
-
-
-def test_a_damaged_file_of_the_folder_is_refused(tmp_path: Path) -> None:
-    bring(Served(TREE.files(300)), tmp_path)
-    (tmp_path / "tile/0/001").write_bytes(b"x" * 8192)
-    with pytest.raises(VerificationError, match="tile/0/001 does not match its hash"):
-        bring(Served(TREE.files()), tmp_path)
-    (tmp_path / "tile/0/001").write_bytes(b"x" * 8193)
-    with pytest.raises(VerificationError, match=f"tile/0/001 of memory, or {tmp_path}: larger than 8192"):
-        bring(Served(TREE.files()), tmp_path)
 
 
 def test_a_folder_may_be_a_link_but_no_link_in_it_is_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "disk").mkdir()
     (tmp_path / "mirror").symlink_to("disk")
-    bring(Served(TREE.files()), tmp_path / "mirror")
+    bring(Served(FILES), tmp_path / "mirror")
     assert_whole(tmp_path / "disk", TREE.leaves)
     (tmp_path / "planted/tile").mkdir(parents=True)
     (tmp_path / "planted/tile/entries").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic link"):
-        bring(Served(TREE.files()), tmp_path / "planted")
+        bring(Served(FILES), tmp_path / "planted")
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_malformed_checkpoint_is_refused() -> None:
-    for raw in (b"", b"x", TREE.files()["checkpoint"].replace(b"\n600\n", b"\n0600\n"), b"\xff\n\n"):
+    for raw in (b"", b"x", FILES["checkpoint"].replace(b"\n600\n", b"\n0600\n"), b"\xff\n\n"):
         with pytest.raises(VerificationError, match="checkpoint"):
             read_unverified_head(Served({"checkpoint": raw}))
-    assert isinstance(read_unverified_head(Served(TREE.files())), TimedCheckpoint)
+    assert isinstance(read_unverified_head(Served(FILES)), TimedCheckpoint)

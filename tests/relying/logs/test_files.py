@@ -1,8 +1,8 @@
 """A log over HTTP: whatever a server sends, reading it is bounded in time and memory."""
 
 import time
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -11,7 +11,8 @@ from issuer.errors import SetupError, Undecided, VerificationError
 from issuer.relying.logs.reader import HttpFiles, open_log, read_bundle, read_unverified_head
 from issuer.relying.logs.reader import Tree as Read
 from issuer.tlog.tiles import WIDTH
-from tests.support.tlog import ANNOUNCED, LogSite, Tree, token_leaf
+from tests.support.answering import Handler
+from tests.support.tlog import ANNOUNCED, Answer, LogSite, Tree, token_leaf
 
 TREE = Tree([*ANNOUNCED, *map(token_leaf, range(300))])
 
@@ -25,75 +26,45 @@ def test_a_log_is_read_over_http() -> None:
     assert len(site.seen) == len(set(site.seen)), "no file is fetched twice"
 
 
-def endless(handler: BaseHTTPRequestHandler) -> None:
-    """Send a body without end."""
+def flowing(handler: Handler, part: bytes = b"\0" * 65536, pause_s: float = 0, length: int = 0) -> None:
+    """Send a part of a body again and again, until the reader is gone."""
     handler.send_response(200)
+    if length:
+        handler.send_header("Content-Length", str(length))
     handler.end_headers()
     handler.close_connection = True
-    try:
+    with suppress(OSError):
         while True:
-            handler.wfile.write(b"\0" * 65536)
-    except OSError:
-        return
+            handler.wfile.write(part)
+            time.sleep(pause_s)  # a slow peer
 
 
-def dripping(handler: BaseHTTPRequestHandler) -> None:
-    """Send a byte every 50 ms."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "8192")
-    handler.end_headers()
-    handler.close_connection = True
-    try:
-        for _ in range(600):
-            handler.wfile.write(b"\0")
-            time.sleep(0.05)  # a slow peer
-    except OSError:
-        return
-
-
-def silent(handler: BaseHTTPRequestHandler) -> None:
-    """Close without a word."""
-    handler.close_connection = True
-
-
-def answering(status: int, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
-    """Return an answer of one byte."""
-
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
-        for name, value in {**headers, "Content-Length": "1"}.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.end_headers()
-        handler.wfile.write(b"x")
-
-    return answer
-
-
-BROKEN = [
-    endless, dripping, silent, answering(302, Location="/log/checkpoint"), answering(429, Retry_After="3600"),
-    answering(200, Content_Encoding="gzip"),
-]  # fmt: skip
+BROKEN: dict[str, Answer] = {
+    "endless": flowing, "dripping": partial(flowing, part=b"\0", pause_s=0.05, length=8192),
+    "closed without a word": lambda handler: setattr(handler, "close_connection", True),
+    "elsewhere": lambda handler: handler.reply(302, b"x", Location="/log/checkpoint"),
+    "too often": lambda handler: handler.reply(429, b"x", Retry_After="3600"),
+    "packed": lambda handler: handler.reply(200, b"x", Content_Encoding="gzip"),
+}  # fmt: skip
 
 
 def test_a_broken_answer_ends_in_time_as_undecided() -> None:
-    for answer in BROKEN:
+    for answer in BROKEN.values():
         with LogSite(answers={"tile/0/000": answer}) as site:
             with pytest.raises(Undecided) as undecided:
                 HttpFiles(site.url, patience_s=0.5).read("tile/0/000", 8192)
             assert undecided.value.code is Code.LOG_UNAVAILABLE
 
 
-def test_a_huge_bundle_is_not_read() -> None:
-    def huge(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(2**40))
-        endless(handler)
+def test_a_file_that_is_gone_for_good_is_a_missing_one() -> None:
+    with LogSite(answers={"tile/0/000": lambda handler: handler.reply(410, b"x")}) as site:
+        assert HttpFiles(site.url, patience_s=5).read("tile/0/000", 8192) is None
 
-    with LogSite(answers={"tile/entries/000": huge}) as site, pytest.raises(Undecided, match="larger than"):
+
+def test_a_huge_or_malformed_bundle_and_a_url_that_is_not_https_are_refused() -> None:
+    huge = {"tile/entries/000": partial(flowing, length=2**40)}
+    with LogSite(answers={**huge}) as site, pytest.raises(Undecided, match="larger than"):
         read_bundle(HttpFiles(site.url), 0, WIDTH)
-
-
-def test_a_malformed_bundle_and_a_url_that_is_not_https_are_refused() -> None:
     for raw in (b"", b"\xff\xffx", b"\0\0" * 300):
         with LogSite({"tile/entries/000": raw}) as site, pytest.raises(VerificationError, match="tile/entries/000"):
             read_bundle(HttpFiles(site.url), 0, WIDTH)

@@ -7,11 +7,21 @@ from typing import Any
 import pytest
 
 from issuer.errors import InputError, Undecided
-from issuer.relying.logs.monitor import Monitor, MonitorOptions, MonitorSummary, OwnTokens, read_followed
+from issuer.formats.jose import MAX_TOKEN_BYTES
+from issuer.relying.logs.monitor import (
+    Monitor,
+    MonitorOptions,
+    MonitorSummary,
+    OwnTokens,
+    read_followed,
+    write_followed,
+)
+from issuer.relying.logs.reader import TimedCheckpoint
 from issuer.results.entry import write_entry
+from issuer.tlog.checkpoint import parse_checkpoint
 from issuer.tlog.leaf import token_digest
 from issuer.tlog.note import parse_note
-from issuer.tlog.watch import Alarm, LeafNotice
+from issuer.tlog.watch import MAX_ANNOUNCED, MAX_UNMATCHED, Alarm, Announced, LeafNotice
 from issuer.tlog.witness_policy import parse_policy
 from tests.support import make
 from tests.support.tlog import ANNOUNCED, WITNESSES, InMemory, Tree, key_leaf, policy_text, token_leaf
@@ -172,7 +182,9 @@ def test_a_state_that_is_damaged_open_to_others_or_a_link_is_refused(tmp_path: P
     good = watching.state.read_bytes()
     assert json.loads(good)["compared"] == "", "it has no token and no name"
     assert len(good) < 4096
-    for raw in (b"", b"{}", b"\xff", b'{"version":2}', b"null"):
+    unknown, loose = good[:-1] + b',"more":1}', good.replace(b'=":"active"', b'=!":"active"')
+    assert loose != good
+    for raw in (b"", b"{}", b"\xff", b'{"version":2}', b"null", unknown, loose):
         watching.state.write_bytes(raw)
         with pytest.raises(InputError, match="damaged"):
             watching.look()
@@ -186,7 +198,16 @@ def test_a_state_that_is_damaged_open_to_others_or_a_link_is_refused(tmp_path: P
         watching.look()
 
 
-# -- the tokens of an integration -----------------------------------------------------------------------------------------
+def test_the_largest_state_is_read_again_from_a_folder_that_is_made(tmp_path: Path) -> None:
+    def digests(count: int) -> list[bytes]:
+        return [number.to_bytes(32, "big") for number in range(count)]
+
+    announced = Announced(dict.fromkeys(digests(MAX_ANNOUNCED), "retiring"), set(), set(digests(MAX_UNMATCHED)))
+    note = grown().note()
+    write_followed(tmp_path / "new" / "state", TimedCheckpoint(note, parse_checkpoint(note.text)), "", announced)
+    followed = read_followed(tmp_path / "new" / "state")
+    assert followed is not None
+    assert followed.announced == announced
 
 
 def test_leaves_whose_tokens_the_integration_does_not_have_are_an_alarm(tmp_path: Path) -> None:
@@ -209,5 +230,17 @@ def test_leaves_whose_tokens_the_integration_does_not_have_are_an_alarm(tmp_path
 def test_a_folder_of_tokens_with_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / "x.yaml").write_text("- [")
+    with pytest.raises(InputError):
+        OwnTokens(tmp_path / "tokens")()
+    (tmp_path / "tokens" / "x.yaml").rename(tmp_path / "elsewhere")
+    for name in ("x.yaml", "x.jwt"):
+        (tmp_path / "tokens" / name).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match="symbolic link"):
+            OwnTokens(tmp_path / "tokens")()
+        (tmp_path / "tokens" / name).unlink()
+    token = tmp_path / "tokens" / "x.jwt"
+    token.write_text("t" * MAX_TOKEN_BYTES + "\n")
+    assert len(OwnTokens(tmp_path / "tokens")()) == 1
+    token.write_text("t" * MAX_TOKEN_BYTES + "\n\n")
     with pytest.raises(InputError):
         OwnTokens(tmp_path / "tokens")()

@@ -1,6 +1,6 @@
 """A proof is returned if it verifies and is for the given token."""
 
-from http.server import BaseHTTPRequestHandler
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from issuer.tlog.leaf import TokenLeaf, token_digest
 from issuer.tlog.proof import Proof, parse_proof
 from issuer.tlog.witness_policy import parse_policy
 from tests.support import make
+from tests.support.answering import Handler
 from tests.support.tlog import ANNOUNCED, ORIGIN, WITNESSES, Answer, LogSite, Tree, no_leaf, policy_text, token_leaf
 
 POLICY = parse_policy(policy_text().encode(), "policy")
@@ -65,17 +66,11 @@ def test_an_absent_token_differs_from_one_without_a_quorum_yet() -> None:
 
 def test_a_mirror_without_proofs_is_searched_for_the_leaf() -> None:
     for body in (b"", b"[]", b"\xff", b'{"code": 1}'):
-
-        def answer(handler: BaseHTTPRequestHandler, body: bytes = body) -> None:
-            handler.send_response(404)
-            handler.send_header("Content-Length", str(len(body)))
-            handler.end_headers()
-            handler.wfile.write(body)
-
+        answer = partial(Handler.reply, status=404, body=body)
         found = ask(answer)
         assert found is not None
         assert found.text == TREE.proof(INDEX)
-        assert ask(answer, tree=Tree(TREE.leaves[:INDEX])) is None
+    assert ask(None, tree=Tree(TREE.leaves[:INDEX])) is None
 
 
 def forged(index: int = INDEX, **changed: object) -> bytes:

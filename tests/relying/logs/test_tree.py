@@ -28,20 +28,18 @@ def read_all(files: dict[str, bytes], start: int = 0) -> list[bytes]:
     return [leaf for _, leaf in read.leaves(start)]
 
 
-def test_every_leaf_of_a_tree_is_read_from_any_index_on() -> None:
+def test_every_leaf_is_read_from_any_index_on_and_a_prefix_known_by_its_root() -> None:
     assert read_all(Tree([]).files()) == []
     for size in SIZES:
         files = BIG.files(size)
         read = Read(InMemory(files), parse_head(files["checkpoint"]).checkpoint)
         for start in {0, 1, size - 1, size, min(size, 256)}:
             assert list(read.leaves(start)) == list(enumerate(BIG.leaves[start:size], start))
-
-
-def test_all_leaves_are_read_with_no_file_read_twice() -> None:
     log = InMemory(FILES)
     read = Read(log, parse_head(FILES["checkpoint"]).checkpoint)
     assert list(read.leaves()) == list(enumerate(BIG.leaves))
-    assert len(log.asked) == len(set(log.asked)) == len(FILES) - 1
+    assert len(log.asked) == len(set(log.asked)) == len(FILES) - 1, "no file is read twice"
+    assert [read.peaks(size).root for size in SIZES] == [BIG.root(size) for size in SIZES]
 
 
 def test_a_tree_with_two_levels_of_full_tiles_is_read_and_a_wrong_byte_in_it_found() -> None:
@@ -51,9 +49,9 @@ def test_a_tree_with_two_levels_of_full_tiles_is_read_and_a_wrong_byte_in_it_fou
     read = Read(log, parse_head(files["checkpoint"]).checkpoint)
     assert [leaf for _, leaf in read.leaves()] == tree.leaves
     assert len(log.asked) == len(set(log.asked)), "no file is read twice"
-    for path in ("tile/1/000", "tile/0/256", "tile/1/001.p/1", "tile/2/000.p/1"):
+    for path, start in {"tile/1/000": 0, "tile/0/256": WIDTH**2, "tile/1/001.p/1": 0, "tile/2/000.p/1": 0}.items():
         with pytest.raises(VerificationError):
-            read_all({**files, path: files[path][:-1] + b"x"})
+            read_all({**files, path: files[path][:-1] + b"x"}, start)
 
 
 def test_a_wrong_or_missing_byte_in_any_file_is_found_and_the_file_named() -> None:
@@ -73,8 +71,7 @@ def test_a_wrong_or_missing_byte_in_any_file_is_found_and_the_file_named() -> No
 
 
 def test_a_wrong_leaf_is_named_by_its_index() -> None:
-    other = [*BIG.leaves[:WIDTH]]
-    other[77] = token_leaf(10_000)
+    other = [*BIG.leaves[:77], token_leaf(10_000), *BIG.leaves[78:WIDTH]]
     swapped = [BIG.leaves[1], BIG.leaves[0], *BIG.leaves[2:WIDTH]]
     for leaves, index in ((other, 77), (swapped, 0)):
         with pytest.raises(VerificationError, match=f"leaf {index} "):
@@ -90,37 +87,24 @@ def test_files_that_match_each_other_must_also_match_the_root() -> None:
         read_all({**other, "checkpoint": FILES["checkpoint"]})
 
 
-def test_a_partial_file_that_has_become_full_is_taken_out_of_the_full_one() -> None:
+def test_a_partial_file_may_have_become_full_and_has_as_many_entries_as_it_says() -> None:
     files = {**BIG.files(300)}
     for path in [path for path in files if "001.p" in path]:
         del files[path]
     files |= {path: raw for path, raw in BIG.files(512).items() if path in {tile_path("entries", 1), tile_path(0, 1)}}
     assert read_all(files) == BIG.leaves[:300]
-
-
-def test_a_partial_bundle_has_no_more_entries_than_its_path_says() -> None:
     with pytest.raises(VerificationError, match="has 4 leaves"):
         read_all({**FILES, tile_path("entries", 2, 3): write_entries([*BIG.leaves[2 * WIDTH :], token_leaf(9)])})
 
 
-def test_a_prefix_is_known_by_its_root() -> None:
-    read = Read(InMemory(FILES), parse_head(FILES["checkpoint"]).checkpoint)
-    for size in SIZES:
-        assert read.peaks(size).root == BIG.root(size)
-
-
-# -- where files are --------------------------------------------------------------------------------------------------------
-
-
 def test_a_folder_is_read_by_its_path_and_by_a_file_url(tmp_path: Path) -> None:
     folder = BIG.write(tmp_path / "a log")
-    for source in (
-        str(folder),
-        f"file:{folder}",
-        f"file://{str(folder).replace(' ', '%20')}",
-        f"file://localhost{folder}",
-    ):
+    quoted = str(folder).replace(" ", "%20")
+    for source in (str(folder), f"file:{folder}", f"file://{quoted}", f"file://localhost{folder}"):
         assert open_log(source).read("checkpoint", 10_000) == FILES["checkpoint"]
+    for source in (str(tmp_path / "none"), "file:///none", "ftp://x"):
+        with pytest.raises(InputError, match="neither a folder"):
+            open_log(source)
 
 
 def test_links_and_large_files_in_a_folder_are_not_read(tmp_path: Path) -> None:
@@ -131,9 +115,3 @@ def test_links_and_large_files_in_a_folder_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(InputError) as told:
         FolderFiles(tmp_path).read("secret", 0)
     assert told.value.code is Code.FILE_TOO_LARGE
-
-
-def test_what_is_neither_a_folder_nor_a_url_is_said(tmp_path: Path) -> None:
-    for source in (str(tmp_path / "none"), "file:///none", "ftp://x"):
-        with pytest.raises(InputError, match="neither a folder"):
-            open_log(source)

@@ -81,23 +81,14 @@ async def numbers(state: RedisAdmission, *items: Item) -> list[int]:
 # -- attempts ----------------------------------------------------------------------------------------------------------
 
 
-async def test_different_values_of_one_run_key_are_attempts(state: RedisAdmission) -> None:
+async def test_different_values_of_one_run_key_are_attempts_and_new_ones_raise_a_signal(
+    state: RedisAdmission,
+) -> None:
     asked = [item("a"), item("b"), item("a"), item("b"), item("c"), item("x", run="other")]
     assert await numbers(state, *asked) == [1, 2, 2, 2, 3, 1]
-
-
-async def test_only_values_that_are_new_raise_a_signal(state: RedisAdmission) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1))
-    raised = [judge(abuse, await counted(state, call(item(values), abuse=abuse))) for values in "abab"]
+    raised = [judge(abuse, await counted(state, call(item(values, "s"), abuse=abuse))) for values in "abab"]
     assert [len(signals) for signals in raised] == [0, 1, 0, 0]
-
-
-async def test_what_another_identity_had_signed_counts_for_nobody_else(state: RedisAdmission) -> None:
-    """The names of keys hold the identity; here its day."""
-    for values in "abc":
-        await state.admit(call(item(values)))
-    other = await counted(state, call(item("d", run="of another"), payer=Payer("inspect-ai", "other")))
-    assert (other.items[0].number, other.tokens_a_day) == (1, 1)
 
 
 async def test_the_window_slides_and_says_since_when(state: RedisAdmission) -> None:
@@ -111,28 +102,18 @@ async def test_the_window_slides_and_says_since_when(state: RedisAdmission) -> N
     CLOCK.us += 1
     last = (await counted(state, call(item("d")))).items[0]
     assert (last.number, last.since) == (3, began), "the first one is 30 days old, and gone"
+    for values, number in (("a", 1), ("a", 1), ("b", 2)):
+        assert await numbers(state, item(values, "again")) == [number], "a set is as young as its last time"
+        CLOCK.us += 20 * DAY_US
 
 
-async def test_a_set_that_is_signed_again_is_as_young_as_that(state: RedisAdmission) -> None:
-    assert await numbers(state, item("a")) == [1]
-    CLOCK.us += 20 * DAY_US
-    assert await numbers(state, item("a")) == [1]
-    CLOCK.us += 20 * DAY_US
-    assert await numbers(state, item("b")) == [2]
-
-
-async def test_a_store_that_came_back_counts_since_its_oldest_set(state: RedisAdmission, redis: Redis) -> None:
+async def test_a_store_that_forgot_says_since_when_it_counts(state: RedisAdmission, redis: Redis) -> None:
     began = CLOCK.us // 10**6
     for values in "ab":
         await state.admit(call(item(values)))
         CLOCK.us += DAY_US
-    await redis.set(EPOCH_KEY, f"{CLOCK.us // 10**6} -")
+    await redis.set(EPOCH_KEY, f"{CLOCK.us // 10**6} -")  # it came back: since its oldest set
     assert (await counted(state, call(item("c")))).items[0].since == began
-
-
-async def test_a_store_that_forgot_says_that_it_counts_since_then(state: RedisAdmission, redis: Redis) -> None:
-    await state.admit(call(item("a")))
-    CLOCK.us += DAY_US
     await redis.flushall()
     lost = CLOCK.us // 10**6
     asked = call(item("b"))
@@ -146,25 +127,23 @@ async def test_a_store_that_forgot_says_that_it_counts_since_then(state: RedisAd
     assert (again.number, again.since) == (1, lost + 1)
 
 
-async def test_sixty_four_stands_for_more(state: RedisAdmission) -> None:
-    asked = [item(f"v{number}") for number in range(70)]
-    assert (await numbers(state, *asked))[60:] == [61, 62, 63, *[64] * 7]
-    assert await numbers(state, asked[69], asked[0]) == [64, 64]
-
-
-async def test_beyond_sixty_four_the_oldest_set_goes(state: RedisAdmission) -> None:
-    for number in range(65):
+async def test_sixty_four_stands_for_more_and_the_oldest_set_goes(state: RedisAdmission) -> None:
+    asked, seen = [item(f"v{number}") for number in range(70)], list[int]()
+    for each in asked:
         CLOCK.us += 10**6
-        await state.admit(call(item(f"v{number}")))
-    asked = [item("v64"), item("v1"), item("v0")]
-    found = [(await counted(state, call(each))).items[0].is_new for each in asked]
-    assert found == [False, False, True]
+        seen += await numbers(state, each)
+    assert seen[60:] == [61, 62, 63, *[64] * 7]
+    found = [(await counted(state, call(asked[number]))).items[0] for number in (69, 6, 5)]
+    assert [(each.number, each.is_new) for each in found] == [(64, False), (64, False), (64, True)]
 
 
-async def test_a_batch_is_counted_item_by_item(state: RedisAdmission) -> None:
+async def test_a_batch_is_counted_item_by_item_and_for_its_identity_alone(state: RedisAdmission) -> None:
+    """The names of keys hold the identity; here its day."""
     tally = await counted(state, call(item("a"), item("b"), item("a"), item("c", run="s")))
     assert [each.number for each in tally.items] == [1, 2, 2, 1]
     assert (tally.tokens_a_day, tally.owners_a_day) == (4, 1)
+    other = await counted(state, call(item("d", run="of another"), payer=Payer("inspect-ai", "other")))
+    assert (other.items[0].number, other.tokens_a_day) == (1, 1)
 
 
 async def test_a_retry_gets_the_counts_of_its_first_time(state: RedisAdmission) -> None:
@@ -198,18 +177,12 @@ async def test_one_file_under_other_values_of_the_same_run_key_is_seen(state: Re
         item("c", files=("f",)), item("b", files=("f",)), item("d"), item("e", run="other", files=("f",)),
     ]  # fmt: skip
     assert await files_of(state, *asked) == [0, 0, 0, 2, 0, 3, 0, 0]
-
-
-async def test_a_file_stays_known_though_the_values_came_with_another(state: RedisAdmission) -> None:
     more = tuple(f"g{number}" for number in range(8))
-    asked = [item("a", files=("f",)), item("a"), item("a", files=more), item("b", files=("f",))]
-    assert (await files_of(state, *asked))[-1] == 2
-
-
-async def test_a_file_that_every_run_has_is_told_once_for_each_set(state: RedisAdmission) -> None:
-    """The configuration of a task comes with every night's log, and the same values every night."""
-    asked = [item("a", files=("f", "1")), item("b", files=("f", "2")), item("b", files=("f", "3"))]
-    assert await files_of(state, *asked) == [0, 2, 0]
+    known = [item("a", "s", ("f",)), item("a", "s"), item("a", "s", more), item("b", "s", ("f",))]
+    assert (await files_of(state, *known))[-1] == 2, "though the values came with another file since"
+    # The configuration of a task comes with every night's log, and the same values every night.
+    nights = [item("a", "t", ("f", "1")), item("b", "t", ("f", "2")), item("b", "t", ("f", "3"))]
+    assert await files_of(state, *nights) == [0, 2, 0], "told once for each set"
 
 
 async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmission) -> None:
@@ -249,7 +222,8 @@ SLOW = Throttle(count=1, per_s=3600, burst=1, for_s=7200)
 async def test_a_throttle_slows_what_comes_next_and_ends(state: RedisAdmission) -> None:
     abuse = Abuse(attempts=Attempts(distinct=1, then="throttle"), throttle=SLOW)
     assert not (await counted(state, call(item("a"), abuse=abuse))).throttled_until
-    crossed = await counted(state, call(item("b"), abuse=abuse))
+    crossing = call(item("b"), abuse=abuse)
+    crossed = await counted(state, crossing)
     assert crossed.throttled_until == CLOCK.us // 10**6 + 7200
     assert [signal.then for signal in judge(abuse, crossed)] == ["throttle"]
     await state.admit(call(item("x", run="other"), abuse=abuse))
@@ -258,21 +232,12 @@ async def test_a_throttle_slows_what_comes_next_and_ends(state: RedisAdmission) 
     assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_IDENTITY, 3600)
     assert "throttled to 1 tokens per 3600 s until" in refused.value.detail
     assert "send batches" not in refused.value.detail, "one result may be sent"
+    assert (await state.admit(crossing)).repeat, "a retry is answered"
     with pytest.raises(Refused, match="send batches of at most 1 results"):
         await state.admit(call(item("y", run="1"), item("y", run="2"), abuse=abuse))
     CLOCK.us += 7200 * 10**6
     for run in "pqs":
         assert not (await counted(state, call(item(run=run), abuse=abuse))).throttled_until
-
-
-async def test_a_retry_is_answered_while_its_identity_is_throttled(state: RedisAdmission) -> None:
-    abuse = Abuse(attempts=Attempts(distinct=1, then="throttle"), throttle=SLOW)
-    asked = [call(item(values), abuse=abuse) for values in "abc"]
-    for each in asked:
-        await state.admit(each)
-    with pytest.raises(Refused):
-        await state.admit(call(item("d"), abuse=abuse))
-    assert [(await state.admit(each)).repeat for each in asked] == [True] * 3
 
 
 async def test_a_quarantine_begins_with_the_result_over_the_limit(state: RedisAdmission) -> None:
@@ -294,7 +259,9 @@ async def test_a_quarantine_begins_with_the_result_over_the_limit(state: RedisAd
     assert await numbers(state, item("a")) == [1]
 
 
-async def test_of_several_signals_the_one_with_the_worst_end_decides(state: RedisAdmission) -> None:
+async def test_of_several_signals_the_one_with_the_worst_end_decides_and_all_are_counted(
+    state: RedisAdmission, redis: Redis
+) -> None:
     artifact = Abuse(artifact=Artifact(distinct=1, then="quarantine"))
     await state.admit(call(item("a", "of a file", ("f",)), abuse=artifact))
     with pytest.raises(Quarantined, match="artifact"):
@@ -304,6 +271,14 @@ async def test_of_several_signals_the_one_with_the_worst_end_decides(state: Redi
     await state.admit(call(item("a"), abuse=abuse))
     with pytest.raises(Quarantined, match="attempts"):
         await state.admit(call(item("b", model="p/n"), abuse=abuse))
+    abuse, other = (
+        Abuse(attempts=Attempts(distinct=1, then="observe"), spread=Spread(owners_a_day=1)),
+        Payer("inspect-ai", "other"),
+    )
+    for values, model in [("a", "o/m"), ("b", "o/m"), ("c", "p/m")]:
+        await state.admit(call(item(values, "day", model=model), abuse=abuse, payer=other))
+    held = await redis.hmget(names_of(other).payer, "signal attempts", "signal spread")
+    assert held == [b"2", b"1"], "for the operator"
 
 
 async def test_what_begins_a_quarantine_costs_its_rate_alone(state: RedisAdmission, redis: Redis) -> None:
@@ -344,28 +319,29 @@ async def test_an_operator_s_quarantine_is_not_shortened_by_a_policy(state: Redi
         assert refused.value.retry_after_s == left_s
 
 
-async def test_a_shorter_quarantine_of_a_policy_ends_as_announced(state: RedisAdmission, redis: Redis) -> None:
+async def test_a_shorter_quarantine_or_throttle_of_a_policy_ends_as_announced(
+    state: RedisAdmission, redis: Redis
+) -> None:
     limits = msgspec.structs.replace(LIMITS, quarantine_s=60)
-    for by in ("attempts", "refusals"):
-        asked = call(item("a"), abuse=Abuse(quarantine_s=60), limits=limits)
-        await redis.hset(NAMES.payer, "standing", f"{CLOCK.us + 9000 * 10**6} {by} 0 0 {CLOCK.us + 9 * 10**9}")
+    abuse = Abuse(quarantine_s=60, throttle=Throttle(count=1, per_s=3600, burst=1, for_s=60))
+    for standing in (
+        "{end} attempts 0 0 {release}",
+        "{end} refusals 0 0 {release}",
+        "0 - {end} {rate} 0",  # it does not wait 7200 s for a rate that is over by then
+    ):
+        times = {"end": CLOCK.us + 9 * 10**9, "release": CLOCK.us + 9 * 10**9, "rate": CLOCK.us + 72 * 10**8}
+        await redis.hset(NAMES.payer, "standing", standing.format(**times))
+        asked = call(item("a"), abuse=abuse, limits=limits)
         for left_s in (60, 20):
-            with pytest.raises(Quarantined) as refused:
+            with pytest.raises(Refused) as refused:
                 await state.admit(asked)
-            assert refused.value.retry_after_s == left_s
+            assert (refused.value.retry_after_s, isinstance(refused.value, Quarantined)) == (
+                left_s,
+                "-" not in standing,
+            )
             CLOCK.us += 40 * 10**6
-        assert read_tally((await state.admit(asked)).tally).released_until, "the release is kept"
-
-
-async def test_a_shorter_throttle_of_a_policy_ends_as_announced(state: RedisAdmission, redis: Redis) -> None:
-    asked = call(item("a"), abuse=Abuse(throttle=Throttle(count=1, per_s=3600, burst=1, for_s=60)))
-    await redis.hset(NAMES.payer, "standing", f"0 - {CLOCK.us + 9000 * 10**6} {CLOCK.us + 7200 * 10**6} 0")
-    for left_s in (60, 20):
-        with pytest.raises(Refused) as refused:
-            await state.admit(asked)
-        assert refused.value.retry_after_s == left_s, "and not the 7200 s of a rate that is over by then"
-        CLOCK.us += 40 * 10**6
-    assert not read_tally((await state.admit(asked)).tally).throttled_until
+        tally = read_tally((await state.admit(asked)).tally)
+        assert (bool(tally.released_until), bool(tally.throttled_until)) == ("-" not in standing, False), standing
 
 
 async def test_a_batch_that_a_throttle_never_takes_waits_for_its_end(state: RedisAdmission, redis: Redis) -> None:
@@ -395,14 +371,6 @@ async def test_a_standing_of_another_form_is_undecided(state: RedisAdmission, re
         assert undecided.value.code is Code.DEPENDENCY_STATE, standing[:40]
 
 
-async def test_signals_of_the_day_are_there_for_the_operator(state: RedisAdmission, redis: Redis) -> None:
-    abuse = Abuse(attempts=Attempts(distinct=1, then="observe"), spread=Spread(owners_a_day=1))
-    for values, model in [("a", "o/m"), ("b", "o/m"), ("c", "p/m")]:
-        await state.admit(call(item(values, model=model), abuse=abuse))
-    held = await redis.hmget(NAMES.payer, "signal attempts", "signal spread")
-    assert held == [b"2", b"1"]
-
-
 # -- explained ---------------------------------------------------------------------------------------------------------
 
 
@@ -414,20 +382,18 @@ async def all_kept(redis: Redis) -> dict[bytes | str, object]:
     return kept | counts | {b"state": counts[b"state"][8:]}
 
 
-async def test_an_explanation_counts_as_if_and_keeps_nothing(state: RedisAdmission, redis: Redis) -> None:
-    await state.admit(call(item("a"), ci="one"))
+async def test_an_explanation_counts_as_if_keeps_nothing_and_has_a_rate_if_it_was_spent(
+    state: RedisAdmission, redis: Redis
+) -> None:
+    signed = call(item("a"), ci="one")
+    await state.admit(signed)
     before = await all_kept(redis)
     asked = msgspec.structs.replace(call(item("b"), ci="one"), use=None)
     tally = read_tally((await state.count(asked)).tally)
     assert (tally.items[0].number, tally.tokens_a_day, tally.tokens_a_run) == (2, 2, 2)
     assert await all_kept(redis) == before
-
-
-async def test_a_spent_credential_is_explained_60_times_an_hour(state: RedisAdmission) -> None:
-    asked = call(item("a"))
-    await state.admit(asked)
-    assert asked.use
-    spent = msgspec.structs.replace(asked, use=None, presented=Presented(asked.use.record, 1))
+    assert signed.use
+    spent = msgspec.structs.replace(call(item("a")), use=None, presented=Presented(signed.use.record, 1))
     for _ in range(AGAIN_RATE.burst):
         assert read_tally((await state.count(spent)).tally).tokens_a_day == 2
     with pytest.raises(Refused) as refused:
@@ -473,6 +439,8 @@ async def test_beyond_the_budget_of_keys_one_key_counts_nearly_right(state: Redi
     assert (found[1].number, found[4].number) == (2, 3)
     assert len(await redis.keys("*:run:*")) == 1
     assert await numbers(state, item("b", run="before")) == [2], "a run with its key is counted as before"
+    batch = await counted(state, call(*(item(values, "batch") for values in "abac")))
+    assert [(each.number, each.is_new) for each in batch.items] == [(1, True), (2, True), (1, False), (3, True)]
     CLOCK.us += DAY_US
     assert (await counted(state, call(item("b", run="new 7")))).items[0].exact, "another day, another budget"
 
@@ -491,13 +459,6 @@ async def test_a_quarantine_beyond_the_budget_leaves_no_mark(state: RedisAdmissi
         CLOCK.us += 60 * 10**6
     for key in await redis.keys():
         assert key == EPOCH_KEY or await redis.ttl(key) != -1, f"{key!r} stays for ever"
-
-
-async def test_a_batch_beyond_the_budget_counts_its_own_results(state: RedisAdmission, redis: Redis) -> None:
-    await state.admit(call(item("x", run="before")))
-    await use_budget_up(redis)
-    tally = await counted(state, call(item("a"), item("b"), item("a"), item("c")))
-    assert [(each.number, each.is_new) for each in tally.items] == [(1, True), (2, True), (1, False), (3, True)]
 
 
 async def test_a_payer_of_another_form_is_admitted_by_nothing(state: RedisAdmission, redis: Redis) -> None:
@@ -546,7 +507,9 @@ async def test_a_new_day_drops_the_counts_alone(state: RedisAdmission, redis: Re
     assert read_tally(admitted.tally).released_until == released // 10**6
 
 
-async def test_a_new_day_keeps_refusals_as_long_as_their_rate(state: RedisAdmission, redis: Redis) -> None:
+async def test_a_new_day_keeps_refusals_as_long_as_their_rate_and_all_if_damaged(
+    state: RedisAdmission, redis: Redis
+) -> None:
     slow = msgspec.structs.replace(LIMITS, refusals=Rate(count=1, per_s=3 * 86_400, burst=9))
     await redis.hset(NAMES.payer, "standing", f"0 - {CLOCK.us + 10**6} 0 {CLOCK.us + 10**6}")
     for _ in range(2):
@@ -557,10 +520,6 @@ async def test_a_new_day_keeps_refusals_as_long_as_their_rate(state: RedisAdmiss
     CLOCK.us += 5 * DAY_US
     await state.admit(call(item("a")))
     assert await redis.hkeys(NAMES.payer) == [b"state"]
-
-
-async def test_a_new_day_with_damaged_refusals_forgets_nothing(state: RedisAdmission, redis: Redis) -> None:
-    await state.admit(call(item("a")))
     standing = f"0 - {CLOCK.us + 3 * DAY_US} 0 0".encode()
     await redis.hset(NAMES.payer, mapping={"standing": standing, "refusals": "x"})
     CLOCK.us += DAY_US
@@ -597,11 +556,8 @@ async def test_a_full_store_takes_no_part_of_a_request_on_a_new_day(state: Redis
     before = {key: await redis.dump(key) for key in await redis.keys()}
     await redis.config_set("maxmemory", "1")
     try:
-        for ask in (
-            state.admit(asked),
-            state.count(asked),
-            state.count(AdmissionRequest(PAYER, LIMITS, 1, refused=True)),
-        ):
+        refused = state.count(AdmissionRequest(PAYER, LIMITS, 1, refused=True))
+        for ask in (state.admit(asked), state.count(asked), refused):
             with pytest.raises(Undecided):
                 await ask
     finally:

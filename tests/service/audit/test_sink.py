@@ -1,12 +1,14 @@
 """The audit sink: one line for each event, readable by its owner alone, or no token."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,10 +33,8 @@ def events(path: Path) -> list[Any]:
     """Read the complete lines; a blank line is left where a write failed."""
     found = []
     for line in path.read_bytes().splitlines():
-        try:
+        with contextlib.suppress(ValueError):
             found.append(json.loads(line))
-        except ValueError:
-            continue
     return found
 
 
@@ -76,59 +76,28 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path) -> None:
         assert f"chmod 600 {path}" in error.value.detail
 
 
-async def test_two_workers_append_to_one_file_and_so_does_the_next_one(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    one, other = FileAudit(path), FileAudit(path)
-    for number in range(50):
-        await (one if number % 2 else other).record(decision(number))
-    one.close()
-    other.close()
-    restarted = FileAudit(path)
-    await restarted.record(decision(50))
-    restarted.close()
-    assert names(path) == [str(number) for number in range(51)]
-
-
-async def test_half_a_line_of_the_process_before_does_not_swallow_the_next_event(tmp_path: Path) -> None:
+async def test_a_line_without_its_end_is_no_event_and_does_not_swallow_the_next_one(tmp_path: Path) -> None:
+    """If only its end is missing, its writer had an error, and writes another event in its place."""
     path = tmp_path / "audit.jsonl"
     path.touch(mode=0o600)
-    path.write_bytes(b'{"event":"decision"}\n{"event":"deci')
-    audit = FileAudit(path)
-    await audit.record(decision(1))
-    await audit.record(decision(2))
-    audit.close()
-    assert names(path) == [None, "1", "2"]
-
-
-async def test_a_line_of_which_only_the_end_is_missing_never_counts_as_written(tmp_path: Path) -> None:
-    """Its writer had an error, and writes another event in its place."""
-    path = tmp_path / "audit.jsonl"
-    path.touch(mode=0o600)
-    path.write_bytes(b'{"event":"decision"}')
-    audit = FileAudit(path)
-    await audit.record(decision(1))
-    audit.close()
-    assert names(path) == ["1"]
-
-
-async def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "audit.jsonl").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SetupError):
-        FileAudit(tmp_path / "audit.jsonl")
-    assert not (tmp_path / "elsewhere").exists()
+    for left, known in ((b'{"event":"decision"}\n{"event":"deci', [None]), (b'{"event":"decision"}', [])):
+        path.write_bytes(left)
+        audit = FileAudit(path)
+        await audit.record(decision(1))
+        await audit.record(decision(2))
+        audit.close()
+        assert names(path) == [*known, "1", "2"]
 
 
 def test_where_no_file_can_be_made_the_service_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where a folder should be")
-    with pytest.raises(SetupError) as error:
-        FileAudit(tmp_path / "data" / "audit.jsonl")
-    assert error.value.code is Code.SETTINGS_INVALID
-    assert str(tmp_path / "data" / "audit.jsonl") in error.value.detail
-
-
-def run(program: str, path: Path, *more: str) -> str:
-    command = [sys.executable, "-c", program, str(path), *more]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path / "data" / "audit.jsonl", tmp_path / "link.jsonl"):
+        with pytest.raises(SetupError) as error:
+            FileAudit(path)
+        assert error.value.code is Code.SETTINGS_INVALID
+        assert str(path) in error.value.detail
+    assert not (tmp_path / "elsewhere").exists(), "no link is followed"
 
 
 # A full disk, as the kernel tells it: writes beyond the limit are cut short, then fail. In a separate process, for the
@@ -154,32 +123,26 @@ def outcome(act):
     except Undecided as error:
         return str(error.code)
 
-audit = FileAudit(pathlib.Path(sys.argv[1]))
-path = pathlib.Path(sys.argv[1])
-record = lambda number: outcome(lambda: audit.record(decision(number)))
-said = [record(0), outcome(audit.check)]
-limit(path.stat().st_size + 7)
-said += [record(1), outcome(audit.check), record(2)]  # the second event is torn, then nothing fits
-limit(resource.RLIM_INFINITY)
-said += [outcome(audit.check) if sys.argv[2:] else record(3), outcome(audit.check), record(4)]
-print(*said)
+for first in ("record", "check"):
+    path = pathlib.Path(sys.argv[1]) / first
+    audit = FileAudit(path)
+    record = lambda number: outcome(lambda: audit.record(decision(number)))
+    said = [record(0), outcome(audit.check)]
+    limit(path.stat().st_size + 7)
+    said += [record(1), outcome(audit.check), record(2)]  # the second event is torn, then nothing fits
+    limit(resource.RLIM_INFINITY)
+    print(*said, record(3) if first == "record" else outcome(audit.check), outcome(audit.check), record(4))
 """
-
-NO = "dependency.audit"
 
 
 def test_a_full_disk_gives_no_token_and_the_next_event_is_on_its_own_line(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    assert run(FULL, path).split() == ["ok", "ok", NO, NO, NO, "ok", "ok", "ok"]
-    assert names(path) == ["0", "3", "4"]
-    assert path.read_bytes().splitlines()[1] == b'{"event~', "half a line, which can never be read"
-
-
-def test_readiness_comes_back_without_a_request(tmp_path: Path) -> None:
-    """No request reaches a service that is not ready: waiting for one to succeed would last for ever."""
-    path = tmp_path / "audit.jsonl"
-    assert run(FULL, path, "check").split() == ["ok", "ok", NO, NO, NO, "ok", "ok", "ok"]
-    assert names(path) == ["0", "4"]
+    """Readiness comes back without an event: no request reaches a service that is not ready."""
+    done = subprocess.run([sys.executable, "-c", FULL, tmp_path], capture_output=True, text=True, check=True, cwd=ROOT)
+    no = "dependency.audit"
+    assert [line.split() for line in done.stdout.splitlines()] == [["ok", "ok", no, no, no, "ok", "ok", "ok"]] * 2
+    assert (names(tmp_path / "record"), names(tmp_path / "check")) == (["0", "3", "4"], ["0", "4"])
+    torn = (tmp_path / "record").read_bytes().splitlines()[1]
+    assert torn == b'{"event~', "half a line, which can never be read"
 
 
 async def test_old_keys_of_a_provider_are_an_event_before_they_serve(tmp_path: Path) -> None:
@@ -195,14 +158,14 @@ async def test_old_keys_of_a_provider_are_an_event_before_they_serve(tmp_path: P
     assert (end["time"] - end["fetched_at"], end["over"]) == (5000, True)
 
 
+# -- the chain ------------------------------------------------------------------------------------------------------------
+
+
 def test_every_kind_of_event_has_a_place_in_the_chain() -> None:
     assert all(issubclass(kind, Link) for kind in get_args(Event))
 
 
-# -- the chain ------------------------------------------------------------------------------------------------------------
-
-
-async def test_each_line_names_the_one_before_also_over_a_rotation(tmp_path: Path) -> None:
+async def test_each_line_of_two_workers_names_the_one_before_also_over_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     heads: dict[str, tuple[int, str]] = {}
     one, other = FileAudit(path), FileAudit(path)
@@ -220,6 +183,10 @@ async def test_each_line_names_the_one_before_also_over_a_rotation(tmp_path: Pat
     assert one.worker != other.worker
     one.close()
     other.close()
+    restarted = FileAudit(path)
+    await restarted.record(decision(12))
+    restarted.close()
+    assert names(tmp_path / "audit.1") + names(path) == [str(number) for number in range(13)]
 
 
 async def test_a_torn_line_is_in_no_chain(tmp_path: Path) -> None:
@@ -285,7 +252,7 @@ def test_what_was_written_is_synced_at_the_next_turn_and_at_a_rotation(tmp_path:
     assert calls == ["file", "folder", "rename", "file", "file", "folder", "file"], "a folder where a name is new"
 
 
-async def test_without_a_sync_there_is_no_token_until_there_is_one_again(tmp_path: Path) -> None:
+async def test_without_a_sync_that_ends_there_is_no_token_until_there_is_one_again(tmp_path: Path) -> None:
     audit = FileAudit(tmp_path / "audit.jsonl")
     await audit.record(decision(1))
     make_stale(audit)
@@ -299,65 +266,43 @@ async def test_without_a_sync_there_is_no_token_until_there_is_one_again(tmp_pat
     audit.check()
     await audit.record(decision(3))
     assert names(tmp_path / "audit.jsonl") == ["1", "3"]
-    audit.close()
-
-
-async def test_a_sync_that_does_not_end_is_no_sync(tmp_path: Path) -> None:
-    audit = FileAudit(tmp_path / "audit.jsonl")
     audit._sync_began = time.monotonic() - SYNC_LATE_S - 0.1
     with pytest.raises(Undecided):
-        await audit.record(decision(1))
+        await audit.record(decision(4))
     audit._sync_began = time.monotonic()
-    await audit.record(decision(1))
+    await audit.record(decision(5))
     audit.close()
 
 
 # -- every state of the disk ----------------------------------------------------------------------------------------------
 
 
-def _is_a_file(data: Path) -> None:
-    data.rename(data.with_name("aside"))
-    data.write_text("no folder")
+def readable_by_others(file: Path) -> None:
+    file.touch()
+    file.chmod(0o644)
 
 
-def _is_gone(data: Path) -> None:
-    data.rename(data.with_name("aside"))
-
-
-def _is_a_loop(data: Path) -> None:
-    data.rename(data.with_name("aside"))
-    data.symlink_to(data)
-
-
-def _holds_a_folder(data: Path) -> None:
-    (data / "audit.jsonl").rename(data / "audit.1")
-    (data / "audit.jsonl").mkdir()
-
-
-def _is_open_to_others(data: Path) -> None:
-    (data / "audit.jsonl").rename(data / "audit.1")
-    (data / "audit.jsonl").touch()
-    (data / "audit.jsonl").chmod(0o644)
-
-
-def _back(data: Path) -> None:
-    file = data / "audit.jsonl"
-    if data.is_symlink() or data.is_file():
-        data.unlink()
-    elif file.is_dir():
-        file.rmdir()
-    elif file.exists():
-        file.unlink()
-    if (aside := data.with_name("aside")).exists():
-        aside.rename(data)
+# Something else in place of the folder or of the file: how it comes, and how it goes.
+OF_FOLDER: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
+    "nothing": (lambda _: None, lambda _: None),
+    "a file": (lambda data: data.write_text("no folder"), Path.unlink),
+    "a loop": (lambda data: data.symlink_to(data), Path.unlink),
+}
+OF_FILE: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
+    "a folder": (Path.mkdir, Path.rmdir),
+    "a link": (lambda file: file.symlink_to(file.with_name("elsewhere")), Path.unlink),
+    "a file that others may read": (readable_by_others, Path.unlink),
+}
 
 
 async def test_whatever_becomes_of_the_folder_nobody_decides_until_it_is_back(tmp_path: Path) -> None:
-    for break_it in (_is_a_file, _is_gone, _is_a_loop, _holds_a_folder, _is_open_to_others):
-        data = tmp_path / break_it.__name__ / "data"
+    for name, (replace, take_away) in (OF_FOLDER | OF_FILE).items():
+        data = tmp_path / name / "data"
         audit = FileAudit(data / "audit.jsonl")
         await audit.record(decision(1))
-        break_it(data)
+        place = data if name in OF_FOLDER else data / "audit.jsonl"
+        aside = place.rename(place.with_name("aside"))
+        replace(place)
         for _ in range(3):
             with pytest.raises(Undecided) as error:
                 await audit.record(decision(2))
@@ -365,17 +310,20 @@ async def test_whatever_becomes_of_the_folder_nobody_decides_until_it_is_back(tm
             with pytest.raises(Undecided):
                 audit.check()
             await audit.turn()
-        _back(data)
+        take_away(place)
+        if name in OF_FOLDER:
+            aside.rename(data)
         await audit.turn()
         audit.check()
         await audit.record(decision(3))
         await audit.turn()
         audit.close()
-        files = [file for file in (data / "audit.1", data / "audit.jsonl") if file.exists()]
+        files = [file for file in (data / "aside", data / "audit.jsonl") if file.exists()]
         chains = Chains({})
         lines = [line for file in files for line in file.read_bytes().splitlines()]
-        assert [finding for line in lines for finding in chains.read(line)] == [], break_it
+        assert [finding for line in lines for finding in chains.read(line)] == [], name
         assert chains.chains[audit.worker].seq == 2
+        assert not (data / "elsewhere").exists(), "no link is followed"
 
 
 async def test_a_descriptor_that_went_stale_is_an_error_of_the_audit_and_no_other(tmp_path: Path) -> None:

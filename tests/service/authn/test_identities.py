@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from issuer.formats import jose
@@ -46,14 +45,6 @@ def raw_payload(edit: Callable[[str], str | bytes]) -> Forge:
     return forge
 
 
-def raw_header(edit: Callable[[str], str]) -> Forge:
-    return lambda live: live.provider.sign(edit(json.dumps(header(live))).encode(), claims(live))
-
-
-def with_exp_text(number: str) -> Forge:
-    return raw_payload(lambda text: text.replace('"exp": ', f'"exp": {number}, "x": '))
-
-
 def with_times(**seconds_from_now: int) -> Forge:
     """Times as seconds from the moment of the request: a suite may take long to get there."""
 
@@ -64,12 +55,8 @@ def with_times(**seconds_from_now: int) -> Forge:
     return forge
 
 
-def edited(edit: Callable[[str], str]) -> Forge:
-    return lambda live: edit(live.token())
-
-
-def unsigned(live: Running, algorithm: str = "none") -> str:
-    return f"{b64(json.dumps(header(live, alg=algorithm)))}.{b64(json.dumps(claims(live)))}."
+def unsigned(live: Running) -> str:
+    return f"{b64(json.dumps(header(live, alg='none')))}.{b64(json.dumps(claims(live)))}.AA"
 
 
 def hmac_with_public_key(live: Running) -> str:
@@ -84,76 +71,44 @@ def our_own_verify_token(live: Running) -> str:
     return token
 
 
-def non_zero_trailing_bits(live: Running) -> str:
-    token = live.token()
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    last = alphabet[alphabet.index(token[-1]) | 1]  # 256 bytes: the last character carries 2 bits, 4 must be zero
-    return token[:-1] + (last if last != token[-1] else alphabet[alphabet.index(token[-1]) ^ 2])
-
-
-DEEP = '{"a":' * 9 + "1" + "}" * 9
 # The attack with its number, the token, and the code of its refusal. tests/service/authn/test_oidc.py has all variants.
 ROWS: list[tuple[str, Forge, str]] = [
-    # J1: no algorithm, another algorithm, HMAC with public material
-    *[(f"J1 alg {alg}", lambda live, alg=alg: unsigned(live, alg) + "AA", "identity.algorithm_refused")
-      for alg in ("none", "nOnE")],
-    ("J1 unsigned, no signature", unsigned, "identity.malformed"),
+    # J1: no algorithm, HMAC with public material, another algorithm
+    ("J1 alg none", unsigned, "identity.algorithm_refused"),
     ("J1 HS256 with the public key", hmac_with_public_key, "identity.algorithm_refused"),
-    ("J1 RS512 by the right key", with_header(alg="RS512"), "identity.algorithm_refused"),
     ("J1 ES256 by its own key, not registered", lambda live: live.provider.token(live.url, alg="ES256"),
      "identity.algorithm_refused"),
-    ("J1 another signature", edited(lambda token: token.rpartition(".")[0] + "." + "A" * 342), "identity.signature_invalid"),
+    ("J1 another signature", lambda live: live.token().rpartition(".")[0] + "." + "A" * 342, "identity.signature_invalid"),
     # J2: kid
-    ("J2 kid missing", lambda live: live.provider.sign({"alg": "RS256"}, claims(live)), "identity.malformed"),
-    ("J2 kid empty", with_header(kid=""), "identity.malformed"),
-    ("J2 kid long", with_header(kid="k" * 300), "identity.malformed"),
     ("J2 kid with NUL", with_header(kid="a\x00"), "identity.malformed"),
     # J3: keys and extensions in the header
-    *[(f"J3 {name}", with_header(**{name: value}), "identity.malformed") for name, value in {
-        "jku": "https://evil.example/jwks", "x5u": "https://evil.example/x5u", "jwk": {"kty": "RSA"}, "x5c": ["AA=="],
-        "crit": ["exp"], "b64": False, "zip": "DEF", "enc": "A128GCM"}.items()],
+    ("J3 jku", with_header(jku="https://evil.example/jwks"), "identity.malformed"),
+    ("J3 crit", with_header(crit=["exp"]), "identity.malformed"),
     # J4: tokens of another kind
     ("J4 an access token", with_header(typ="at+jwt"), "identity.type_refused"),
-    ("J4 a verify token's type", with_header(typ="eval-verify+jwt"), "identity.type_refused"),
     ("J4 our own verify token", our_own_verify_token, "identity.issuer_unknown"),
     # J5: two spellings of one thing
     ("J5 duplicate claim, escaped", raw_payload(lambda text: text[:-1] + ', "\\u0061ud": "x"}'), "identity.malformed"),
-    ("J5 duplicate header member", raw_header(lambda text: text[:-1] + ', "alg": "RS256"}'), "identity.malformed"),
-    ("J5 padding", edited(lambda token: token + "=="), "identity.malformed"),
-    ("J5 non-zero trailing bits", non_zero_trailing_bits, "identity.malformed"),
-    ("J5 standard alphabet", edited(lambda token: token[:-8] + "++//" + token[-4:]), "identity.malformed"),
+    ("J5 padding", lambda live: live.token() + "==", "identity.malformed"),
     # J6: size and depth
     ("J6 over 16 KiB", with_claims(pad="x" * 14000), "identity.malformed"),
     ("J6 header over 4 KiB", with_header(pad="x" * 4000), "identity.malformed"),
-    ("J6 depth", raw_payload(lambda text: text[:-1] + f', "deep": {DEEP}}}'), "identity.malformed"),
     ("J6 over 200 claims", with_claims(**{f"c{i}": i for i in range(200)}), "identity.malformed"),
-    ("J6 an integer of 4300 digits", raw_payload(lambda text: text[:-1] + f', "n": {"9" * 4300}}}'), "identity.malformed"),
     # J7: times
-    *[(f"J7 exp {exp!r}", with_claims(exp=exp), "identity.malformed") for exp in ("1795237778", True, 1795237778000)],
-    *[(f"J7 exp {exp}", with_exp_text(exp), "identity.malformed") for exp in ("NaN", "1e400")],
-    ("J7 exp missing", raw_payload(lambda text: text.replace('"exp"', '"xexp"')), "identity.malformed"),
+    ("J7 exp NaN", raw_payload(lambda text: text.replace('"exp": ', '"exp": NaN, "x": ')), "identity.malformed"),
     ("J7 expired", with_times(iat=-600, exp=-31), "identity.expired"),
     ("J7 not yet valid", with_times(nbf=300), "identity.not_yet_valid"),
     ("J7 lives too long", with_times(exp=7300), "identity.lifetime_too_long"),
     ("J7 too old", with_times(iat=-2000, exp=60), "identity.too_old"),
     # J8: audience
     ("J8 missing", raw_payload(lambda text: text.replace('"aud"', '"xaud"')), "identity.audience_mismatch"),
-    ("J8 empty", with_claims(aud=""), "identity.audience_mismatch"),
-    ("J8 case", lambda live: live.provider.token(live.url.replace("http", "HTTP")), "identity.audience_mismatch"),
-    ("J8 substring", lambda live: live.provider.token(live.url[:-1]), "identity.audience_mismatch"),
     ("J8 with a stranger", lambda live: live.provider.token([live.url, "https://other.example"]), "identity.audience_mismatch"),
     # J9: issuer
-    *[(f"J9 {name}", lambda live, edit=edit: live.provider.sign(header(live), claims(live, iss=edit(live.provider.issuer))),
-       "identity.issuer_unknown") for name, edit in {
-        "slash": lambda iss: iss + "/", "case": lambda iss: iss.replace("http", "HTTP"),
-        "userinfo": lambda iss: iss.replace("//", "//u@"), "port": lambda iss: iss + "0", "suffix": lambda iss: iss + ".evil.example",
-        "file": lambda _: "file:///etc/passwd", "link-local": lambda _: "http://169.254.169.254/"}.items()],
+    *[(f"J9 {iss}", with_claims(iss=iss), "identity.issuer_unknown")
+      for iss in ("https://issuer.evil.example", "file:///etc/passwd", "http://169.254.169.254/")],
     # J11: payloads that are not objects of plain text
-    ("J11 array", raw_payload(lambda _: "[]"), "identity.malformed"),
-    ("J11 BOM", raw_payload(lambda text: "\ufeff" + text), "identity.malformed"),
     ("J11 UTF-16", raw_payload(lambda text: text.encode("utf-16")), "identity.malformed"),
-    ("J11 lone surrogate", raw_payload(lambda text: text[:-1] + ', "s": "\\ud800"}'), "identity.malformed"),
-    ("J11 NUL", raw_payload(lambda text: text[:-1] + ', "s": "\\u0000"}'), "identity.malformed"),
+    ("J11 NUL", with_claims(s="\x00"), "identity.malformed"),
     # J12: near misses of registered ids and names
     *[(f"J12 repository_id {value!r}", with_claims(repository_id=value), "integration.unknown")
       for value in ("70000000", "\uff1700000001", "700000001\u200b", 700000001)],
@@ -167,28 +122,23 @@ ROWS: list[tuple[str, Forge, str]] = [
     *[(f"J13 {event}", with_claims(event_name=event), "identity.event_forbidden")
       for event in ("pull_request", "pull_request_target", "workflow_run", "issue_comment", "PUSH")],
 ]  # fmt: skip
-ATTACKS = sorted({row[0].split()[0] for row in ROWS}, key=lambda number: int(number[1:]))
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_by_an_identity_token_is_refused_with_its_code(service: Running, attack: str) -> None:
+def test_an_attack_by_an_identity_token_is_refused_with_its_code(service: Running) -> None:
     service.post(service.token())  # the provider's keys are now known
     for name, forge, code in ROWS:
-        if name.split()[0] != attack:
-            continue
         identity, before = forge(service), service.provider.connections
         answer = service.post(identity)
         problem = answer.json()
         assert problem["code"] == code, (name, problem)
         is_verified = code.startswith("integration.") or "claim" in code or "event" in code
-        assert answer.status_code == (403 if is_verified else 401)
+        assert answer.status_code == (403 if is_verified else 401), name
         assert answer.headers["content-type"] == "application/problem+json"
         if not is_verified:
             assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
             assert problem["errors"] == [], "an unverified token gets its code alone"
         assert identity not in answer.text
-        if attack in {"J3", "J9"}:
-            assert service.provider.connections == before
+        assert service.provider.connections == before, name
 
 
 def test_j2_a_kid_that_is_a_path_or_url_is_only_looked_up(service: Running) -> None:
@@ -240,13 +190,10 @@ def test_j14_without_a_jti_the_signing_input_is_the_identity(service: Running) -
 
 
 def test_j14_32_parallel_replays_with_other_bodies_give_exactly_one_token(service: Running) -> None:
-    identities = [service.token() for _ in range(3)]
+    identity = service.token()
     with ThreadPoolExecutor(16) as pool:
-        for identity in identities:
-            answers = pool.map(
-                lambda number, identity=identity: service.post(identity, numbered(number)).status_code, range(32)
-            )
-            assert sorted(answers) == [201] + [409] * 31
+        answers = pool.map(lambda number: service.post(identity, numbered(number)).status_code, range(32))
+    assert sorted(answers) == [201] + [409] * 31
 
 
 def test_without_one_bearer_credential_there_is_no_identity(service: Running) -> None:

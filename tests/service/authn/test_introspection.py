@@ -102,18 +102,9 @@ def registered(server: OAuthServer, folder: Path, **how: Any) -> Provider:
         secret.write_text(server.resource_secret + "\n", "utf-8")
         secret.chmod(0o600)
     settings = {"client_id": server.resource_id, "endpoint": server.introspection_endpoint, **how}
+    asked = Introspection(client_secret_file=str(secret), **settings)
     return Provider(
-        id="oauth",
-        profile="oauth-introspection",
-        issuer=server.issuer,
-        audience=AUDIENCE,
-        algorithms=(),
-        max_lifetime_s=0,
-        max_age_s=0,
-        uses=1,
-        keys="discovery",
-        events=(),
-        introspection=Introspection(client_secret_file=str(secret), **settings),
+        "oauth", "oauth-introspection", server.issuer, AUDIENCE, (), 0, 0, 1, "discovery", (), introspection=asked
     )
 
 
@@ -219,21 +210,14 @@ HOUR = 3600
 
 
 def refused_at(now: int) -> dict[str, tuple[dict[str, Any], Code]]:
-    """Return what is refused, and how, when it is asked about at `now`."""
+    """Return what is refused, and how, when it is asked about at `now`; test_oidc.py has all audiences and times."""
     return {
         "another issuer": ({"iss": "https://other.example"}, Code.IDENTITY_ISSUER_UNKNOWN),
-        "a list of issuers": ({"iss": [AUDIENCE]}, Code.IDENTITY_ISSUER_UNKNOWN),
         "no issuer": ({"iss": None}, Code.IDENTITY_ISSUER_UNKNOWN),
         "another audience": ({"aud": "https://other.example"}, Code.IDENTITY_AUDIENCE_MISMATCH),
-        "an audience beside ours": ({"aud": [AUDIENCE, "account"]}, Code.IDENTITY_AUDIENCE_MISMATCH),
-        "ours with a slash": ({"aud": AUDIENCE + "/"}, Code.IDENTITY_AUDIENCE_MISMATCH),
         "no audience": ({"aud": None}, Code.IDENTITY_AUDIENCE_MISMATCH),
-        "an empty list": ({"aud": []}, Code.IDENTITY_AUDIENCE_MISMATCH),
         "no exp": ({"exp": None}, Code.IDENTITY_MALFORMED),
         "exp as text": ({"exp": str(now + HOUR)}, Code.IDENTITY_MALFORMED),
-        "exp true": ({"exp": True}, Code.IDENTITY_MALFORMED),
-        "exp as a double": ({"exp": now + HOUR + 0.5}, Code.IDENTITY_MALFORMED),
-        "exp in milliseconds": ({"exp": (now + HOUR) * 1000}, Code.IDENTITY_MALFORMED),
         "exp in the past": ({"exp": now - 31, "iat": now - HOUR}, Code.IDENTITY_EXPIRED),
         "iat as text": ({"iat": "now"}, Code.IDENTITY_MALFORMED),
         "iat in the future": ({"iat": now + HOUR, "exp": now + 2 * HOUR}, Code.IDENTITY_NOT_YET_VALID),
@@ -248,7 +232,6 @@ def refused_at(now: int) -> dict[str, tuple[dict[str, Any], Code]]:
         "Keycloak's offline token": ({"typ": "Offline"}, Code.IDENTITY_TYPE_REFUSED),
         "Keycloak's ID token": ({"typ": "ID"}, Code.IDENTITY_TYPE_REFUSED),
         "bound to a key": ({"cnf": {"jkt": "x"}}, Code.IDENTITY_TYPE_REFUSED),
-        "bound to a certificate": ({"cnf": {"x5t#S256": "x"}}, Code.IDENTITY_TYPE_REFUSED),
         "no client": ({"client_id": None}, Code.IDENTITY_MALFORMED),
         "an empty client": ({"client_id": ""}, Code.IDENTITY_MALFORMED),
         "a client that is a number": ({"client_id": 7}, Code.IDENTITY_MALFORMED),
@@ -256,7 +239,7 @@ def refused_at(now: int) -> dict[str, tuple[dict[str, Any], Code]]:
     }
 
 
-async def test_an_active_token_that_is_not_for_us_is_refused_and_not_kept(
+async def test_a_token_that_is_not_for_us_or_not_active_is_refused_and_not_kept(
     asking: Opened, server: OAuthServer, provider: Provider
 ) -> None:
     cases = refused_at(int(time.time()))
@@ -265,11 +248,8 @@ async def test_an_active_token_that_is_not_for_us_is_refused_and_not_kept(
         assert [await asking.outcome(provider, token) for _ in range(2)] == [code] * 2, name
     assert server.introspected == 2 * len(cases)
     assert not asking.reasons
-
-
-async def test_only_true_is_active(asking: Opened, server: OAuthServer, provider: Provider) -> None:
-    token = server.token(AUDIENCE)
     assert await asking.outcome(provider, "made-up") == Code.IDENTITY_INACTIVE
+    token = server.token(AUDIENCE)
     for active in ("true", 1, [True], None, False):
         server.behave(json.dumps({"active": active}))
         assert await asking.outcome(provider, token) == Code.IDENTITY_INACTIVE, active
@@ -305,15 +285,6 @@ async def test_the_answers_of_good_servers_are_understood(
         server.behave(headers)
         assert await asking.outcome(provider, server.token(AUDIENCE)) == server.client_id, headers
     assert not asking.reasons
-
-
-async def test_no_token_is_kept_in_memory_even_if_its_server_repeats_it(
-    asking: Opened, server: OAuthServer, provider: Provider
-) -> None:
-    token = server.token(AUDIENCE)
-    server.behave(json.dumps({"jti": token}))
-    caller = await asking.introspector.verify(token, provider, int(time.time()), Allowance(SOURCE))
-    assert token not in f"{caller} {vars(asking.introspector._answers._answers)}"
 
 
 # -- a server that is down, slow, broken or hostile ------------------------------------------------------------------
@@ -407,6 +378,9 @@ async def test_a_kept_answer_has_short_values_and_the_names_of_the_others(
         assert caller.claims[name] in ([], {})
         assert not is_met(caller.claims, name, Matcher(absent=True))
         assert not is_met(caller.claims, name, Matcher(glob="**"))
+    server.behave(json.dumps({"jti": (repeated := server.token(AUDIENCE))}))
+    caller = await asking.introspector.verify(repeated, provider, int(time.time()), Allowance(SOURCE))
+    assert repeated not in f"{caller} {vars(asking.introspector._answers._answers)}", "no token is kept in memory"
 
 
 async def test_an_answer_that_would_take_too_much_memory_decides_nothing(
@@ -460,14 +434,6 @@ async def test_many_requests_with_one_token_ask_once(asking: Opened, server: OAu
     assert server.introspected == 1
 
 
-async def test_a_bounded_number_of_requests_wait_for_all_providers(provider: Provider) -> None:
-    stuck = Stuck(provider)
-    await stuck.all_wait(*(stuck.find(str(n), f"192.0.2.{n}", f"other-{n % 2}") for n in range(MAX_WAITING_IN_ALL)))
-    with pytest.raises(Charged, match=UNDECIDED):
-        await stuck.find("0")
-    await stuck.close()
-
-
 async def test_a_bounded_number_of_questions_is_asked_for_one_source(provider: Provider) -> None:
     """A request that waits for the question of another asks nothing."""
     stuck = Stuck(provider)
@@ -477,6 +443,17 @@ async def test_a_bounded_number_of_questions_is_asked_for_one_source(provider: P
     await stuck.all_wait(stuck.find("one more", "192.0.2.2"))
     await stuck.close()
     assert not stuck.answers._sources, "no source is kept"
+
+
+async def test_a_bounded_number_of_requests_wait_for_one_provider_and_for_all(provider: Provider) -> None:
+    stuck, every = Stuck(provider), Stuck(provider)
+    await stuck.all_wait(*(stuck.find(str(n), f"192.0.2.{n}") for n in range(MAX_WAITING - 1)), stuck.find("0"))
+    await every.all_wait(*(every.find(str(n), f"192.0.2.{n}", f"other-{n % 2}") for n in range(MAX_WAITING_IN_ALL)))
+    for full in (stuck, every):
+        with pytest.raises(Charged, match=UNDECIDED):
+            await full.find("0")
+    await stuck.all_wait(stuck.find("0", provider="another"))
+    assert await stuck.close() == await every.close() == {UNDECIDED}
 
 
 async def test_questions_of_requests_that_hung_up_count_too(provider: Provider) -> None:
@@ -516,15 +493,6 @@ class Stuck:
         await self.answers.aclose()
         outcomes = await asyncio.gather(*self.waiting, return_exceptions=True)
         return {str(getattr(outcome, "code", outcome)) for outcome in outcomes}
-
-
-async def test_a_bounded_number_of_requests_wait_for_one_provider(provider: Provider) -> None:
-    stuck = Stuck(provider)
-    await stuck.all_wait(*(stuck.find(str(n), f"192.0.2.{n}") for n in range(MAX_WAITING - 1)), stuck.find("0"))
-    with pytest.raises(IssuerError, match=UNDECIDED):
-        await stuck.find("0")
-    await stuck.all_wait(stuck.find("0", provider="another"))
-    assert await stuck.close() == {UNDECIDED}
 
 
 async def test_a_source_over_its_limit_asks_nothing_and_is_served_by_kept_answers(

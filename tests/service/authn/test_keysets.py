@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -99,18 +99,8 @@ async def cache(local: LocalProvider) -> AsyncIterator[Opened]:
 
 
 def registered(issuer: str, keys: Any = "discovery") -> Provider:
-    return Provider(
-        id="local",
-        profile="github-actions",
-        issuer=issuer,
-        audience="https://evals.example",
-        algorithms=("RS256", "ES256"),
-        max_lifetime_s=3600,
-        max_age_s=900,
-        uses=1,
-        keys=keys,
-        events=("push",),
-    )
+    signed = ("RS256", "ES256")
+    return Provider("local", "github-actions", issuer, "https://evals.example", signed, 3600, 900, 1, keys, ("push",))
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +133,6 @@ async def test_a_key_is_found_by_discovery_and_then_kept(cache: Opened, local: L
     assert local.requests == {DISCOVERY_PATH: 1, KEY_SET_PATH: 1}
 
 
-async def test_keys_at_a_registered_address_need_no_discovery(cache: Opened, local: LocalProvider) -> None:
-    cache.provider = registered("https://elsewhere.example", KeySource(jwks_uri=local.issuer + KEY_SET_PATH))
-    assert await cache.outcome(local.rs256.kid) == local.rs256.kid
-    assert local.requests == {KEY_SET_PATH: 1}
-
-
 async def test_static_keys_are_never_fetched_and_replace_fetched_ones(cache: Opened, local: LocalProvider) -> None:
     static = registered(local.issuer, KeySource(static=[dict(local.rs256.jwk)]))
     before = local.connections
@@ -159,8 +143,13 @@ async def test_static_keys_are_never_fetched_and_replace_fetched_ones(cache: Ope
     assert await cache.outcome(local.es256.kid, static) == UNKNOWN
 
 
-async def test_one_closing_slash_of_the_issuer_is_not_doubled(cache: Opened, local: LocalProvider) -> None:
-    issuer = local.issuer + "/realm/"
+async def test_keys_are_found_at_a_registered_address_or_below_the_issuer_s_path(
+    cache: Opened, local: LocalProvider
+) -> None:
+    known = registered("https://elsewhere.example", KeySource(jwks_uri=local.issuer + KEY_SET_PATH))
+    assert await cache.outcome(local.rs256.kid, known) == local.rs256.kid
+    assert local.requests == {KEY_SET_PATH: 1}, "without discovery"
+    issuer = local.issuer + "/realm/"  # its slash is not doubled
     local.answers["/realm" + DISCOVERY_PATH] = fixed({**local.discovery(), "issuer": issuer})
     assert await cache.outcome(local.rs256.kid, registered(issuer)) == local.rs256.kid
 
@@ -218,11 +207,9 @@ async def test_a_flood_of_unknown_kids_causes_six_fetches_a_minute(cache: Opened
             cache.clock.s += 1
         assert local.requests[KEY_SET_PATH] <= FETCHES_A_MINUTE * minute
     assert local.requests[KEY_SET_PATH] > FETCHES_A_MINUTE  # and the second minute has its own
-    assert await cache.outcome(local.rs256.kid) == local.rs256.kid
-
-
-async def test_each_issuer_has_its_own_bounds(cache: Opened, local: LocalProvider) -> None:
-    assert await cache.outcome("made-up", registered("http://127.0.0.1:1")) == UNDECIDED
+    issuer = local.issuer + "/another"  # as has another issuer
+    local.answers["/another" + DISCOVERY_PATH] = fixed({**local.discovery(), "issuer": issuer})
+    assert await cache.outcome(local.rs256.kid, registered(issuer)) == local.rs256.kid
     assert await cache.outcome(local.rs256.kid) == local.rs256.kid
 
 
@@ -269,24 +256,17 @@ async def test_a_request_during_discovery_is_decided_by_the_set_that_follows(
     assert (await first, await late) == (UNKNOWN, UNKNOWN)
 
 
-async def test_a_cancelled_request_does_not_cancel_the_others(cache: Opened, local: LocalProvider) -> None:
+async def test_a_request_beyond_the_waiting_ones_is_refused_and_a_cancelled_one_ends_alone(
+    cache: Opened, local: LocalProvider
+) -> None:
     gate = Gate(local, KEY_SET_PATH)
-    impatient = asyncio.create_task(cache.outcome(local.rs256.kid))
-    patient = asyncio.create_task(cache.outcome(local.rs256.kid))
-    await until(gate.seen)
-    impatient.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await impatient
-    gate.release()
-    assert await patient == local.rs256.kid
-
-
-async def test_a_request_beyond_the_waiting_ones_learns_when_to_retry(cache: Opened, local: LocalProvider) -> None:
-    gate = Gate(local, KEY_SET_PATH)
-    waiting = [asyncio.create_task(cache.outcome(local.rs256.kid)) for _ in range(MAX_WAITING)]
+    impatient, *waiting = [asyncio.create_task(cache.outcome(local.rs256.kid)) for _ in range(MAX_WAITING)]
     await until(gate.seen)
     refused = await cache.undecided(local.rs256.kid)
     assert (refused.code, refused.retry_after_s) == (Code.DEPENDENCY_ISSUER_KEYS, 1)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
     gate.release()
     assert set(await asyncio.gather(*waiting)) == {local.rs256.kid}
 
@@ -317,7 +297,7 @@ async def test_closing_ends_every_wait(cache: Opened, local: LocalProvider) -> N
 # -- how long a set serves --------------------------------------------------------------------------------------------
 
 
-async def test_the_timer_renews_a_set_without_requests(cache: Opened, local: LocalProvider) -> None:
+async def test_the_timer_renews_a_set_without_requests_for_a_day(cache: Opened, local: LocalProvider) -> None:
     old = local.rs256.kid
     await cache.outcome(old)
     cache.clock.s += RENEW_S - 1
@@ -327,6 +307,10 @@ async def test_the_timer_renews_a_set_without_requests(cache: Opened, local: Loc
     await until(lambda: local.requests[KEY_SET_PATH] == 2)  # the timer looks every second
     assert await cache.outcome(local.rs256.kid) == local.rs256.kid
     assert local.requests[KEY_SET_PATH] == 2
+    cache.clock.s += UNUSED_S + 1
+    assert not cache.renew(), "no token came for a day"
+    assert await cache.outcome(local.rs256.kid) == local.rs256.kid
+    assert local.requests[KEY_SET_PATH] == 3
 
 
 async def test_the_timers_of_workers_are_spread_by_the_jitter(local: LocalProvider) -> None:
@@ -337,14 +321,6 @@ async def test_the_timers_of_workers_are_spread_by_the_jitter(local: LocalProvid
         assert [len(cache.renew()) for cache in (early, late)] == [1, 0]
         late.clock.s += RENEW_S * 2 * JITTER
         assert late.renew()
-
-
-async def test_a_set_without_a_token_for_a_day_is_not_renewed(cache: Opened, local: LocalProvider) -> None:
-    await cache.outcome(local.rs256.kid)
-    cache.clock.s += UNUSED_S + 1
-    assert not cache.renew()
-    assert await cache.outcome(local.rs256.kid) == local.rs256.kid
-    assert local.requests[KEY_SET_PATH] == 2
 
 
 async def test_a_revoked_key_is_refused_once_its_set_is_twenty_minutes_old(local: LocalProvider) -> None:
@@ -571,29 +547,32 @@ ELSEWHERE = "the jwks_uri is on another host"
 NOT_PLAIN = "a URL has more than a host, path and query"
 
 
+HAS_NONE = "the discovery document has no jwks_uri"
+JWKS_URIS: dict[str | None, str] = {
+    None: HAS_NONE,
+    "": ELSEWHERE,
+    "/.well-known/jwks": "ValueError",
+    "https://evil.example/jwks": ELSEWHERE,
+    "http://127.0.0.2/jwks": ELSEWHERE,
+    "http://169.254.169.254/latest/meta-data": "ValueError",
+    "https://127.0.0.1:1@evil.example/jwks": ELSEWHERE,
+    "http://user@127.0.0.1:1/jwks": NOT_PLAIN,
+    "file:///etc/passwd": "ValueError",
+    "http://127.0.0.1:0/jwks": NOT_PLAIN,
+    "http://127.0.0.1:99999/jwks": NOT_PLAIN,
+    "{issuer}/.well-known/jwks#fragment": NOT_PLAIN,
+    "{issuer}/.well-known/\njwks": "a URL has characters",
+    "http://127.0.0.1\\@evil.example/jwks": "ValueError",
+    "{issuer}/\\evil.example/jwks": "a URL has characters",
+    "http://[127.0.0.1/jwks": "ValueError",
+}
 CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"issuer": "https://issuer.example"}, ANOTHER),
-    ({"issuer": "{issuer}/"}, ANOTHER),
-    ({"issuer": "{ISSUER}"}, ANOTHER),
-    ({"issuer": ["{issuer}"]}, ANOTHER),
-    ({"issuer": None}, ANOTHER),
-    ({"jwks_uri": None}, "the discovery document has no jwks_uri"),
-    ({"jwks_uri": ["{issuer}/.well-known/jwks"]}, "the discovery document has no jwks_uri"),
-    ({"jwks_uri": ""}, ELSEWHERE),
-    ({"jwks_uri": "/.well-known/jwks"}, "ValueError"),
-    ({"jwks_uri": "https://evil.example/jwks"}, ELSEWHERE),
-    ({"jwks_uri": "http://127.0.0.2/jwks"}, ELSEWHERE),
-    ({"jwks_uri": "http://169.254.169.254/latest/meta-data"}, "ValueError"),
-    ({"jwks_uri": "https://127.0.0.1:1@evil.example/jwks"}, ELSEWHERE),
-    ({"jwks_uri": "http://user@127.0.0.1:1/jwks"}, NOT_PLAIN),
-    ({"jwks_uri": "file:///etc/passwd"}, "ValueError"),
-    ({"jwks_uri": "http://127.0.0.1:0/jwks"}, NOT_PLAIN),
-    ({"jwks_uri": "http://127.0.0.1:99999/jwks"}, NOT_PLAIN),
-    ({"jwks_uri": "{issuer}/.well-known/jwks#fragment"}, NOT_PLAIN),
-    ({"jwks_uri": "{issuer}/.well-known/\njwks"}, "a URL has characters"),
-    ({"jwks_uri": "http://127.0.0.1\\@evil.example/jwks"}, "ValueError"),
-    ({"jwks_uri": "{issuer}/\\evil.example/jwks"}, "a URL has characters"),
-    ({"jwks_uri": "http://[127.0.0.1/jwks"}, "ValueError"),
+    *(
+        ({"issuer": other}, ANOTHER)
+        for other in ("https://issuer.example", "{issuer}/", "{ISSUER}", ["{issuer}"], None)
+    ),
+    *(({"jwks_uri": uri}, why) for uri, why in JWKS_URIS.items()),
+    ({"jwks_uri": ["{issuer}/.well-known/jwks"]}, HAS_NONE),
 ]
 
 
@@ -681,28 +660,24 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalProvi
 
 
 class Names:
-    """A name service that is asked once and gives its answers one after the other."""
+    """A name service that gives its answer once."""
 
-    def __init__(self, *answers: list[str]) -> None:
+    def __init__(self, answer: list[str]) -> None:
         self.asked: list[str] = []
-        self._answers = list(answers)
+        self._answer = answer
 
-    def __call__(self, host: str, _port: int) -> Awaitable[Sequence[str]]:
-        return self._answer(host)
-
-    async def _answer(self, host: str) -> Sequence[str]:
+    async def __call__(self, host: str, _port: int) -> Sequence[str]:
         self.asked.append(host)
-        return self._answers.pop(0) if self._answers else ["10.0.0.1"]
+        return self._answer if len(self.asked) == 1 else ["10.0.0.1"]
 
 
-async def test_the_checked_address_is_the_one_that_is_connected_to(
-    named: tuple[LocalProvider, ssl.SSLContext],
-) -> None:
+async def test_the_checked_address_is_connected_to_or_the_next_one(named: tuple[LocalProvider, ssl.SSLContext]) -> None:
     provider, trusting = named
-    names = Names(["127.0.0.1"])  # a second look-up leads inside
-    async with opened(provider, resolve=names, ssl_context=trusting) as cache:
-        assert await cache.outcome(provider.rs256.kid) == provider.rs256.kid
-    assert names.asked == ["issuer.test"]
+    for addresses in (["127.0.0.1"], ["127.0.0.2", "127.0.0.1"]):  # at the first of two nobody answers
+        names = Names(addresses)  # a second look-up leads inside
+        async with opened(provider, resolve=names, ssl_context=trusting) as cache:
+            assert await cache.outcome(provider.rs256.kid) == provider.rs256.kid
+        assert names.asked == ["issuer.test"]
 
 
 async def test_the_certificate_must_be_for_the_name_not_for_the_address(
@@ -728,12 +703,6 @@ async def test_a_name_with_an_address_that_is_not_public_is_not_connected_to(
         async with opened(provider, resolve=Names(addresses), ssl_context=trusting) as cache:
             assert await cache.outcome(provider.rs256.kid) == UNDECIDED, addresses
     assert provider.connections == before
-
-
-async def test_if_one_address_does_not_answer_the_next_is_tried(named: tuple[LocalProvider, ssl.SSLContext]) -> None:
-    provider, trusting = named
-    async with opened(provider, resolve=Names(["127.0.0.2", "127.0.0.1"]), ssl_context=trusting) as cache:
-        assert await cache.outcome(provider.rs256.kid) == provider.rs256.kid
 
 
 async def test_an_unknown_host_name_is_reported_in_words() -> None:

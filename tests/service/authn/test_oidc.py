@@ -54,18 +54,8 @@ Forge = Callable[[LocalProvider], str]
 
 
 def registered(issuer: str) -> Provider:
-    return Provider(
-        id="local",
-        profile="github-actions",
-        issuer=issuer,
-        audience=AUDIENCE,
-        algorithms=("RS256", "ES256"),
-        max_lifetime_s=LIFETIME_S,
-        max_age_s=AGE_S,
-        uses=1,
-        keys="discovery",
-        events=("push",),
-    )
+    signed = ("RS256", "ES256")
+    return Provider("local", "github-actions", issuer, AUDIENCE, signed, LIFETIME_S, AGE_S, 1, "discovery", ("push",))
 
 
 class Subject:
@@ -196,10 +186,6 @@ def symmetric(alg: str) -> Forge:
     return forge
 
 
-def mentioning(member: str, value: object) -> tuple[Forge, Code]:
-    return headed(**{member: value}), MALFORMED
-
-
 def issued_by(change: Callable[[str], object]) -> tuple[Forge, Code]:
     return lambda local: local.token(AUDIENCE, iss=change(local.issuer)), ISSUER
 
@@ -219,17 +205,13 @@ BEFORE_KEYS: dict[str, tuple[Forge, Code]] = {
     },
     "no kid": (headed(kid=UNSET), MALFORMED),
     # J3: keys, addresses and extensions in the header
-    "jku": mentioning("jku", "https://evil.example/jwks"),
-    "x5u": mentioning("x5u", "http://169.254.169.254/"),
-    "jwk": mentioning("jwk", {"kty": "RSA"}),
-    "x5c": mentioning("x5c", ["MIIB"]),
-    "crit of nothing": mentioning("crit", []),
-    "crit of something": mentioning("crit", ["exp"]),
-    "b64 false": mentioning("b64", False),
-    "b64 true": mentioning("b64", True),
-    "zip": mentioning("zip", "DEF"),
-    "enc": mentioning("enc", "A128GCM"),
-    "jku of null": mentioning("jku", None),
+    **{
+        f"{member} {value!r}": (headed(**{member: value}), MALFORMED)
+        for member, value in (
+            ("jku", "https://evil.example/jwks"), ("jku", None), ("x5u", "http://169.254.169.254/"), ("jwk", {"kty": "RSA"}),
+            ("x5c", ["MIIB"]), ("crit", []), ("crit", ["exp"]), ("b64", False), ("b64", True), ("zip", "DEF"), ("enc", "A128GCM"),
+        )
+    },
     # J4: other kinds of token
     **{
         f"typ {typ!r}": (headed(typ=typ), TYPE)
@@ -239,14 +221,11 @@ BEFORE_KEYS: dict[str, tuple[Forge, Code]] = {
     "two segments": (respelled(lambda parts: ".".join(parts[:2])), MALFORMED),
     "no signature": (respelled(lambda parts: f"{parts[0]}.{parts[1]}."), MALFORMED),
     "four segments": (respelled(lambda parts: ".".join([*parts, parts[2]])), MALFORMED),
-
     "nothing": (lambda _: "", MALFORMED),
-
     "padding": (respelled(lambda parts: ".".join(parts) + "=="), MALFORMED),
     "the standard alphabet": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.{'+/' * 128}"), MALFORMED),
     "a space before": (respelled(lambda parts: " " + ".".join(parts)), MALFORMED),
     "a line break after": (respelled(lambda parts: ".".join(parts) + "\n"), MALFORMED),
-
     "non-zero trailing bits": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.{parts[2][:-1]}{'B'}"), MALFORMED),
     "a length that base64 never has": (respelled(lambda parts: f"{parts[0]}.{parts[1]}.AAAAA"), MALFORMED),
     "JSON serialization": (lambda _: json.dumps({"payload": "e30", "signatures": []}), MALFORMED),
@@ -286,10 +265,7 @@ BEFORE_KEYS: dict[str, tuple[Forge, Code]] = {
     "iss with a full-width digit": issued_by(lambda issuer: issuer.replace("1", "１", 1)),
     "iss cut short": issued_by(lambda issuer: issuer[:-1]),
     "iss of a stranger": issued_by(lambda _: "https://token.actions.githubusercontent.com"),
-
-
     "iss null": issued_by(lambda _: None),
-
     "iss a list": issued_by(lambda issuer: [issuer]),
     "iss an object": issued_by(lambda issuer: {issuer: issuer}),
     "no iss": issued_by(lambda _: UNSET),
@@ -357,7 +333,6 @@ UNDER_KEYS: dict[str, tuple[Forge, Code]] = {
     "RS256 by the EC key": (
         lambda local: local.sign({"alg": "RS256", "kid": local.es256.kid}, local.claims(aud=AUDIENCE)), ALGORITHM,
     ),
-
     # J10: signatures
     "by another key": (by_another_key, SIGNATURE),
     "with another token's payload": (payload_of_another, SIGNATURE),
@@ -487,15 +462,12 @@ async def test_a_source_above_its_limit_learns_only_that_and_causes_no_fetch(
 
 async def test_a_source_above_its_limit_is_served_under_kept_keys(subject: Subject, local: LocalProvider) -> None:
     assert await subject.outcome(local.token(AUDIENCE)) == "ok"
+    assert await subject.outcome("x") == MALFORMED
+    assert len(subject.sources) == 0, "the authenticator counts no refusal"
     subject.sources.refuse(SOURCE, NOW * 1_000_000)
     assert await subject.outcome(local.token(AUDIENCE)) == "ok"
     assert await subject.outcome(claiming(aud="x")(local)) == Code.RATE_SOURCE
     assert await subject.outcome(claiming(aud="x")(local), "192.0.2.8") == AUDIENCE_MISMATCH
-
-
-async def test_the_authenticator_counts_no_refusal(subject: Subject) -> None:
-    assert await subject.outcome("x") == MALFORMED
-    assert len(subject.sources) == 0
 
 
 # -- the provider's own door ------------------------------------------------------------------------------------------

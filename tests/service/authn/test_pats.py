@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -105,14 +106,10 @@ def other_secret(token: str) -> str:
 
 def test_a_token_is_its_account_with_its_scopes_until_it_expires(folder: Path) -> None:
     token, public_id = made(folder, scopes=("tokens:issue", "other"))
-    caller = verified(PatVerifier(Pats(folder)), token)
-    assert caller == Caller(
-        PROVIDER,
-        {"account": "nightly", "token_id": public_id, "scope": "tokens:issue other"},
-        ("nonce", "pat", public_id),
-        NOW,
-        NOW + 30 * DAY_S,
-    )
+    claims = {"account": "nightly", "token_id": public_id, "scope": "tokens:issue other"}
+    caller = Caller(PROVIDER, claims, ("nonce", "pat", public_id), NOW, NOW + 30 * DAY_S)
+    assert verified(PatVerifier(Pats(folder)), token) == caller
+    assert verified(PatVerifier(Pats(folder)), token, retry_after_s=60) == caller, "its source is over its limit"
 
 
 def test_two_tokens_of_one_account_have_separate_nonces(folder: Path) -> None:
@@ -120,11 +117,6 @@ def test_two_tokens_of_one_account_have_separate_nonces(folder: Path) -> None:
     callers = [verified(verifier, made(folder, number)[0]) for number in range(2)]
     assert callers[0].claims["account"] == callers[1].claims["account"]
     assert callers[0].use_record("n" * 22) != callers[1].use_record("n" * 22)
-
-
-def test_a_source_over_its_limit_is_served(folder: Path) -> None:
-    token, _ = made(folder)
-    verified(PatVerifier(Pats(folder)), token, retry_after_s=60)
 
 
 # -- what is refused, and how --------------------------------------------------------------------------------------------
@@ -139,12 +131,6 @@ def test_a_mistyped_token_is_malformed_and_an_unregistered_one_unknown(folder: P
     verified(verifier, token)
     revoke(folder, public_id, NOW)
     assert refused(verifier, other_secret(token)) is Code.IDENTITY_CREDENTIAL_UNKNOWN, "a stranger learns nothing"
-
-
-def test_without_a_folder_no_token_is_known_and_no_folder_is_made(folder: Path) -> None:
-    verifier = PatVerifier(Pats(folder))
-    assert refused(verifier, pat.make(bytes(pat.RANDOM_BYTES))) is Code.IDENTITY_CREDENTIAL_UNKNOWN
-    assert not folder.exists()
 
 
 def test_a_revoked_token_is_inactive_at_once_for_every_worker(folder: Path) -> None:
@@ -272,6 +258,8 @@ def test_guesses_cause_ten_readings_of_the_folder_a_second_at_most(folder: Path)
 
 def test_a_folder_or_record_that_comes_or_goes_is_noticed(folder: Path) -> None:
     verifier = PatVerifier(Pats(folder))
+    assert refused(verifier, pat.make(bytes(pat.RANDOM_BYTES))) is Code.IDENTITY_CREDENTIAL_UNKNOWN
+    assert not folder.exists(), "none is made"
     token, public_id = made(folder)
     verified(verifier, token)
     folder.rename(folder.with_name("away"))
@@ -280,14 +268,6 @@ def test_a_folder_or_record_that_comes_or_goes_is_noticed(folder: Path) -> None:
     verified(verifier, token)
     path_of(folder, public_id).unlink()
     assert refused(verifier, token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
-
-
-def test_a_record_edited_in_place_takes_effect_at_once(folder: Path) -> None:
-    token, public_id = made(folder)
-    verifier = PatVerifier(Pats(folder, much_later_ns))
-    verified(verifier, token)
-    rewrite(path_of(folder, public_id), revoked=NOW)
-    assert refused(verifier, token) is Code.IDENTITY_INACTIVE
 
 
 def test_a_record_repaired_in_place_is_known_again_after_a_second(folder: Path) -> None:
@@ -344,27 +324,18 @@ def test_half_a_record_is_never_seen_while_records_are_written(folder: Path) -> 
 Spoil = Callable[[Path], object]
 
 
-def replaced(raw: bytes) -> Spoil:
-    return lambda path: path.write_bytes(raw)
-
-
 def edited(**members: Any) -> Spoil:
     return lambda path: rewrite(path, **members)
 
 
-def as_link(path: Path) -> None:
-    path.rename(path.with_name(".real"))
-    path.symlink_to(path.with_name(".real"))
+def made_as(make: Spoil) -> Spoil:
+    """Return a change that makes something in place of a record, which goes to `.real` beside it."""
 
+    def spoil(path: Path) -> None:
+        path.rename(path.with_name(".real"))
+        make(path)
 
-def as_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir(mode=0o700)
-
-
-def as_fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path, 0o600)
+    return spoil
 
 
 def twice(path: Path) -> None:
@@ -373,10 +344,10 @@ def twice(path: Path) -> None:
 
 TEN_YEARS = 3650 * DAY_S
 SPOILT: dict[str, tuple[Spoil, Code, str]] = {
-    "empty": (replaced(b""), Code.FILE_SYNTAX, ""),
+    "empty": (lambda path: path.write_bytes(b""), Code.FILE_SYNTAX, ""),
     "half of it": (lambda path: path.write_bytes(path.read_bytes()[:80]), Code.FILE_SYNTAX, ""),
-    "no JSON": (replaced(b"\xff\xfe"), Code.FILE_ENCODING, ""),
-    "a list": (replaced(b"[]"), Code.FILE_SCHEMA, ""),
+    "no JSON": (lambda path: path.write_bytes(b"\xff\xfe"), Code.FILE_ENCODING, ""),
+    "a list": (lambda path: path.write_bytes(b"[]"), Code.FILE_SCHEMA, ""),
     "huge": (lambda path: path.write_bytes(path.read_bytes() + b" " * MAX_BYTES), Code.FILE_TOO_LARGE, ""),
     "deep": (edited(scopes=[["tokens:issue"]]), Code.FILE_TOO_LARGE, "/scopes/0"),
     "a member twice": (twice, Code.FILE_DUPLICATE_KEY, "/account"),
@@ -404,9 +375,9 @@ SPOILT: dict[str, tuple[Spoil, Code, str]] = {
     "no digest": (edited(sha256=""), Code.FILE_RULE, "/sha256"),
     "mode 0640": (lambda path: path.chmod(0o640), Code.FILE_UNREADABLE, ""),
     "mode 0602": (lambda path: path.chmod(0o602), Code.FILE_UNREADABLE, ""),
-    "a link": (as_link, Code.FILE_UNREADABLE, ""),
-    "a folder": (as_folder, Code.FILE_UNREADABLE, ""),
-    "a pipe": (as_fifo, Code.FILE_UNREADABLE, ""),
+    "a link": (made_as(lambda path: path.symlink_to(path.with_name(".real"))), Code.FILE_UNREADABLE, ""),
+    "a folder": (made_as(partial(Path.mkdir, mode=0o700)), Code.FILE_UNREADABLE, ""),
+    "a pipe": (made_as(partial(os.mkfifo, mode=0o600)), Code.FILE_UNREADABLE, ""),
 }  # fmt: skip
 
 
@@ -440,16 +411,15 @@ def test_a_bad_record_is_unknown_and_logged_with_its_place_and_no_other_matters(
     assert [error.place.file for error in read_records(folder)[1]] == [str(path)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_record_of_another_user_is_unknown(folder: Path) -> None:
-    token, public_id = made(folder)
-    os.chown(path_of(folder, public_id), 12345, -1)
-    assert refused(PatVerifier(Pats(folder)), token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
-
-
-def test_foreign_names_are_logged_and_do_no_harm(folder: Path) -> None:
+def test_foreign_names_are_logged_and_drafts_and_last_uses_are_no_records(folder: Path) -> None:
     token, public_id = made(folder)
     raw = path_of(folder, public_id).read_bytes()
+    (folder / f".{public_id}.4711").write_bytes(b"{")
+    verifier = PatVerifier(Pats(folder))
+    with capture_logs() as logs:
+        verified(verifier, token)
+        verified(verifier, token)
+    assert (logs, read_records(folder)[1]) == ([], [])
     names = [
         "README", "aaaaaaaaaaaa.json.bak", "aaaaaaaaaaa.json", "aaaaaaaaaaaaa.json", "aaaaaaaaaaaa.JSON",
         "aaaaaa aaaaa.json", "aaaaaaaaaaaa.json\n", os.fsdecode(b"\xff\xfe.json"), "ａaaaaaaaaaaa.json",
@@ -460,17 +430,6 @@ def test_foreign_names_are_logged_and_do_no_harm(folder: Path) -> None:
         verified(PatVerifier(Pats(folder)), token)
     assert [entry["problem"] for entry in logs] == ["file.rule"] * len(names)
     assert len(read_records(folder)[1]) == len(names)
-
-
-def test_drafts_and_last_uses_are_not_read_as_records(folder: Path) -> None:
-    token, public_id = made(folder)
-    (folder / f".{public_id}.4711").write_bytes(b"{")
-    verifier = PatVerifier(Pats(folder))
-    with capture_logs() as logs:
-        verified(verifier, token)
-        verified(verifier, token)
-    assert logs == []
-    assert read_records(folder)[1] == []
 
 
 def test_a_copied_record_opens_nothing_under_another_id(folder: Path) -> None:
@@ -507,20 +466,17 @@ def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
         assert ["chmod 700" in entry["problem"] for entry in logs] == [True]
         folder.chmod(0o700)
         verified(verifier, token)
+    with pytest.raises(SetupError, match="not a folder"):
+        Pats(path_of(folder, public_id))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
-def test_a_folder_of_another_user_is_not_believed(folder: Path) -> None:
-    made(folder)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_record_or_folder_of_another_user_is_not_believed(folder: Path) -> None:
+    token, public_id = made(folder)
+    os.chown(path_of(folder, public_id), 12345, -1)
+    assert refused(PatVerifier(Pats(folder)), token) is Code.IDENTITY_CREDENTIAL_UNKNOWN
     os.chown(folder, 12345, -1)
     with pytest.raises(SetupError, match="another user"):
-        Pats(folder)
-
-
-def test_a_file_in_place_of_the_folder_is_refused(folder: Path) -> None:
-    folder.parent.mkdir()
-    folder.touch()
-    with pytest.raises(SetupError, match="not a folder"):
         Pats(folder)
 
 
@@ -572,10 +528,13 @@ def test_the_last_use_is_recorded_to_the_minute(folder: Path) -> None:
         verified(verifier, token, now)
         assert last_used(folder, public_id) == noted
     path = folder / "used" / public_id
+    os.utime(path, (NOW + TEN_YEARS,) * 2)
+    verified(verifier, token, NOW + 62)
+    assert last_used(folder, public_id) == NOW + 62, "a clock was wrong: or it would be used for years"
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
     assert path.read_bytes() == b""
     before = folder.stat().st_mtime_ns
-    verified(verifier, token, NOW + 120)
+    verified(verifier, token, NOW + 122)
     assert folder.stat().st_mtime_ns == before, "no reader lists it again"
 
 
@@ -587,43 +546,29 @@ def test_a_refused_token_has_not_been_used(folder: Path) -> None:
     assert last_used(folder, public_id) is None
 
 
-def test_a_last_use_in_the_future_is_corrected(folder: Path) -> None:
-    """After a clock that was wrong: or it would say for years that the token was just used."""
+def pipe_of_long_ago(path: Path) -> None:
+    os.mkfifo(path)
+    os.utime(path, (0, 0))
+
+
+def test_a_use_that_cannot_be_recorded_refuses_no_caller_and_is_logged_once(folder: Path, tmp_path: Path) -> None:
     token, public_id = made(folder)
-    verifier = PatVerifier(Pats(folder))
-    verified(verifier, token, NOW)
-    os.utime(folder / "used" / public_id, (NOW + TEN_YEARS,) * 2)
-    verified(verifier, token, NOW + 1)
-    assert last_used(folder, public_id) == NOW + 1
-
-
-def as_used_file(folder: Path, _: str) -> None:
-    (folder / "used").touch()
-
-
-def as_used_link(folder: Path, public_id: str) -> None:
-    (folder / "used").mkdir()
-    (folder / "used" / public_id).symlink_to(folder.parent / "elsewhere")
-
-
-def as_used_pipe(folder: Path, public_id: str) -> None:
-    (folder / "used").mkdir()
-    os.mkfifo(folder / "used" / public_id)
-    os.utime(folder / "used" / public_id, (0, 0))
-
-
-@pytest.mark.parametrize("obstacle", [as_used_file, as_used_link, as_used_pipe])
-def test_a_use_that_cannot_be_recorded_refuses_no_caller_and_is_logged_once(
-    folder: Path, obstacle: Callable[[Path, str], None]
-) -> None:
-    token, public_id = made(folder)
-    obstacle(folder, public_id)
-    verifier = PatVerifier(Pats(folder))
-    with capture_logs() as logs:
-        for minute in range(3):
-            verified(verifier, token, NOW + 60 * minute)
-    assert [entry["file"] for entry in logs] == ["used"]
-    assert not (folder.parent / "elsewhere").exists()
+    used = folder / "used"
+    obstacles: list[tuple[Path, Callable[[Path], None]]] = [
+        (used, Path.touch),
+        (used / public_id, lambda path: path.symlink_to(tmp_path / "elsewhere")),
+        (used / public_id, pipe_of_long_ago),
+    ]
+    for path, obstruct in obstacles:
+        path.parent.mkdir(exist_ok=True)
+        obstruct(path)
+        verifier = PatVerifier(Pats(folder))
+        with capture_logs() as logs:
+            for minute in range(3):
+                verified(verifier, token, NOW + 60 * minute)
+        assert [entry["file"] for entry in logs] == ["used"], path
+        path.unlink()
+    assert not (tmp_path / "elsewhere").exists()
 
 
 # -- the same work for every guess ---------------------------------------------------------------------------------------
@@ -695,14 +640,6 @@ def test_a_record_holds_the_digest_and_no_part_of_the_secret(folder: Path) -> No
     assert list(folder.iterdir()) == [path_of(folder, public_id)], "no draft is left"
 
 
-def test_a_second_revocation_changes_nothing(folder: Path) -> None:
-    _, public_id = made(folder)
-    assert revoke(folder, public_id, NOW + 1).revoked == NOW + 1
-    before = path_of(folder, public_id).read_bytes()
-    assert revoke(folder, public_id, NOW + 2).revoked == NOW + 1
-    assert path_of(folder, public_id).read_bytes() == before
-
-
 def test_a_draft_of_a_crash_is_replaced_and_never_written_through_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"kept")
     for number in range(2):
@@ -725,11 +662,14 @@ def test_a_record_that_would_not_be_read_is_not_written(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_token_and_its_revocation_are_synced_to_disk(folder: Path) -> None:
+def test_a_token_and_its_revocation_are_synced_and_a_second_one_changes_nothing(folder: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
     assert disk_calls(lambda: made(folder)) == ["file", "rename", "folder"]
     (record,), _ = read_records(folder)
-    assert disk_calls(lambda: revoke(folder, record.id, NOW)) == ["file", "rename", "folder"]
+    assert disk_calls(lambda: revoke(folder, record.id, NOW + 1)) == ["file", "rename", "folder"]
+    before = path_of(folder, record.id).read_bytes()
+    assert revoke(folder, record.id, NOW + 2).revoked == NOW + 1
+    assert path_of(folder, record.id).read_bytes() == before
 
 
 def test_records_are_listed_oldest_first(folder: Path) -> None:

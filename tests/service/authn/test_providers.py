@@ -20,10 +20,9 @@ from issuer.service.authn.huggingface import WHOAMI
 from tests.support.every_provider import TYPES, WORKLOADS, Providers, algorithms_of, providers_of
 from tests.support.leaks import assert_nothing_secret
 from tests.support.running import Running, numbered, running
-from tests.support.samples import BY_NAME, COMMIT, GITHUB_SUBJECTS, PERSON, UUID, Sample
+from tests.support.samples import BY_NAME, COMMIT, PERSON, UUID, Sample
 
 _numbers = itertools.count(1)
-each = pytest.mark.parametrize("sample", WORKLOADS, ids=lambda sample: sample.profile)
 
 
 @dataclass
@@ -80,23 +79,20 @@ def with_an_unnamed_key(local: LocalProvider) -> ProviderKey:
 # -- tokens that pass ---------------------------------------------------------------------------------------------------
 
 
-@each
-def test_a_token_of_every_profile_is_issued_for_and_shows_no_person(stage: Stage, sample: Sample) -> None:
-    local = stage.providers.locals[sample.profile]
-    for alg in algorithms_of(sample):
-        answer = stage.post(stage.token(sample, alg))
-        assert answer.status_code == 201, answer.text
-        payload = json.loads(jose.parse_compact(answer.json()["verify_token"]).unverified_payload)
-        assert payload["caller"] == {"provider": sample.profile, "issuer": local.issuer, **sample.public}
-        assert PERSON not in json.dumps(payload)
-    for typ in TYPES.get(sample.profile, ()):
-        assert stage.outcome(stage.providers.sign(sample, stage.claims(sample), typ=typ)) == "issued"
-    assert stage.outcome(stage.providers.sign(sample, stage.claims(sample), typ="at+jwt")) == "identity.type_refused"
-
-
-def test_both_forms_of_github_s_subject_pass(stage: Stage) -> None:
-    outcomes = [stage.outcome(stage.token(BY_NAME["github-actions"], sub=subject)) for subject in GITHUB_SUBJECTS]
-    assert outcomes == ["issued", "issued"]
+def test_a_token_of_every_profile_is_issued_for_and_shows_no_person(stage: Stage) -> None:
+    for sample in WORKLOADS:
+        local = stage.providers.locals[sample.profile]
+        for alg in algorithms_of(sample):
+            answer = stage.post(stage.token(sample, alg))
+            assert answer.status_code == 201, answer.text
+            payload = json.loads(jose.parse_compact(answer.json()["verify_token"]).unverified_payload)
+            assert payload["caller"] == {"provider": sample.profile, "issuer": local.issuer, **sample.public}
+            assert PERSON not in json.dumps(payload)
+        for typ in TYPES.get(sample.profile, ()):
+            assert stage.outcome(stage.providers.sign(sample, stage.claims(sample), typ=typ)) == "issued"
+        assert (
+            stage.outcome(stage.providers.sign(sample, stage.claims(sample), typ="at+jwt")) == "identity.type_refused"
+        )
 
 
 def test_a_key_that_names_no_algorithm_verifies_by_those_that_are_registered(stage: Stage) -> None:
@@ -107,10 +103,6 @@ def test_a_key_that_names_no_algorithm_verifies_by_those_that_are_registered(sta
 
 
 # -- tokens that fail ---------------------------------------------------------------------------------------------------
-
-
-def saying(**changes: Any) -> Forge:
-    return lambda stage, sample: stage.token(sample, **changes)
 
 
 def living_too_long(stage: Stage, sample: Sample) -> str:
@@ -132,45 +124,25 @@ def by_another_provider(stage: Stage, sample: Sample) -> str:
     return stage.providers.sign(BY_NAME[other], stage.claims(sample), kid=kid)
 
 
-def with_other_claims(stage: Stage, sample: Sample) -> str:
-    header, _, signature = stage.token(sample).split(".")
-    return ".".join((header, stage.token(sample).split(".")[1], signature))
-
-
-def with_another_header(stage: Stage, sample: Sample) -> str:
-    claims = stage.claims(sample)
-    header, payload, _ = stage.providers.sign(sample, claims, x5t="AAAA").split(".")
-    return ".".join((header, payload, stage.providers.sign(sample, claims).split(".")[2]))
-
-
-Forge = Callable[[Stage, Sample], str]
-FAILURES: dict[str, tuple[Forge, str]] = {
-    "for another audience": (saying(aud="https://other.example"), "identity.audience_mismatch"),
+# What depends on the provider's table; tests/service/authn/test_oidc.py has what holds for every token.
+FAILURES: dict[str, tuple[Callable[[Stage, Sample], str], str]] = {
     "by an algorithm that is not registered": (unregistered, "identity.algorithm_refused"),
-    "by a key of another algorithm": (
-        lambda stage, sample: stage.providers.sign(
-            sample, stage.claims(sample), kid=stage.providers.keys[sample.profile]["EdDSA"].kid
-        ),
-        "identity.algorithm_refused",
-    ),
     "living too long": (living_too_long, "identity.lifetime_too_long"),
-    "without an end": (saying(exp=UNSET), "identity.malformed"),
     "by another provider's key": (by_another_provider, "identity.signature_invalid"),
-    "with the claims of another": (with_other_claims, "identity.signature_invalid"),
-    "with another header": (with_another_header, "identity.signature_invalid"),
     # An issuer of the provider's real kind that the table does not have.
     "of the real issuer": (lambda stage, sample: stage.token(sample, iss=sample.issuer), "identity.issuer_unknown"),
 }
 
 
-@each
-def test_a_token_is_refused_with_the_code_of_its_failure(stage: Stage, sample: Sample) -> None:
-    outcomes = {name: stage.outcome(forge(stage, sample)) for name, (forge, _) in FAILURES.items()}
-    assert outcomes == {name: code for name, (_, code) in FAILURES.items()}
+def test_a_token_is_refused_with_the_code_of_its_failure(stage: Stage) -> None:
+    for sample in WORKLOADS:
+        outcomes = {name: stage.outcome(forge(stage, sample)) for name, (forge, _) in FAILURES.items()}
+        assert outcomes == {name: code for name, (_, code) in FAILURES.items()}, sample.profile
 
 
 # -- what each provider's documentation warns of ------------------------------------------------------------------------
 
+AWS = "https://sts.amazonaws.com/"
 LEGACY_SECRET = {"aud": UNSET, "exp": UNSET, "iat": UNSET, "iss": "kubernetes/serviceaccount"}
 PITFALLS: list[tuple[str, dict[str, Any], str]] = [
     ("github-actions", {"event_name": UNSET}, "identity.event_forbidden"),
@@ -186,11 +158,7 @@ PITFALLS: list[tuple[str, dict[str, Any], str]] = [
     ("google", {"email_verified": "true"}, "identity.claim_mismatch"),
     ("azure", {"scp": "evals.sign"}, "identity.claim_mismatch"),  # a person's
     ("azure", {"iss": f"https://sts.windows.net/{UUID.format(1)}/"}, "identity.issuer_unknown"),  # version 1
-    (
-        "aws",
-        {"https://sts.amazonaws.com/": {"request_tags": {"aws_account": "123456789012"}}},
-        "identity.claim_missing",
-    ),
+    ("aws", {AWS: {"request_tags": {"aws_account": "123456789012"}}}, "identity.claim_missing"),
     ("kubernetes", LEGACY_SECRET, "identity.issuer_unknown"),
     ("kubernetes", {**LEGACY_SECRET, "iss": UNSET}, "identity.issuer_unknown"),
     ("kubernetes", {"aud": ["https://kubernetes.default.svc"]}, "identity.audience_mismatch"),
@@ -210,12 +178,8 @@ def test_a_token_with_another_provider_s_ids_is_of_no_integration(stage: Stage) 
     forged = stage.claims(BY_NAME["oidc"]) | BY_NAME["github-actions"].claims | {"sub": "somebody"}
     assert stage.outcome(stage.providers.sign(BY_NAME["oidc"], forged)) == "integration.unknown"
     uid = "kubernetes.io/serviceaccount/uid"
-    spoofed: dict[str, Any] = {
-        "sub": "x",
-        uid: BY_NAME["kubernetes"].pins[uid],
-        "kubernetes.io": UNSET,
-        "kubernetes.io/namespace": "evals",
-    }
+    spoofed: dict[str, Any] = {"sub": "x", uid: BY_NAME["kubernetes"].pins[uid], "kubernetes.io/namespace": "evals"}
+    spoofed["kubernetes.io"] = UNSET
     assert stage.outcome(stage.token(BY_NAME["kubernetes"], **spoofed)) == "integration.unknown"
 
 

@@ -93,9 +93,7 @@ async def close_before_the_answer(caplog: pytest.LogCaptureFixture) -> int:
         client = socket.create_connection(address)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         client.sendall(REQUEST * 2)
-        await until(
-            lambda: any(isinstance(one, BoundedProtocol) and one.flow.write_paused for one in state.connections)
-        )
+        await until(lambda: any(one.flow.write_paused for one in state.connections if isinstance(one, BoundedProtocol)))
         client.close()
         await until(lambda: not state.connections and not state.tasks)
     assert caplog.records == []

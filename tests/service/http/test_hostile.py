@@ -1,9 +1,12 @@
 """Hostile clients: bad requests by mutation, half requests, endless heads, closed connections."""
 
+import contextlib
 import random
 import socket
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,17 +30,18 @@ def attacked(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) 
         yield live
 
 
-def raw(live: Running, *parts: bytes) -> bytes:
+def connect(live: Running, timeout_s: float = 60) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=timeout_s)
+
+
+def raw(live: Running, sent: bytes) -> bytes:
     """Send bytes and return what came back until the service closed the connection, which it has to."""
-    with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
+    with connect(live) as connection:
         answer = b""
-        try:
-            for part in parts:
-                connection.sendall(part)
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
             while data := connection.recv(65536):
                 answer += data
-        except ConnectionError:
-            pass
         return answer
 
 
@@ -107,7 +111,7 @@ def is_sendable(value: str) -> bool:
     return not any(sign < " " or sign == "\x7f" for sign in value)
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(3000, marks=pytest.mark.attack)])
+@pytest.mark.parametrize("count", [200, pytest.param(3000, marks=pytest.mark.attack)])
 def test_bad_requests_get_a_4xx_with_a_code_and_at_most_one_a_token(attacked: Running, count: int) -> None:
     issued = 0
     for method, path, headers, body in bad_requests(attacked, count):
@@ -135,11 +139,9 @@ def test_bad_requests_get_a_4xx_with_a_code_and_at_most_one_a_token(attacked: Ru
 @pytest.mark.long
 def test_a_connection_with_half_a_head_is_closed(attacked: Running) -> None:
     halves = [b"", b"POST /tok", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: ", b"\r\n"]
-    connections = [socket.create_connection(("127.0.0.1", attacked.settings.listen.port)) for _ in halves]
+    *connections, between = [connect(attacked, HEAD_S + 50) for _ in (*halves, "between two requests")]
     for connection, half in zip(connections, halves, strict=True):
         connection.sendall(half)
-        connection.settimeout(HEAD_S + 50)
-    between = socket.create_connection(("127.0.0.1", attacked.settings.listen.port), timeout=HEAD_S + 50)
     between.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
     while not between.recv(65536).endswith(b"}"):
         pass
@@ -149,40 +151,32 @@ def test_a_connection_with_half_a_head_is_closed(attacked: Running) -> None:
         connection.close()
 
 
-def is_closed(connection: socket.socket) -> bool:
-    """Send more, and say whether the connection is closed."""
-    try:
-        connection.sendall(b"a" * 100_000)
-    except ConnectionError:
-        return True
-    return False
+def refused_and_closed(live: Running, start: bytes) -> None:
+    """Send a head without end until the connection is closed."""
+    with connect(live) as connection:
+        connection.sendall(start + b"a" * 200_000)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
+        with pytest.raises(ConnectionError):
+            eventually(lambda: connection.sendall(b"a" * 100_000))
 
 
 def test_an_endless_head_is_refused_and_closed(attacked: Running) -> None:
-    for start in (b"GET / HTTP/1.1\r\nX: ", b"GET /", b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 9, b"GET / HTTP/1.1\r\nA"):
-        with socket.create_connection(("127.0.0.1", attacked.settings.listen.port), timeout=60) as connection:
-            connection.sendall(start + b"a" * 200_000)
-            assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
-            eventually(lambda connection=connection: is_closed(connection))  # type: ignore[misc]
+    starts = (b"GET / HTTP/1.1\r\nX: ", b"GET /", b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 9, b"GET / HTTP/1.1\r\nA")
+    with ThreadPoolExecutor(len(starts)) as pool:  # each lingers
+        list(pool.map(partial(refused_and_closed, attacked), starts))
     assert raw(attacked, head(attacked, b"X: " + b"a" * 70_000, b"Content-Length: 0")).startswith(b"HTTP/1.1 400 ")
     assert b"request.malformed" in raw(attacked, head(attacked, b"X: " + b"a" * 50_000, b"Content-Length: 0"))
 
 
-def test_a_trailer_does_not_become_a_header(attacked: Running) -> None:
+def test_a_trailer_does_not_become_a_header_and_no_header_may_come_twice(attacked: Running) -> None:
     body = msgspec.json.encode(BODY)
     chunked = b"%x\r\n%b\r\n0\r\nAuthorization: Bearer %b\r\n\r\n" % (len(body), body, attacked.token().encode())
-    with_one = head(attacked, b"Transfer-Encoding: chunked") + chunked
-    assert raw(attacked, with_one).startswith(b"HTTP/1.1 201 ")
-    lines = (line for line in with_one.split(b"\r\n") if not line.startswith(b"Authorization") or b"..." in line)
-    assert b"identity.missing" in raw(attacked, b"\r\n".join(lines))
+    assert raw(attacked, head(attacked, b"Transfer-Encoding: chunked") + chunked).startswith(b"HTTP/1.1 201 ")
     trailing = head(attacked, b"Transfer-Encoding: chunked").replace(b"Authorization:", b"X-Not:") + chunked
     assert b"identity.missing" in raw(attacked, trailing)
-
-
-def test_a_second_media_type_is_refused_and_the_scheme_may_be_in_any_case(attacked: Running) -> None:
-    answer = raw(attacked, head(attacked, b"Content-Type: text/plain", b"Content-Length: 2") + b"{}")
-    assert b"request.media_type" in answer
-    assert attacked.post(None, Authorization=f"BEARER {attacked.token()}").status_code == 201
+    second = head(attacked, b"Content-Type: text/plain", b"Content-Length: 2") + b"{}"
+    assert b"request.media_type" in raw(attacked, second)
+    assert attacked.post(None, Authorization=f"BEARER {attacked.token()}").status_code == 201, "in any case"
 
 
 def test_a_client_that_hangs_up_keeps_its_identity_s_use(attacked: Running) -> None:
@@ -190,7 +184,7 @@ def test_a_client_that_hangs_up_keeps_its_identity_s_use(attacked: Running) -> N
     lost = [attacked.token() for _ in range(20)]
     for number, identity in enumerate(lost):
         whole = head(attacked, b"Content-Length: %d" % len(body), identity=identity) + body
-        with socket.create_connection(("127.0.0.1", attacked.settings.listen.port)) as connection:
+        with connect(attacked) as connection:
             connection.sendall(whole if number % 2 else whole[: -1 - number])
     assert {attacked.post(identity).status_code for identity in lost} == {200, 201}
     other = {**BODY, "details": {"notes": "another"}}
@@ -202,8 +196,8 @@ def test_a_client_that_hangs_up_keeps_its_identity_s_use(attacked: Running) -> N
 
 
 def test_the_source_of_an_ipv6_address_is_its_64_network() -> None:
-    assert source_of("2001:db8:1:2::1") == source_of("2001:db8:1:2:ffff::9") == "2001:db8:1:2::/64"
-    assert source_of("2001:db8:1:3::1") != source_of("2001:db8:1:2::1")
+    for address in ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9"):
+        assert source_of(address) == "2001:db8:1:2::/64"
     assert source_of("::ffff:192.0.2.1") == source_of("192.0.2.1") == "192.0.2.1"
 
 

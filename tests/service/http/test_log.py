@@ -1,5 +1,6 @@
 """The log over HTTP: its paths, what caches may keep, and the limits of readers."""
 
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,20 +18,10 @@ from issuer.service.log.database.engines import reading_at
 from issuer.service.log.database.public import PublicLog
 from issuer.service.metrics.counts import Board, Counters
 from issuer.tlog.tiles import read_entries
+from tests.support import public_log
 from tests.support.http_load import drive
 from tests.support.log_store import ORIGIN, Place, sqlite_place
-from tests.support.public_log import (
-    INFO,
-    NAMED,
-    URL,
-    Sequencer,
-    Served,
-    Writer,
-    asked_for,
-    serving,
-    size_proved,
-    writing,
-)
+from tests.support.public_log import INFO, NAMED, URL, Served, Writer, asked_for, serving, writing
 from tests.support.waiting import eventually
 
 SIZE = 300
@@ -75,7 +66,7 @@ def test_a_reader_finds_everything_under_both_prefixes(served: Served, writer: W
         assert hashes == b"".join(entry.hash for entry in writer.entries[256:])
         leaves = served.get(f"{prefix}/tile/entries/001.p/44").body
         assert read_entries(leaves) == tuple(entry.leaf for entry in writer.entries[256:])
-        assert size_proved(served.get(f"{prefix}/proof?{asked_for(7)}").body, 7) == SIZE
+        assert public_log.size_proved(served.get(f"{prefix}/proof?{asked_for(7)}").body, 7) == SIZE
         assert served.get(f"{prefix}/log.json").body == INFO.to_json()
 
 
@@ -112,19 +103,18 @@ NOWHERE = (
 
 
 def test_any_other_spelling_of_a_path_is_absent_and_not_cached(served: Served) -> None:
-    for prefix in (NAMED, "/log"):
-        for path in NOWHERE:
-            sent = f"{prefix}/{path}".encode("latin-1")
-            answer = served.send(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % sent)
-            if not sent.isascii():
-                assert answer.startswith(b"HTTP/1.1 400 "), path
-                continue
-            assert answer.startswith(b"HTTP/1.1 404 "), (path, answer[:200])
-            assert b"\r\ncache-control: no-store\r\n" in answer.lower(), path
-            assert b'"code":"request.not_found"' in answer, path
+    for prefix, path in itertools.product((NAMED, "/log"), NOWHERE):
+        sent = f"{prefix}/{path}".encode("latin-1")
+        answer = served.send(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % sent)
+        if not sent.isascii():
+            assert answer.startswith(b"HTTP/1.1 400 "), path
+            continue
+        assert answer.startswith(b"HTTP/1.1 404 "), (path, answer[:200])
+        assert b"\r\ncache-control: no-store\r\n" in answer.lower(), path
+        assert b'"code":"request.not_found"' in answer, path
 
 
-def test_committed_leaves_are_served_at_once(tmp_path: Path) -> None:
+def test_committed_leaves_are_served_at_once_and_their_proofs_once_they_are_cosigned(tmp_path: Path) -> None:
     with sqlite_place(tmp_path) as place, writing(place) as writer, serving(place.setting) as live:
         not_yet = live.get("/log/checkpoint")
         assert (not_yet.status, not_yet.headers["access-control-allow-origin"]) == (503, "*"), (
@@ -137,7 +127,12 @@ def test_committed_leaves_are_served_at_once(tmp_path: Path) -> None:
             writer.grow(1)
             found = live.get(path)
             assert (found.status, found.headers["access-control-allow-origin"]) == (200, "*")
+        pending = live.get(f"/log/proof?{asked_for(0)}")
+        problem = msgspec.json.decode(pending.body)
+        assert (pending.status, pending.headers["retry-after"], problem["code"]) == (503, "1", Code.LOG_PENDING)
+        assert problem["retryable"]
         note = writer.cosign()
+        assert live.get(f"/log/proof?{asked_for(0)}").status == 200
         eventually(lambda: live.get("/log/checkpoint").body == note)
 
 
@@ -150,10 +145,9 @@ def test_the_log_over_http_is_read_only(served: Served) -> None:
 
 async def test_openapi_describes_the_log_with_its_parameters(place: Place) -> None:
     log = PublicLog(ORIGIN, partial(reading_at, place.setting))
-    handlers = log_routes(log, INFO, Sequencer().check, Tarpit(URL), Counters(Board().rows[0]))
+    handlers = log_routes(log, INFO, public_log.Sequencer().check, Tarpit(URL), Counters(Board().rows[0]))
     paths = msgspec.json.decode(openapi(handlers))["paths"]
     await log.aclose()
-    assert set(paths) == {"/log/checkpoint", "/log/tile/{path}", "/log/proof", "/log/log.json"}
     assert {path: [each["name"] for each in paths[path]["get"].get("parameters", [])] for path in paths} == {
         "/log/checkpoint": [],
         "/log/tile/{path}": ["path"],
@@ -165,17 +159,11 @@ async def test_openapi_describes_the_log_with_its_parameters(place: Place) -> No
     )
 
 
-# -- proofs --------------------------------------------------------------------------------------------------------------
-
-
-def test_caches_keep_a_proof_for_an_hour(served: Served) -> None:
+def test_caches_keep_a_proof_for_an_hour_and_no_refusal(served: Served) -> None:
     whole = served.get(f"/log/proof?{asked_for(299)}")
     assert (whole.status, whole.headers["cache-control"]) == (200, "public, max-age=3600")
     assert whole.headers["content-type"] == "text/plain; charset=utf-8"
     assert served.get(f"/log/proof?{asked_for(299)}&size={SIZE}").body == whole.body
-
-
-def test_a_query_without_a_proof_has_a_reason_and_is_not_cached(served: Served) -> None:
     for query, status, code in (
         (asked_for(SIZE), 404, Code.LOG_NO_LEAF),
         (f"{asked_for(0)}&size=299", 400, Code.REQUEST_QUERY),
@@ -186,17 +174,6 @@ def test_a_query_without_a_proof_has_a_reason_and_is_not_cached(served: Served) 
         answer = served.get(f"/log/proof?{query}")
         assert (answer.status, msgspec.json.decode(answer.body)["code"]) == (status, code), query
         assert answer.headers["cache-control"] == "no-store"
-
-
-def test_the_proof_of_a_leaf_that_is_not_cosigned_yet_is_pending(tmp_path: Path) -> None:
-    with sqlite_place(tmp_path) as place, writing(place) as writer, serving(place.setting) as live:
-        writer.grow(1)
-        answer = live.get(f"/log/proof?{asked_for(0)}")
-        problem = msgspec.json.decode(answer.body)
-        assert (answer.status, answer.headers["retry-after"], problem["code"]) == (503, "1", Code.LOG_PENDING)
-        assert problem["retryable"]
-        writer.cosign()
-        assert live.get(f"/log/proof?{asked_for(0)}").status == 200
 
 
 def test_a_leaf_is_said_to_be_absent_only_while_the_log_can_be_written(served: Served) -> None:
@@ -223,9 +200,6 @@ def test_no_tile_is_said_to_be_absent_while_the_database_is_away(tmp_path: Path)
             assert msgspec.json.decode(answer.body)["code"] == Code.DEPENDENCY_LOG_READ
             assert str(tmp_path).encode() not in answer.body
         assert live.get("/log/log.json").status == 200
-
-
-# -- limits --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long

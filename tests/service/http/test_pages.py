@@ -34,9 +34,8 @@ def test_a_client_that_ranks_html_above_json_gets_the_page() -> None:
 
 
 def test_no_text_of_the_settings_becomes_html() -> None:
-    page = landing(
-        'https://a.example/"><b>&', provider="<i>", log_url='https://a.example/"><b>'
-    ).page.whole.body.decode()
+    hostile = landing('https://a.example/"><b>&', provider="<i>", log_url='https://a.example/"><b>')
+    page = hostile.page.whole.body.decode()
     assert not re.findall("<b>|<i>", page)
     assert page.count("&lt;b&gt;") >= 3
     assert "<code>&lt;i&gt;</code>" in page

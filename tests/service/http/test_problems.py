@@ -55,14 +55,11 @@ def test_every_code_is_a_complete_problem_document() -> None:
         }
 
 
-def test_a_retryable_problem_has_a_retry_after() -> None:
+def test_a_retryable_problem_has_a_retry_after_of_at_least_one_second() -> None:
     for code in OVER_HTTP:
         headers = headers_for(IssuerError(code))
         assert ("retry-after" in headers) is code.retryable, code
         assert headers.get("retry-after", "1") == "1", code
-
-
-def test_the_wait_is_at_least_one_second() -> None:
     for wait, header in ((0, "1"), (1, "1"), (2, "2"), (3600, "3600")):
         assert headers_for(Undecided(Code.DEPENDENCY_STATE, retry_after_s=wait))["retry-after"] == header
         assert headers_for(Refused(Code.RATE_IDENTITY, retry_after_s=wait))["retry-after"] == header
@@ -102,7 +99,6 @@ def test_every_code_has_a_page_with_its_meaning_and_remedy() -> None:
         assert code.meaning.title in text
         assert code.meaning.remedy in text
         assert (f"HTTP status {code.meaning.status}" in text) is bool(code.meaning.status), code
-        assert ("would refuse the same request again." in text) is (bool(code.meaning.status) and not code.retryable), (
-            code
-        )
+        is_final = bool(code.meaning.status) and not code.retryable
+        assert ("would refuse the same request again." in text) is is_final, code
         assert f'<a href="errors/{code}">' in written[""].whole.body.decode()

@@ -251,33 +251,42 @@ def statuses_beside(live: Running, sent: Iterator[bytes], connections: int, coun
             crowding.result()
 
 
-def asked(path: str) -> bytes:
-    if path == "/verify":
-        return request(path, "", msgspec.json.encode({"repo": "a/b", "path": ".eval_results/b.yaml", "yaml": "[]"}))
+WORST = "- {dataset: {id: a/b}, x: [" + '"abc\\u0061",' * 1900 + "1]}\n"
+
+
+def question(yaml: str) -> bytes:
+    return request("/verify", "", msgspec.json.encode({"repo": "a/b", "path": ".eval_results/b.yaml", "yaml": yaml}))
+
+
+def get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
-@pytest.mark.parametrize(("path", "connections"), [("/health/ready", 150), ("/tokens", 300), ("/tokens/nothing", 300)])
-def test_a_crowd_beside_the_endpoints_delays_no_token(public: Running, path: str, connections: int) -> None:
-    assert public.post(public.token()).status_code == 201
-    assert statuses_beside(public, itertools.repeat(asked(path)), connections, 30) == {201: 30}
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
-    "path", ["/.well-known/jwks.json", "/", "/health/live", "/health/ready", "/verify", "/nothing"]
+    ("sent", "connections", "count"),
+    [
+        *(pytest.param(get(path), 300, 30, id=path) for path in ("/health/ready", "/tokens", "/tokens/nothing")),
+        *(
+            pytest.param(get(path), 300, 100, id=path, marks=pytest.mark.long)
+            for path in ("/.well-known/jwks.json", "/", "/health/live", "/nothing")
+        ),
+        pytest.param(question("[]"), 300, 100, id="/verify", marks=pytest.mark.long),
+        pytest.param(question(WORST), 60, 300, id="the worst questions", marks=pytest.mark.long),
+    ],
 )
-def test_a_crowd_on_a_public_endpoint_delays_no_token(public: Running, path: str) -> None:
+def test_a_crowd_on_a_public_endpoint_delays_no_token(
+    public: Running, sent: bytes, connections: int, count: int
+) -> None:
     assert public.post(public.token()).status_code == 201
-    assert statuses_beside(public, itertools.repeat(asked(path)), 300, 100) == {201: 100}
+    assert statuses_beside(public, itertools.repeat(sent), connections, count) == {201: count}
 
 
 @pytest.fixture(scope="module")
 def beside_a_log(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    """A service with the public side of a log of a thousand leaves, behind a proxy."""
+    """A service with the public side of a log of 300 leaves, behind a proxy."""
     folder = tmp_path_factory.mktemp("beside-a-log")
     with sqlite_place(folder) as place, writing(place) as writer:
-        writer.grow(1000)
+        writer.grow(300)
         writer.cosign()
         command = ("-m", "tests.support.public_log", place.setting)
         with running(folder, provider, command=command, listen_trusted_proxies="127.0.0.1") as live:
@@ -290,30 +299,18 @@ def readers_of(path: str, addresses: int) -> Iterator[bytes]:
         yield f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 10.0.0.{number % addresses}\r\n\r\n".encode()
 
 
-def test_a_crowd_on_the_log_delays_no_token(beside_a_log: Running) -> None:
-    assert beside_a_log.post(beside_a_log.token()).status_code == 201
-    assert statuses_beside(beside_a_log, readers_of("/log/tile/0/000", 1), 300, 60) == {201: 60}
+LOG_PAGES = {
+    **{path: path for path in ("tile/0/000", "tile/0/999", "tile/x", "checkpoint", "log.json", "proof")},
+    **{f"proof-{number}": f"proof?{asked_for(number)}" for number in (7, 300)},
+}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("addresses", [1, 200])
+@pytest.mark.parametrize("addresses", [pytest.param(1, marks=pytest.mark.long), 200])
 @pytest.mark.parametrize(
-    "path",
-    [
-        *("/log/tile/0/000", "/log/tile/0/999", "/log/tile/x", "/log/checkpoint", "/log/log.json", "/log/proof"),
-        *(f"/log/proof?{asked_for(number)}" for number in (7, 1000)),
-    ],
-    ids=lambda path: str(path).partition("?")[0],
+    "page", [pytest.param(name, marks=[pytest.mark.long] * (name != "tile/0/000")) for name in LOG_PAGES]
 )
-def test_a_crowd_on_each_page_of_the_log_delays_no_token(beside_a_log: Running, path: str, addresses: int) -> None:
+def test_a_crowd_on_a_page_of_the_log_delays_no_token(beside_a_log: Running, page: str, addresses: int) -> None:
     """From one address, which is mostly held back; and from many, which together reach the limit of all readers."""
     assert beside_a_log.post(beside_a_log.token()).status_code == 201
-    assert statuses_beside(beside_a_log, readers_of(path, addresses), 300, 100) == {201: 100}
-
-
-@pytest.mark.long
-def test_60_worst_questions_at_once_delay_no_token(public: Running) -> None:
-    text = "- {dataset: {id: a/b}, x: [" + '"abc\\u0061",' * 1900 + "1]}\n"
-    worst = request("/verify", "", msgspec.json.encode({"repo": "a/b", "path": ".eval_results/b.yaml", "yaml": text}))
-    assert public.post(public.token()).status_code == 201
-    assert statuses_beside(public, itertools.repeat(worst), 60, 300) == {201: 300}
+    crowd = readers_of(f"/log/{LOG_PAGES[page]}", addresses)
+    assert statuses_beside(beside_a_log, crowd, 300, 30) == {201: 30}

@@ -46,13 +46,10 @@ def test_requirements_of_reusable_credentials_have_their_rules_and_no_secret(tmp
     assert example["body"]["nonce"].startswith("<"), "a placeholder"
     assert b"client_secret_file" not in document
     assert b"acme_" not in document
-
-
-def test_requirements_have_an_example_for_each_kind_of_credential(tmp_path: Path) -> None:
-    policy = POLICY.replace("mode: active", "mode: active\npublic: true")
     text = policy.replace("identities:", f"identities:{IDENTITIES.rstrip()}", 1)
     providers = REUSABLE + "  github-actions: {profile: github-actions}\n"
-    document = requirements(URL, load(tmp_path, providers, inspect_ai=text))["inspect-ai"].answer("").body
+    (tmp_path / "mixed").mkdir()
+    document = requirements(URL, load(tmp_path / "mixed", providers, inspect_ai=text))["inspect-ai"].answer("").body
     ci, reusable = msgspec.json.decode(document)["requests"]
     assert (ci["headers"]["Authorization"], "nonce" in ci["body"]) == ("Bearer <identity token>", False)
     assert (reusable["headers"]["Authorization"], "nonce" in reusable["body"]) == ("Bearer <access token>", True)

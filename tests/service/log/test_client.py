@@ -14,7 +14,6 @@ from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.formats import jose
 from issuer.io.bounds import COUNTED_S
-from issuer.policy.match import PolicySet
 from issuer.service.log.bounds import LOG_FRAME_BYTES, LOG_NARROWED_S
 from issuer.service.log.client import (
     Announcer,
@@ -89,29 +88,18 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             await worker.aclose()
 
 
-async def test_the_key_and_the_policy_of_a_token_are_in_the_log_before_it(house: House) -> None:
+async def test_the_key_and_the_policy_of_a_token_are_in_the_log_before_it_and_once(house: House) -> None:
     (place,) = await house.log.append(make.template(policy=POLICY), (b"one",))
     key, policy, token = house.leaves()
     assert key == KeyLeaf(make.ISSUER, SIGNING.kid, SIGNING.x, "active", SIGNING.since)
     assert policy == PolicyLeaf(make.ISSUER, make.template().terms.sub, POLICY)
     assert isinstance(token, TokenLeaf)
     assert (place.origin, place.index) == (house.settings.origin, 2)
-
-
-async def test_they_are_announced_once_by_however_many_workers(house: House) -> None:
-    other = house.worker()
-    await asyncio.gather(
-        *(log.append(make.template(), (b"%d" % number,)) for number, log in enumerate([house.log, other] * 4))
-    )
-    assert house.kinds().count(KeyLeaf) == house.kinds().count(PolicyLeaf) == 1
-    assert house.kinds().count(TokenLeaf) == 8
-
-
-async def test_a_changed_key_and_policy_are_announced_before_the_next_token(house: House) -> None:
-    await house.log.append(make.template(), (b"one",))
     house.lives = {SIGNING.kid: replace(SIGNING, what="retiring", since=2000)}
-    await house.log.append(make.template(policy=POLICY), (b"two",))
-    assert house.kinds() == [KeyLeaf, PolicyLeaf, TokenLeaf, KeyLeaf, PolicyLeaf, TokenLeaf]
+    logs = [house.log, house.worker()] * 4
+    await asyncio.gather(*(log.append(make.template(), (b"%d" % number,)) for number, log in enumerate(logs)))
+    assert house.kinds()[3:5] == [KeyLeaf, PolicyLeaf], "the changed key and the other policy"
+    assert house.kinds()[5:] == [TokenLeaf] * 8, "by however many workers"
 
 
 async def test_a_key_that_is_out_of_use_gets_no_leaf(house: House) -> None:
@@ -123,33 +111,34 @@ async def test_a_key_that_is_out_of_use_gets_no_leaf(house: House) -> None:
             await house.log.append(make.template(), (b"one",))
         assert refused.value.code is Code.DEPENDENCY_SIGNER
     assert house.leaves() == []
+    (leaf,) = key_leaves(make.ISSUER, [replace(SIGNING, what="removed", since=3000)])
+    assert (leaf.state, leaf.since) == ("archived", 3000), "it is announced as out of use"
 
 
-async def test_nothing_is_appended_where_nobody_listens(house: House, tmp_path: Path) -> None:
-    away = AnnouncingLog(SequencerLog(tmp_path / "nobody", "x"), make.ISSUER, lambda: house.lives)
+async def test_where_nobody_listens_nothing_is_appended_and_announced_at_a_later_turn(
+    house: House, tmp_path: Path
+) -> None:
+    nobody = house.socket.with_name("nobody")
+    away, in_force = house.worker(nobody), InForce(house.worker(nobody), tmp_path / "policies")
     with pytest.raises(Undecided):
         await away.append(make.template(), (b"one",))
     with pytest.raises(Undecided):
         await away.check()
+    await in_force.announcer.turn()
     await house.log.check()
     assert house.leaves() == []
-
-
-def test_a_key_whose_file_is_gone_is_announced_as_out_of_use() -> None:
-    (leaf,) = key_leaves(make.ISSUER, [replace(SIGNING, what="removed", since=3000)])
-    assert (leaf.state, leaf.since) == ("archived", 3000)
-
-
-def _policies(folder: Path) -> PolicySet:
-    folder.mkdir()
-    return load(folder, inspect_ai=POLICY_TEXT)
+    nobody.symlink_to(house.socket)
+    await in_force.announcer.turn()
+    assert PolicyLeaf in house.kinds()
 
 
 class InForce:
     """The policies and the revocation list that a worker has in force, and its announcer."""
 
     def __init__(self, log: AnnouncingLog, folder: Path) -> None:
-        self.policies, self.served, self.head, self.clock = _policies(folder), b"list", "a" * 64, Clock()
+        folder.mkdir()
+        self.policies, self.served = load(folder, inspect_ai=POLICY_TEXT), b"list"
+        self.head, self.clock = "a" * 64, Clock()
         self.announcer = Announcer(
             log, lambda: self.policies, lambda: self.served, lambda: ("worker", self.head), self.now
         )
@@ -160,7 +149,10 @@ class InForce:
 
 async def test_what_is_in_force_is_announced_before_anybody_uses_it_and_once(house: House, tmp_path: Path) -> None:
     in_force = InForce(house.log, tmp_path / "policies")
+    assert not house.log.has_announced(SIGNING)
     await in_force.announcer.turn()
+    assert house.log.has_announced(SIGNING)
+    assert not house.log.has_announced(replace(SIGNING, what="retiring", since=2000))
     await in_force.announcer.turn()
     expected: list[KnownLeaf] = [
         *key_leaves(make.ISSUER, [SIGNING]),
@@ -170,14 +162,6 @@ async def test_what_is_in_force_is_announced_before_anybody_uses_it_and_once(hou
     assert isinstance(house.leaves()[-1], RevocationsLeaf)
     await house.worker().announce(expected)
     assert len(house.leaves()) == len(expected) + 1
-
-
-async def test_a_state_of_a_key_is_known_to_be_announced_when_the_log_has_it(house: House, tmp_path: Path) -> None:
-    in_force, retired = InForce(house.log, tmp_path / "policies"), replace(SIGNING, what="retiring", since=2000)
-    assert not house.log.has_announced(SIGNING)
-    await in_force.announcer.turn()
-    assert house.log.has_announced(SIGNING)
-    assert not house.log.has_announced(retired)
 
 
 async def test_a_revoked_key_is_announced_when_no_worker_uses_it_any_more(house: House, tmp_path: Path) -> None:
@@ -203,17 +187,6 @@ async def test_the_audit_s_head_is_announced_once_a_minute_if_it_has_grown(house
     assert [leaf.head[0] for leaf in house.leaves() if isinstance(leaf, AuditLeaf)] == ["c", "d"]
 
 
-async def test_what_the_log_does_not_take_now_is_announced_at_a_later_turn(house: House, tmp_path: Path) -> None:
-    in_force = InForce(house.worker(house.socket.with_name("nobody")), tmp_path / "policies")
-    await in_force.announcer.turn()
-    assert house.leaves() == []
-    house.socket.with_name("nobody").symlink_to(house.socket)
-    await in_force.announcer.turn()
-    assert PolicyLeaf in house.kinds()
-
-
-# -- messages ----------------------------------------------------------------------------------------------------------
-
 QUESTIONS: list[Question] = [Append(1, (b"a leaf\n", b"")), Look(2), Append(3, ())]
 ANSWERS: list[Answer] = [
     LeafPlaces(1, (Placed(7, b"a proof", True), Placed(8, b"", False))),
@@ -234,18 +207,12 @@ def test_where_a_stream_is_cut_makes_no_difference(cuts: list[int]) -> None:
     assert found == QUESTIONS
 
 
-def test_answers_are_read_as_they_were_written() -> None:
-    assert [read_answer(raw) for raw in Frames().feed(b"".join(map(framed, ANSWERS)))] == ANSWERS
-
-
-def test_too_long_a_frame_is_refused_by_its_length_alone() -> None:
-    with pytest.raises(NotAMessage):
-        list(Frames().feed((LOG_FRAME_BYTES + 1).to_bytes(4, "big")))
-    with pytest.raises(NotAMessage):
-        framed(Append(1, (bytes(LOG_FRAME_BYTES),)))
-
-
-def test_what_is_no_question_is_refused() -> None:
+def test_a_bad_question_or_a_long_frame_is_refused_and_answers_are_read_as_written() -> None:
     for raw in (b"", b"\xc1", b"\x90", b"\x92\xa4look\xa11", b"\x92\xa5place\x01", framed(Failed(1))[4:]):
         with pytest.raises(NotAMessage):
             read_question(raw)
+    with pytest.raises(NotAMessage):  # by its length alone
+        list(Frames().feed((LOG_FRAME_BYTES + 1).to_bytes(4, "big")))
+    with pytest.raises(NotAMessage):
+        framed(Append(1, (bytes(LOG_FRAME_BYTES),)))
+    assert [read_answer(raw) for raw in Frames().feed(b"".join(map(framed, ANSWERS)))] == ANSWERS

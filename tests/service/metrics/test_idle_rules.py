@@ -49,11 +49,6 @@ def watch_of(policy: Policy = POLICY) -> AuditWatch:
     return AuditWatch(Path("/nowhere"), lambda: {"i": policy})
 
 
-def test_before_anything_was_decided_a_policy_is_silent_and_no_entry_is_blamed() -> None:
-    found = watch_of().found()
-    assert (found.silent, found.policies) == (["i"], [])
-
-
 def test_an_entry_that_matched_once_is_needed_and_all_others_are_named() -> None:
     watch = watch_of()
     watch.read(line(RESULT))
@@ -72,14 +67,15 @@ def test_an_entry_that_matched_once_is_needed_and_all_others_are_named() -> None
     assert len(places(POLICY)) == 12
 
 
-def test_who_only_resembles_an_identity_and_what_is_no_decision_count_for_nothing() -> None:
+def test_before_a_decision_about_an_identity_a_policy_is_silent_and_has_no_blame() -> None:
+    """An identity that a caller only resembles was not decided about, and other lines of the audit are not decisions."""
     watch = watch_of()
     for other in (
         line(RESULT, bucket=3), line(RESULT, event="refusals"), line(RESULT, integration="gone"), b"~", b"{",
         line(RESULT)[:-9], line(RESULT).replace(b"t1", b"t\xff"), b'"event":"decision""integration":"' + b"[" * 9000,
     ):  # fmt: skip
         watch.read(other)
-    assert watch.found().silent == ["i"]
+        assert (watch.found().silent, watch.found().policies) == (["i"], [])
 
 
 def test_a_large_batch_has_no_results_in_the_audit_and_is_counted() -> None:

@@ -1,6 +1,7 @@
 """The policies of a running service change as a whole or not at all, and no request gets an error meanwhile."""
 
 import contextlib
+import hashlib
 import itertools
 import os
 import resource
@@ -24,11 +25,13 @@ from issuer.policy.authoring.load import FolderStep, PolicySource, load_policies
 from issuer.policy.match import PolicySet
 from issuer.service.audit.sink import FileAudit
 from issuer.service.policies.active import Active, Live
+from issuer.service.policies.archive import PolicyArchive
 from issuer.service.policies.watcher import MAX_DEPTH, FailedLoad, Follower, keep_policies
 from tests.support.disk import disk_calls
 from tests.support.http_load import answer_to_head
 from tests.support.no_tls import NO_TLS
-from tests.support.running import Running, numbered, rewrite, running, start, write_folder
+from tests.support.policies import POLICY, changed, load
+from tests.support.running import Running, numbered, rewrite, running, start, until_live, write_folder
 from tests.support.waiting import eventually
 
 GOOD, OTHER = "ttl_s: 3600", "ttl_s: 1800"
@@ -89,9 +92,7 @@ def ready(live: Running) -> dict[str, Any]:
 
 
 def events(live: Running, name: str) -> list[dict[str, Any]]:
-    if not live.settings.audit_file.exists():
-        return []
-    return [event for event in live.audit() if event["event"] == name]
+    return [event for event in live.audit() if event["event"] == name] if live.settings.audit_file.exists() else []
 
 
 # -- change ---------------------------------------------------------------------------------------------------------------
@@ -148,17 +149,26 @@ def test_a_policy_is_on_the_disk_before_it_decides(tmp_path: Path, provider: Loc
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.json")} == {0o600}
 
 
-def test_an_integration_can_come_and_go(live: Running) -> None:
+def test_an_integration_can_come_and_go_and_so_can_a_provider(live: Running) -> None:
     text = policy_of(live).read_text("utf-8").replace("integration: inspect-ai", "integration: newcomer")
     newcomer = policy_of(live).with_name("newcomer.yaml")
     newcomer.write_text(text.replace('repository_id: "700000001"', 'repository_id: "5"'), "utf-8")
     identity = live.token(repository_id="5")
-    live.process.send_signal(signal.SIGHUP)
-    eventually(lambda: live.post(identity).status_code in {200, 201})
+
+    def until_code(code: str | None) -> None:
+        live.process.send_signal(signal.SIGHUP)
+        eventually(lambda: live.post(identity).json().get("code") == code)
+
+    until_code(None)
     newcomer.unlink()
-    live.process.send_signal(signal.SIGHUP)
-    eventually(lambda: live.post(identity).json().get("code") == "integration.unknown")
+    until_code("integration.unknown")
     assert events(live, "policies_loaded")[-1]["removed"] == ["newcomer"]
+    policy_of(live).unlink()
+    providers = live.folder / "policies" / "providers.yaml"
+    providers.write_text('version: 1\nproviders:\n  gitlab-ci: {profile: "gitlab-ci"}\n', "utf-8")
+    until_code("identity.issuer_unknown")
+    published = live.http.get("/.well-known/eval-token-issuer").json()["identity_providers"]
+    assert [provider["id"] for provider in published] == ["gitlab-ci"]
 
 
 def test_repeats_of_a_suspended_integration_are_refused_too(live: Running) -> None:
@@ -175,16 +185,6 @@ def test_repeats_of_a_suspended_integration_are_refused_too(live: Running) -> No
     assert not [event for event in refusals if "results" in event]
     apply(live, "mode: suspended", "mode: active")
     assert live.post(identity).status_code == 200
-
-
-def test_the_audit_names_both_policies_of_a_repeat_after_a_change(live: Running) -> None:
-    identity = live.token()
-    first = live.post(identity)
-    apply(live, GOOD, OTHER)
-    again = live.post(identity)
-    assert again.content == first.content
-    (event,) = [event for event in events(live, "decision") if event["verdict"] == "repeated"]
-    assert event["template_policy"] == first.json()["policy"] != event["policy"]
 
 
 # -- folders that do not load ---------------------------------------------------------------------------------------------
@@ -252,8 +252,16 @@ async def test_a_refused_folder_is_audited_once_and_again_when_it_is_good(
     tmp_path: Path, provider: LocalProvider
 ) -> None:
     write_folder(tmp_path, provider)
-    audit = FileAudit(tmp_path / "audit.jsonl")
-    live = live_of(followed(tmp_path), audit)
+    audit, loads = FileAudit(tmp_path / "audit.jsonl"), itertools.count(1)
+
+    def activate(policies: PolicySet) -> Active:
+        authority = Authority(
+            "https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None, None, None  # type: ignore[arg-type]
+        )  # fmt: skip
+        return Active(authority, next(loads))
+
+    source = PolicySource(tmp_path / "policies", "https://issuer.example", True)
+    live = Live(Follower(source, tmp_path / "data" / "policies"), activate, audit)
     await live.announce()
     rewrite(tmp_path, "^mode: active$", "mode: actve")
     stale = []
@@ -271,25 +279,6 @@ async def test_a_refused_folder_is_audited_once_and_again_when_it_is_good(
     assert recorded[0]["changed"].keys() == {"inspect-ai", "lm-eval"}
 
 
-def followed(tmp_path: Path) -> Follower:
-    """Load the policies of a service in this folder."""
-    kept = tmp_path / "data" / "policies"
-    return Follower(PolicySource(tmp_path / "policies", "https://issuer.example", True), kept)
-
-
-def live_of(follower: Follower, audit: FileAudit) -> Live[Active]:
-    """Answer with the policies that the follower loads; `loaded_at` counts the loads."""
-    loads = itertools.count(1)
-
-    def activate(policies: PolicySet) -> Active:
-        authority = Authority(
-            "https://issuer.example", policies, None, None, None, None, NoLog(), None, audit, None, None, None, None  # type: ignore[arg-type]
-        )  # fmt: skip
-        return Active(authority, next(loads))
-
-    return Live(follower, activate, audit)
-
-
 # -- SIGHUP ---------------------------------------------------------------------------------------------------------------
 
 
@@ -300,8 +289,8 @@ def test_sighup_during_the_start_does_not_kill(tmp_path: Path, provider: LocalPr
     try:
         eventually(lambda: bool(list(tmp_path.glob("issuer-valkey-*"))))  # its store starts, before its server
         process.send_signal(signal.SIGHUP)
-        eventually(lambda: process.poll() is not None or answers(settings.url))
-        assert process.poll() is None
+        with httpx.Client(base_url=settings.url, timeout=60, verify=NO_TLS) as http:
+            until_live(http, process, tmp_path)
     finally:
         process.terminate()
         assert process.wait(60) == 0
@@ -344,27 +333,15 @@ def test_changes_under_load_turn_no_answer_into_an_error(live: Running) -> None:
     assert "unforeseen" not in live.log_text()
 
 
-def test_the_known_keys_of_a_provider_outlive_a_change(live: Running) -> None:
-    assert live.post(live.token()).status_code == 201
-    fetched = live.provider.requests[KEY_SET_PATH]
+def test_a_change_leaves_known_keys_and_tokens_and_a_repeat_names_both_policies(live: Running) -> None:
+    identity = live.token()
+    first, fetched = live.post(identity), live.provider.requests[KEY_SET_PATH]
     apply(live, GOOD, OTHER)
     assert live.post(live.token()).status_code == 201
     assert live.provider.requests[KEY_SET_PATH] == fetched
-
-
-def test_a_removed_provider_is_unknown(live: Running) -> None:
-    identity = live.token()
-    assert live.post(identity).status_code == 201
-    policy_of(live).unlink()
-    providers = live.folder / "policies" / "providers.yaml"
-    providers.write_text('version: 1\nproviders:\n  gitlab-ci: {profile: "gitlab-ci"}\n', "utf-8")
-    live.process.send_signal(signal.SIGHUP)
-    eventually(lambda: live.post(identity).json().get("code") == "identity.issuer_unknown")
-    published = live.http.get("/.well-known/eval-token-issuer").json()["identity_providers"]
-    assert [provider["id"] for provider in published] == ["gitlab-ci"]
-
-
-MANY = 300
+    assert live.post(identity).content == first.content
+    (event,) = [event for event in events(live, "decision") if event["verdict"] == "repeated"]
+    assert event["template_policy"] == first.json()["policy"] != event["policy"]
 
 
 def test_loading_hundreds_of_files_delays_no_request(live: Running) -> None:
@@ -372,7 +349,7 @@ def test_loading_hundreds_of_files_delays_no_request(live: Running) -> None:
     text = policy_of(live).read_text("utf-8").partition("\ntests:")[0]
     most = 0
     for round_number in range(5):  # in case that this process stood still, too
-        for number in range(MANY):
+        for number in range(150):
             one = text.replace("integration: inspect-ai", f"integration: many-{number}")
             one = one.replace('"700000001"', f'"{number}"') + f"\n# {round_number}\n"
             policy_of(live).with_name(f"many-{number}.yaml").write_text(one, "utf-8")
@@ -441,47 +418,36 @@ def test_known_policies_that_others_may_now_write_to_are_refused(tmp_path: Path,
     write_folder(tmp_path, provider)
     folder = tmp_path / "policies"
     follower = Follower(PolicySource(folder, "https://issuer.example", True), tmp_path / "kept")
-
-    def open_to_others(path: Path) -> None:
-        path.chmod(path.stat().st_mode | stat.S_IWOTH)
-
-    def next_change() -> object:
-        follower.turn(False)  # the first look
-        return follower.turn(False)
-
-    open_to_others(folder / "inspect-ai.yaml")
-    change = next_change()
-    assert isinstance(change, FailedLoad)
-    assert change.code == "file.unsafe"
-    (folder / "inspect-ai.yaml").chmod(0o600)
-    assert isinstance(next_change(), FolderStep)
-    open_to_others(folder)
-    (folder / "inspect-ai.yaml").touch()
-    change = next_change()
-    assert isinstance(change, FailedLoad)
-    assert change.code == "file.unsafe"
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health/ready", verify=NO_TLS).status_code == 200
-    except httpx.TransportError:
-        return False
+    for path in (folder / "inspect-ai.yaml", folder):
+        before = path.stat().st_mode
+        for mode in (before | stat.S_IWOTH, before):
+            path.chmod(mode)
+            (folder / "inspect-ai.yaml").touch()
+            follower.turn(False)  # the first look
+            change = follower.turn(False)
+            code = change.code if isinstance(change, FailedLoad) else type(change)
+            assert code == (FolderStep if mode == before else "file.unsafe"), path
 
 
 # -- looks ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_look_sees_every_change(tmp_path: Path) -> None:
+def test_a_look_sees_every_change_also_behind_the_links_of_a_mounted_config_map(tmp_path: Path) -> None:
     folder = tmp_path / "policies"
     deep = folder / "benchmarks" / "openai" / "gsm8k" / "eval.yaml"
     deep.parent.mkdir(parents=True)
     file = folder / "a.yaml"
     file.write_text("one")
     deep.write_text("one")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mounted.yaml").write_text(name)
+        (folder / f"..{name}").symlink_to(tmp_path / name)
+    (folder / "mounted.yaml").symlink_to(Path("..one") / "mounted.yaml")
     looks = [look(folder, MAX_DEPTH)]
     assert look(folder, MAX_DEPTH) == looks[0]
     for change in (
+        lambda: (folder / "..two").rename(folder / "..one"),
         lambda: os.utime(file, ns=(0, 1)),
         lambda: deep.write_text("three"),
         lambda: file.rename(folder / "b.yaml"),
@@ -493,20 +459,6 @@ def test_a_look_sees_every_change(tmp_path: Path) -> None:
         seen = look(folder, MAX_DEPTH)
         assert seen not in looks
         looks.append(seen)
-
-
-def test_a_look_follows_the_links_of_a_mounted_config_map(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.yaml").write_text(name)
-    folder = tmp_path / "policies"
-    folder.mkdir()
-    (folder / "..data").symlink_to(tmp_path / "one")
-    (folder / "a.yaml").symlink_to(Path("..data") / "a.yaml")
-    before = look(folder, MAX_DEPTH)
-    (folder / "..new").symlink_to(tmp_path / "two")
-    (folder / "..new").rename(folder / "..data")
-    assert look(folder, MAX_DEPTH) != before
 
 
 # -- without an audit file ------------------------------------------------------------------------------------------------
@@ -525,26 +477,51 @@ def full_disk(live: Running) -> Iterator[None]:
         resource.prlimit(live.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def code_of_readiness(live: Running) -> object:
-    return live.http.get("/health/ready").json().get("code")
-
-
-def test_policies_that_cannot_be_audited_are_loaded_once_they_can(live: Running) -> None:
-    before = ready(live)["digest"]
-    with full_disk(live):
-        change(live, "mode: active", "mode: suspended")
-        live.process.send_signal(signal.SIGHUP)
-        eventually(lambda: code_of_readiness(live) == "dependency.audit")
-        assert live.post(live.token()).status_code in {403, 503}, "a refusal that is only counted needs no event"
-    eventually(lambda: code_of_readiness(live) is None and ready(live)["digest"] != before)
+def test_what_could_not_be_audited_is_loaded_and_audited_once_it_can(live: Running) -> None:
+    """Also a signal for an unchanged folder, which no look would find a reason to load again."""
+    for names in ([], ["inspect-ai"]):
+        loads = len(events(live, "policies_loaded"))
+        with full_disk(live):
+            if names:
+                change(live, "mode: active", "mode: suspended")
+            live.process.send_signal(signal.SIGHUP)
+            eventually(lambda: live.http.get("/health/ready").json().get("code") == "dependency.audit")
+            assert live.post(live.token()).status_code in {403, 503}, "a refusal that is only counted needs no event"
+        eventually(lambda loads=loads: len(events(live, "policies_loaded")) > loads)  # type: ignore[misc]
+        eventually(lambda: live.http.get("/health/ready").status_code == 200)
+        assert events(live, "policies_loaded")[-1]["changed"].keys() == set(names)
+        assert ready(live)["stale"] is False
     assert live.post(live.token()).json()["code"] == "integration.suspended"
-    assert events(live, "policies_loaded")[-1]["changed"].keys() == {"inspect-ai"}
 
 
-def test_a_hangup_that_could_not_be_audited_is_audited_later(live: Running) -> None:
-    """The folder is unchanged, so no look would find a reason to load it again."""
-    with full_disk(live):
-        live.process.send_signal(signal.SIGHUP)
-        eventually(lambda: code_of_readiness(live) == "dependency.audit")
-    eventually(lambda: code_of_readiness(live) is None and len(events(live, "policies_loaded")) == 1)
-    assert ready(live)["stale"] is False
+# -- the archive of policies by their digests -----------------------------------------------------------------------------
+
+
+def keep(folder: Path, raw: bytes, name: str = "") -> str:
+    name = name or hashlib.sha256(raw).hexdigest()
+    (folder / f"{name}.json").write_bytes(raw)
+    return f"sha256:{name}"
+
+
+def test_every_loaded_policy_is_known_by_its_digest(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    known = PolicyArchive(kept)
+    earlier = load(tmp_path, inspect_ai=POLICY)
+    (digest,) = earlier.digests
+    assert known.integration_of(digest) is None
+    keep_policies(earlier, kept)
+    later = load(tmp_path, inspect_ai=changed(POLICY, "ttl_s: 3600", "ttl_s: 1800"))
+    keep_policies(later, kept)
+    assert {known.integration_of(each) for each in (*earlier.digests, *later.digests)} == {"inspect-ai"}
+
+
+def test_any_other_file_or_digest_is_unknown(tmp_path: Path) -> None:
+    archive, raw = PolicyArchive(tmp_path), b'{"policy":{"integration":"inspect-ai"}}'
+    assert archive.integration_of(keep(tmp_path, raw)) == "inspect-ai"
+    others = [
+        keep(tmp_path, each) for each in (b"", b"{}", b"[]", b'{"policy":{}}', b'{"policy":{"integration":7}}', b"\xff")
+    ]
+    changed_later = keep(tmp_path, raw, "0" * 64)
+    spellings = ["", "sha256:", "sha256:..", "sha256:" + "../" * 21 + "x", "sha256:" + "1" * 64, "x" * 64]
+    for digest in (*others, changed_later, *spellings):
+        assert archive.integration_of(digest) is None, digest

@@ -20,7 +20,7 @@ from tests.support.no_tls import NO_TLS
 from tests.support.running import BODY, Running, listening, rewrite, running, serve, write_folder
 from tests.support.waiting import eventually, within
 
-WORKERS = 3
+WORKERS = 2
 ITEM = '  - {{what: "{}", reason: "a test", since: "2026-01-01T00:00:00Z"}}\n'
 FAILING = (
     '\ntests:\n  - {name: "it is granted", expect: granted, provider: github-actions, identity: {repository_id: "1"}}\n'
@@ -46,7 +46,7 @@ def everywhere(live: Running, count: int) -> bool:
     return (now["count"], now["agreeing"], now["workers"]) == (count, WORKERS, WORKERS)
 
 
-def codes(live: Running, requests: int = 24) -> set[str]:
+def codes(live: Running, requests: int = 12) -> set[str]:
     """Return the codes or statuses of the answers on this many connections, which the kernel spreads over the workers."""
     found = set()
     for _ in range(requests):
@@ -58,12 +58,9 @@ def codes(live: Running, requests: int = 24) -> set[str]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("emergency")
-    with small_disk(folder / "disk", "4m") as disk, EmbeddedValkey() as store:
-        data = disk / "data"
-        with running(folder, provider, command=serve(WORKERS), data=str(data), store_url=store) as live:
-            eventually(lambda: listening(live) == WORKERS)
-            yield live
+    with running(tmp_path_factory.mktemp("emergency"), provider, command=serve(WORKERS)) as live:
+        eventually(lambda: listening(live) == WORKERS)
+        yield live
 
 
 @pytest.fixture
@@ -74,44 +71,27 @@ def live(shared: Running) -> Iterator[Running]:
     eventually(lambda: everywhere(shared, 0))
 
 
-def test_a_stop_refuses_at_every_endpoint_and_is_lifted(live: Running) -> None:
-    write_stops(live, "integration:inspect-ai")
-    assert within(10, lambda: everywhere(live, 1))
-    for path, sent in (("/tokens", BODY), ("/tokens/explain", BODY), ("/tokens/batch", {"results": [BODY]})):
-        answer = live.post(live.token(), sent, path)
-        assert (answer.status_code, answer.json()["code"]) == (403, "integration.stopped")
-        assert "a test" not in answer.text
-    events = [event for event in live.audit() if event.get("code") == "integration.stopped"]
-    assert {event["verdict"] for event in events} == {"refused"}
-    assert live.http.get("/health/ready").json()["stops"] == status(live)
-    write_stops(live)
-    eventually(lambda: everywhere(live, 0))
-    assert live.post(live.token()).status_code == 201
-
-
-def test_each_kind_of_stop_reaches_only_its_callers(live: Running) -> None:
-    registered = live.post(live.token()).json()["identity"]
-    others = ("provider:gitlab-ci", "identity:inspect-ai/nobody")
-    for what in ("everything", f"identity:inspect-ai/{registered}", "account:github-actions/700000001"):
-        write_stops(live, *others, what)
-        eventually(lambda: everywhere(live, 3))
-        assert live.post(live.token()).json()["code"] == "integration.stopped"
-        write_stops(live, *others)
-        eventually(lambda: everywhere(live, 2))
-        assert live.post(live.token()).status_code == 201
-
-
-def test_a_stop_reaches_a_request_whose_body_is_awaited(live: Running) -> None:
+def test_a_stop_refuses_at_every_endpoint_also_a_body_that_is_awaited_and_is_lifted(live: Running) -> None:
     body = msgspec.json.encode(BODY)
     with socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60) as connection:
         connection.sendall(request("/tokens", live.token(), body, "Expect: 100-continue")[: -len(body)])
         assert connection.recv(65536).startswith(b"HTTP/1.1 100 "), "its body is awaited"
-        write_stops(live, "everything")
-        eventually(lambda: everywhere(live, 1))
+        write_stops(live, "provider:gitlab-ci", "identity:inspect-ai/nobody", "integration:inspect-ai")
+        assert within(10, lambda: everywhere(live, 3))
         connection.sendall(body)
         answer = connection.recv(65536)
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert b"integration.stopped" in answer
+    for path, sent in (("/tokens", BODY), ("/tokens/explain", BODY), ("/tokens/batch", {"results": [BODY]})):
+        answered = live.post(live.token(), sent, path)
+        assert (answered.status_code, answered.json()["code"]) == (403, "integration.stopped")
+        assert "a test" not in answered.text
+    events = [event for event in live.audit() if event.get("code") == "integration.stopped"]
+    assert {event["verdict"] for event in events} == {"refused"}
+    assert live.http.get("/health/ready").json()["stops"] == status(live)
+    write_stops(live, "provider:gitlab-ci", "identity:inspect-ai/nobody")
+    eventually(lambda: everywhere(live, 2))
+    assert live.post(live.token()).status_code == 201, "the others reach other callers"
 
 
 def test_a_signal_stops_everything_and_another_lifts_it(live: Running) -> None:
@@ -171,9 +151,11 @@ def test_a_stop_is_in_force_in_time_despite_every_other_fault(tmp_path: Path, pr
         assert "background task ended" not in live.log_text()
 
 
-def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, provider: LocalProvider) -> None:
+def test_a_suspension_is_in_force_despite_a_disk_that_failed_and_a_broken_file(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
     with running(tmp_path, provider) as live:
-        data = Path(live.settings.data)
+        before, data = live.post(live.token()).json()["policy"], Path(live.settings.data)
         data.rename(tmp_path / "away")
         data.write_text("")
         rewrite(tmp_path, "^  ttl_s: 3600$", "  ttl_s: 1800")
@@ -181,24 +163,18 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, pr
         eventually(lambda: "policies refused" in live.log_text() or "turn failed" in live.log_text())
         data.unlink()
         (tmp_path / "away").rename(data)
-        rewrite(tmp_path, "^mode: active", "mode: suspended")
-        live.process.send_signal(signal.SIGHUP)
-        eventually(lambda: live.post(live.token()).json().get("code") == "integration.suspended")
-
-
-def test_a_suspension_is_in_force_although_another_file_does_not_load(tmp_path: Path, provider: LocalProvider) -> None:
-    with running(tmp_path, provider) as live:
-        before = live.post(live.token()).json()["policy"]
         break_policies(live)
         rewrite(tmp_path, "^mode: active", "mode: suspended")
+        live.process.send_signal(signal.SIGHUP)
         eventually(lambda: live.post(live.token()).json().get("code") == "integration.suspended")
         policies = live.http.get("/health/ready").json()["policies"]
         assert (policies["stale"], policies["narrowed"]) == (True, 1)
         suspended = [event for event in live.audit() if event.get("code") == "integration.suspended"]
         assert {event["policy"] for event in suspended} == {before}
+        refused = [event["event"] for event in live.audit()].count("policies_refused")
         rewrite(tmp_path, "^mode: suspended", "mode: active")
         live.process.send_signal(signal.SIGHUP)
-        eventually(lambda: [event["event"] for event in live.audit()].count("policies_refused") >= 2)
+        eventually(lambda: [event["event"] for event in live.audit()].count("policies_refused") > refused)
         assert live.post(live.token()).json()["code"] == "integration.suspended", "a refused folder grants nothing"
 
 

@@ -79,7 +79,7 @@ async def test_little_work_is_done_at_once_and_more_of_a_busy_caller_waits(work:
     await much
 
 
-async def test_an_idle_caller_gains_no_credit(work: Work) -> None:
+async def test_an_idle_caller_gains_no_credit_and_one_that_comes_back_starves_no_other(work: Work) -> None:
     """It begins where the others are. Otherwise its claim could grow, and then hold up all others."""
     turns, seen = work.queue, work.seen
     first = asyncio.create_task(turns.take(ONE, work.steps("first", 40, TURN_S)))
@@ -88,10 +88,6 @@ async def test_an_idle_caller_gains_no_credit(work: Work) -> None:
     await until(lambda: seen.count("second") >= 10)
     assert seen.count("first") >= 15, "they take turns"
     await asyncio.gather(first, second)
-
-
-async def test_a_caller_that_always_comes_back_cannot_starve_another(work: Work) -> None:
-    turns, seen = work.queue, work.seen
     patient = asyncio.create_task(turns.take(ONE, work.steps("patient", 20, TURN_S)))
     while not patient.done():
         await turns.take(OTHER, work.steps("again", 1, TURN_S))
@@ -122,12 +118,7 @@ async def test_cancelled_work_is_not_done(work: Work) -> None:
 
 def test_each_step_makes_one_item() -> None:
     made = list[int]()
-
-    def make(number: int) -> int:
-        made.append(number)
-        return number
-
-    steps = one_by_one(make(number) for number in range(3))
+    steps = one_by_one(made.append(number) for number in range(3))  # type: ignore[func-returns-value]
     assert made == []
     next(steps)
     assert made == [0]

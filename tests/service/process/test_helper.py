@@ -16,12 +16,12 @@ from issuer.dev.provider import LocalProvider
 from issuer.policy.authoring.load import PolicySource
 from issuer.service.metrics.counts import Board
 from issuer.service.policies.watcher import Follower
+from issuer.service.process import helper, metrics_listener, supervisor
 from issuer.service.process.fair_queue import Progress
 from issuer.service.process.fd_channel import channel
 from issuer.service.process.helper import Helper
 from issuer.service.process.metrics_listener import MetricsListener
 from issuer.service.process.supervisor import Worker
-from issuer.service.settings.bounds import BEAT_S
 from tests.support.no_tls import NO_TLS
 from tests.support.processes import family
 from tests.support.running import Running, listening, numbered, rewrite, running, serve, write_folder
@@ -52,44 +52,39 @@ def active(live: Running) -> set[tuple[str, bool]]:
     found = set()
     for _ in range(20):
         with contextlib.suppress(OSError):
-            answer = once(live, "/health/ready")["policies"]
+            answer = httpx.get(f"{live.url}/health/ready", timeout=60, verify=NO_TLS).json()["policies"]
             found.add((str(answer["digest"]), bool(answer["stale"])))
     return found
-
-
-def once(live: Running, path: str) -> dict[str, dict[str, object]]:
-    """Ask on a new connection, which any worker may get."""
-    with httpx.Client(base_url=live.url, timeout=60, verify=NO_TLS) as http:
-        answer: dict[str, dict[str, object]] = http.get(path).json()
-        return answer
 
 
 def issued(live: Running) -> set[object]:
     """Return how long tokens live, or the code of a refusal, by many new connections."""
     found: set[object] = set()
     for number in range(12):
-        with httpx.Client(base_url=live.url, timeout=60, verify=NO_TLS) as http:
-            headers = {"Authorization": f"Bearer {live.token()}"}
-            answer = http.post("/tokens", json=numbered(number), headers=headers).json()
-            found.add(answer.get("code") or answer["expires_at"] - answer["issued_at"])
+        headers = {"Authorization": f"Bearer {live.token()}"}
+        url = f"{live.url}/tokens"
+        answer = httpx.post(url, json=numbered(number), headers=headers, timeout=60, verify=NO_TLS).json()
+        found.add(answer.get("code") or answer["expires_at"] - answer["issued_at"])
     return found
 
 
 def workers_of(live: Running) -> list[int]:
-    return [pid for pid in family(live.process.pid)[1:] if has_loop(pid)]
+    """Return the processes that have an event loop, unlike the helper."""
+    return [pid for pid in family(live.process.pid)[1:] if pid != helper_of(live)]
 
 
 def helper_of(live: Running) -> int:
-    (pid,) = [pid for pid in family(live.process.pid)[1:] if not has_loop(pid)]
-    return pid
-
-
-def has_loop(pid: int) -> bool:
-    for path in Path(f"/proc/{pid}/fd").glob("*"):
-        with contextlib.suppress(OSError):
-            if os.readlink(path) == "anon_inode:[eventpoll]":
-                return True
-    return False
+    """Return the process without an event loop."""
+    found = []
+    for pid in family(live.process.pid)[1:]:
+        links = set()
+        for path in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                links.add(os.readlink(path))
+        if "anon_inode:[eventpoll]" not in links:
+            found.append(pid)
+    (helper,) = found
+    return helper
 
 
 def file_of(live: Running) -> Path:
@@ -214,23 +209,21 @@ def test_failed_reloads_free_their_memory(two: Running) -> None:
     bad.unlink()
 
 
-class Hanging(MetricsListener):
-    """A listener with a thread that hangs."""
-
-    def turned(self) -> bool:
-        return False
-
-
-@pytest.mark.parametrize(("kind", "beats"), [(MetricsListener, 4), (Hanging, 1)])
+@pytest.mark.parametrize("hangs", [False, True])
 def test_the_helper_beats_only_while_its_listener_is_alive(
-    tmp_path: Path, provider: LocalProvider, kind: type[MetricsListener], beats: int
+    tmp_path: Path, provider: LocalProvider, hangs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loading gives the first beat. Without more of them, the supervisor replaces the helper."""
+    beat_s = 0.2
+    for place, name in ((supervisor, "BEAT_S"), (metrics_listener, "BEAT_S"), (helper, "LOOK_S")):
+        monkeypatch.setattr(place, name, beat_s)
     write_folder(tmp_path, provider)
     progress = Progress()
     source = PolicySource(tmp_path / "policies", "https://issuer.example", True)
     follower = Follower(source, tmp_path / "kept", progress.note)
-    listener = kind("127.0.0.1", 0, (), (Board(1), "redis://127.0.0.1:1", tmp_path / "audit.jsonl"))
+    listener = MetricsListener("127.0.0.1", 0, (), (Board(1), "redis://127.0.0.1:1", tmp_path / "audit.jsonl"))
+    if hangs:
+        monkeypatch.setattr(listener, "turned", lambda: False)
     read, write = os.pipe()
 
     def beat() -> None:
@@ -241,9 +234,9 @@ def test_the_helper_beats_only_while_its_listener_is_alive(
         Helper(follower, progress, listener).run(beat)
     try:
         heard = b""
-        while len(heard) < 4 and select.select([read], [], [], 60 if kind is MetricsListener else 4 * BEAT_S)[0]:
+        while len(heard) < 4 and select.select([read], [], [], 4 * beat_s if hangs else 60)[0]:
             heard += os.read(read, 1)
-        assert len(heard) == beats
+        assert len(heard) == (1 if hangs else 4)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

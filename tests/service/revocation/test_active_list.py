@@ -74,9 +74,6 @@ def house(tmp_path: Path) -> Iterator[House]:
     built.audit.close()
 
 
-# -- in force ---------------------------------------------------------------------------------------------------------
-
-
 async def test_what_the_record_says_is_in_force_after_one_look(house: House) -> None:
     house.ledger.add(act(JTIS[0], from_=NOW + 5))
     assert not house.revoked(JTIS[0])
@@ -189,10 +186,7 @@ async def test_a_record_that_has_lost_lines_is_told_and_nothing_of_it_is_given_b
     assert as_a_relying_party(house.data).jtis == set(JTIS[:2])
 
 
-# -- the list ---------------------------------------------------------------------------------------------------------
-
-
-async def test_a_service_with_the_key_renews_the_list_at_half_time(house: House) -> None:
+async def test_a_service_with_the_key_renews_the_list_at_half_time_and_at_each_revocation(house: House) -> None:
     assert await house.keep() == []
     assert (house.number, as_a_relying_party(house.data).count) == (1, 0)
     for after, number in ((LIST_GOOD_S // 2 - 1, 1), (LIST_GOOD_S // 2, 2), (LIST_GOOD_S - 1, 2), (LIST_GOOD_S, 3)):
@@ -200,11 +194,7 @@ async def test_a_service_with_the_key_renews_the_list_at_half_time(house: House)
         assert await house.keep() == []
         assert house.number == number
     assert house.good_for_s == LIST_GOOD_S
-
-
-async def test_what_was_recorded_without_the_key_is_listed_by_the_service_with_it(house: House) -> None:
-    await house.keep()
-    house.ledger.add(act(JTIS[0]))
+    house.ledger.add(act(JTIS[0]))  # without the key
     await house.look()
     assert await house.keep() == []
     assert as_a_relying_party(house.data).jtis == {JTIS[0]}

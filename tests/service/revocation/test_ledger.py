@@ -1,5 +1,6 @@
 """The files of revocation: a list never contradicts an earlier one, whatever happens to files and clocks."""
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -17,14 +18,7 @@ from issuer.formats.times import MAX_UNIX_S
 from issuer.io import keyfile
 from issuer.io.common_documents import FolderHome
 from issuer.service.revocation.bounds import LIST_GOOD_S, MAX_REASON_CHARS
-from issuer.service.revocation.ledger import (
-    NOTHING,
-    Act,
-    Ledger,
-    Signing,
-    find_key,
-    make_key,
-)
+from issuer.service.revocation.ledger import NOTHING, Act, Ledger, Signing, find_key, make_key
 from issuer.service.signing.history import KeyHistory
 from issuer.service.signing.keyring import generate
 from issuer.service.signing.lifecycle import KeyEvent, KeyState
@@ -64,14 +58,9 @@ def test_what_is_revoked_is_in_the_record_at_once_and_in_the_next_list(tmp_path:
     listed = as_a_relying_party(tmp_path)
     assert listed.revoked(JTIS[1], "x", 0)
     assert [bool(listed.revoked("", "inspect-ai", at)) for at in (4, 5, 9, 10)] == [False, True, True, False]
-    lines = [json.loads(line) for line in (tmp_path / "revocations.jsonl").read_text().splitlines()]
-    assert lines[1] == {
-        "version": 1,
-        "time": NOW,
-        "who": "an operator",
-        "why": "a test",
-        "sub": [{"sub": "inspect-ai", "from": 5, "until": 9}],
-    }
+    _, line = (tmp_path / "revocations.jsonl").read_text().splitlines()
+    interval = {"sub": "inspect-ai", "from": 5, "until": 9}
+    assert json.loads(line) == {"version": 1, "time": NOW, "who": "an operator", "why": "a test", "sub": [interval]}
 
 
 def test_the_same_again_adds_nothing_to_the_record(tmp_path: Path) -> None:
@@ -97,15 +86,11 @@ def test_what_a_list_has_named_the_next_one_names_too(tmp_path: Path) -> None:
         assert newer.jtis == {JTIS[0], JTIS[1]}
 
 
-def test_a_list_is_never_dated_before_the_last_one(tmp_path: Path) -> None:
+def test_a_list_is_never_dated_before_the_last_one_and_numbered_above_a_known_one(tmp_path: Path) -> None:
     seen = renew(tmp_path, NOW).listed
     back = renew(tmp_path, NOW - 3600).listed
     assert (objection(back, seen), back.iat, back.next_update) == ("", NOW, NOW + LIST_GOOD_S)
-
-
-def test_a_lost_list_is_numbered_above_one_that_is_known(tmp_path: Path) -> None:
-    assert renew(tmp_path, above=41).listed.number == 42
-    assert renew(tmp_path, above=7).listed.number == 43
+    assert [renew(tmp_path, above=above).listed.number for above in (41, 7)] == [42, 43], "a list was lost"
 
 
 def test_a_list_that_no_relying_party_would_read_is_not_written(tmp_path: Path) -> None:
@@ -150,12 +135,6 @@ def test_a_process_that_has_served_a_newer_list_goes_on_from_that(tmp_path: Path
         ledger(folder).keep(SIGNING, NOW, NOTHING, served)
         newer = as_a_relying_party(folder)
         assert (objection(newer, served.listed), newer.number) == ("", served.listed.number + 1)
-
-
-def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
-    ledger(tmp_path).add(act(JTIS[0]))
-    renew(tmp_path)
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 # -- nonsense, and damage ---------------------------------------------------------------------------------------------
@@ -209,15 +188,11 @@ def test_half_a_line_is_named_and_what_is_whole_counts(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def test_a_damaged_list_is_no_base_for_another_and_stops_no_revocation(tmp_path: Path) -> None:
     spoils: list[tuple[str, Callable[[Path], object]]] = [
-        ("revocations.jwt", cut), ("revocations.jwt", empty), ("revocation-keys.json", cut),
-        ("revocation-keys.json", empty), ("revocation-keys.json", Path.unlink),
-    ]  # fmt: skip
+        *itertools.product(("revocations.jwt", "revocation-keys.json"), (cut, lambda path: path.write_bytes(b""))),
+        ("revocation-keys.json", Path.unlink),
+    ]
     for number, (name, spoil) in enumerate(spoils):
         folder = tmp_path / str(number)
         renew(folder)
@@ -228,18 +203,14 @@ def test_a_damaged_list_is_no_base_for_another_and_stops_no_revocation(tmp_path:
         assert ledger(folder).add(act(JTIS[0]))
 
 
-def test_another_issuer_s_list_is_none(tmp_path: Path) -> None:
-    Ledger(FolderHome(tmp_path), "https://other.example").renew(SIGNING, NOW)
-    with pytest.raises(InputError, match="another issuer"):
-        renew(tmp_path)
-
-
 def test_the_issuer_of_a_list_is_in_the_list_or_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="as --url"):
         Ledger(FolderHome(tmp_path), None).renew(SIGNING, NOW)
     renew(tmp_path)
     Ledger(FolderHome(tmp_path), None).renew(SIGNING, NOW)
     assert as_a_relying_party(tmp_path).number == 2
+    with pytest.raises(InputError, match="another issuer"):
+        Ledger(FolderHome(tmp_path), "https://other.example").renew(SIGNING, NOW)
 
 
 # -- the key ----------------------------------------------------------------------------------------------------------
@@ -315,9 +286,10 @@ def test_it_is_encrypted_as_the_others_are(keys: Path) -> None:
         make_key(keys / "other", b"")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
-def test_what_root_writes_belongs_to_the_folder_s_owner(tmp_path: Path) -> None:
-    os.chown(tmp_path, 65534, 65534)
+def test_files_are_for_their_owner_alone_and_root_writes_for_the_folder_s_owner(tmp_path: Path) -> None:
+    owner = os.geteuid() or 65534
+    os.chown(tmp_path, owner, -1)
     ledger(tmp_path).add(act(JTIS[0]))
     renew(tmp_path)
-    assert {path.stat().st_uid for path in tmp_path.iterdir()} == {65534}
+    found = {(path.stat().st_mode & 0o777, path.stat().st_uid) for path in tmp_path.iterdir()}
+    assert found == {(0o600, owner)}

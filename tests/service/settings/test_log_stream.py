@@ -5,11 +5,9 @@ import socket
 import subprocess
 import sys
 
-from tests.support.running import Running
-
 LOGGING = r"""
 import logging, structlog
-from issuer.service.process.server import configure_logging
+from issuer.service.settings.log_stream import configure_logging
 configure_logging()
 log = structlog.get_logger("issuer")
 log.info("plain", code="x", jti=["a"], ms=1.5)
@@ -51,10 +49,3 @@ def test_every_event_is_one_write_of_one_line_of_json() -> None:
     assert events[2]["thing"] == repr(object)
     assert events[3]["exception"][0]["exc_value"] == "raised"
     assert b"secret" not in b"".join(lines)
-
-
-def test_a_service_logs_nothing_but_lines_of_json(service: Running) -> None:
-    assert service.post(service.token()).status_code == 201
-    text = service.until_log_says('"decision"')
-    events = [json.loads(line) for line in text[: text.rindex("\n")].splitlines()]
-    assert "decision" in {event["event"] for event in events}

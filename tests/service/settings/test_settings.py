@@ -74,14 +74,11 @@ def test_a_file_is_enough_and_the_rest_has_safe_defaults(tmp_path: Path) -> None
     assert settings.passphrase() is None
 
 
-def test_personal_access_tokens_may_lie_apart_from_the_data(tmp_path: Path) -> None:
-    assert from_file(tmp_path, FILE + 'pats: "/srv/pats"\n').pats_folder == Path("/srv/pats")
-    assert from_file(tmp_path, ISSUER_PATS="elsewhere").pats_folder == Path("elsewhere")
-
-
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     settings = from_file(tmp_path, FILE + "listen: {port: 1}\n", ISSUER_LISTEN_PORT="2", ISSUER_KEYS_FOLDER="/run/keys")
     assert (settings.listen.port, settings.keys.folder, settings.data) == (2, "/run/keys", "data")
+    assert from_file(tmp_path, FILE + 'pats: "/srv/pats"\n').pats_folder == Path("/srv/pats")
+    assert from_file(tmp_path, FILE + 'pats: "/srv/pats"\n', ISSUER_PATS="elsewhere").pats_folder == Path("elsewhere")
 
 
 def test_variables_of_other_commands_and_of_others_are_left_alone() -> None:
@@ -101,14 +98,11 @@ def test_a_variable_that_nothing_reads_is_an_error_with_the_nearest_name() -> No
         assert "hush" not in detail
 
 
-def test_every_variable_that_a_command_reads_is_a_setting_or_listed() -> None:
+def test_every_variable_that_a_command_reads_is_one_setting_or_listed() -> None:
     """Or the service would refuse to start beside it. `_ISSUER_COMPLETE` is click's own."""
     read = {name for path in PACKAGE.rglob("*.py") for name in re.findall(r"\b(ISSUER_[A-Z_]+)", path.read_text())}
     runs = {name for name in read if name.startswith(OF_RUNS)}
     assert read - runs - OTHERS - set(VARIABLES) == set()
-
-
-def test_no_two_settings_have_one_variable() -> None:
     assert len(VARIABLES) == len(MEMBERS) - 1, "all except the version of the file"
     assert not OTHERS & set(VARIABLES)
 
@@ -140,12 +134,6 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         assert output in detail
 
 
-def test_a_file_says_the_version_of_its_form(tmp_path: Path) -> None:
-    assert "the file must begin with `version: 1`" in refused(tmp_path, FILE.removeprefix("version: 1\n")).detail
-    for other in ("2", "1.0", '"1"'):
-        assert str(refused(tmp_path, FILE.replace("version: 1", f"version: {other}")).place).endswith(":1:10")
-
-
 def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     for line, meant in (
         ("prot: 80", "listen.port"), ("redis_url: x", ""), ("listen: {prot: 80}", "listen.port"), ("lisen: {}", "listen"),
@@ -160,10 +148,10 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> 
 def test_where_each_setting_comes_from_is_known(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(FILE + "listen:\n  port: 1\n  host: a\n")
     _, origins = find_settings(tmp_path / "s.yaml", {"ISSUER_LISTEN_PORT": "2", "ISSUER_PATS": "p"})
-    assert origins["listen.port"] == "$ISSUER_LISTEN_PORT"
-    assert origins["pats"] == "$ISSUER_PATS"
-    assert origins["listen.host"] == f"{tmp_path / 's.yaml'}:9"
-    assert origins["store.url"] == f"{tmp_path / 's.yaml'}:6"
+    assert (origins["listen.port"], origins["pats"]) == ("$ISSUER_LISTEN_PORT", "$ISSUER_PATS")
+    assert [origins[name] for name in ("listen.host", "store.url")] == [
+        f"{tmp_path / 's.yaml'}:{line}" for line in (9, 6)
+    ]
     assert "log.origin" not in origins
 
 
@@ -202,7 +190,10 @@ def test_a_fault_of_the_file_is_refused_at_its_place(tmp_path: Path) -> None:
         assert reason in error.detail
 
 
-def test_a_file_that_is_no_map_or_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_version_that_is_no_map_or_not_there_is_refused(tmp_path: Path) -> None:
+    assert "the file must begin with `version: 1`" in refused(tmp_path, FILE.removeprefix("version: 1\n")).detail
+    for other in ("2", "1.0", '"1"'):
+        assert str(refused(tmp_path, FILE.replace("version: 1", f"version: {other}")).place).endswith(":1:10")
     assert "a settings file is a map" in refused(tmp_path, "- 1\n").detail
     with pytest.raises(InputError) as error:
         read_settings(tmp_path / "nowhere.yaml", {})
@@ -223,7 +214,8 @@ def test_a_variable_that_does_not_fit_is_refused_without_its_value() -> None:
         assert value == "" or value not in detail.replace("65535", "").replace("3600", "")
 
 
-def test_the_url_of_the_service_is_plain_https() -> None:
+def test_the_url_of_the_service_is_plain_https_or_in_development_of_loopback() -> None:
+    """The owner of another address could issue tokens that are believed."""
     for url, reason in (
         ("http://issuer.example", "must be https"), ("https://issuer.example/", "without a trailing slash"),
         ("https://issuer.example?x=1", "must be scheme, host and path"), ("https://", "must be scheme, host and path"),
@@ -233,9 +225,6 @@ def test_the_url_of_the_service_is_plain_https() -> None:
     for url in ("https://issuer.example", "https://issuer.example:8443", "https://issuer.example/a/b"):
         assert read_settings(None, {**ENVIRONMENT, "ISSUER_URL": url}).url == url
 
-
-def test_plain_http_is_for_development_at_a_loopback_address() -> None:
-    """The owner of another address could issue tokens that are believed."""
     url = "http://127.0.0.1:8000"
     assert "in development only" in refused_environment(ISSUER_URL=url).detail
     assert read_settings(None, {**ENVIRONMENT, "ISSUER_URL": url, "ISSUER_DEVELOPMENT": "true"}).url == url
@@ -244,41 +233,30 @@ def test_plain_http_is_for_development_at_a_loopback_address() -> None:
         assert "at a loopback address" in detail
 
 
-def write_passphrase(folder: Path, raw: bytes, mode: int = 0o600) -> Path:
-    path = folder / "passphrase"
-    path.write_bytes(raw)
-    path.chmod(mode)
-    return path
-
-
-def test_a_passphrase_is_the_file_without_its_last_line_break(tmp_path: Path) -> None:
-    settings = from_file(tmp_path, ISSUER_KEYS_PASSPHRASE_FILE=str(tmp_path / "passphrase"))
-    for raw, passphrase in ((b"secret", b"secret"), (b"se cret \n", b"se cret "), (b"a\r\n", b"a")):
-        write_passphrase(tmp_path, raw)
-        assert settings.passphrase() == passphrase
-    for raw in (b"", b"\n"):
-        write_passphrase(tmp_path, raw)
-        assert passphrase_refused(settings).startswith("keys.passphrase_file: ")
-    (tmp_path / "passphrase").unlink()
-    assert passphrase_refused(settings).startswith("keys.passphrase_file: ")
-
-
-def passphrase_refused(settings: Settings) -> str:
-    with pytest.raises(SetupError) as error:
-        settings.passphrase()
-    return error.value.detail
-
-
-def test_a_passphrase_that_others_may_read_is_refused(tmp_path: Path) -> None:
+def test_a_passphrase_is_a_private_file_without_its_last_line_break(tmp_path: Path) -> None:
     path = tmp_path / "passphrase"
     settings = from_file(tmp_path, ISSUER_KEYS_PASSPHRASE_FILE=str(path))
+
+    def reason() -> str:
+        with pytest.raises(SetupError) as error:
+            settings.passphrase()
+        return error.value.detail
+
+    assert reason().startswith("keys.passphrase_file: ")
+    path.touch(0o600)
+    for raw in (b"", b"\n"):
+        path.write_bytes(raw)
+        assert reason().startswith("keys.passphrase_file: ")
+    for raw, passphrase in ((b"secret", b"secret"), (b"se cret \n", b"se cret "), (b"a\r\n", b"a")):
+        path.write_bytes(raw)
+        assert settings.passphrase() == passphrase
     for mode in (0o644, 0o640, 0o604, 0o660):
-        write_passphrase(tmp_path, b"secret", mode)
-        assert f"Run `chmod 600 {path}`" in passphrase_refused(settings)
+        path.chmod(mode)
+        assert f"Run `chmod 600 {path}`" in reason()
     path.chmod(0o600)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    assert "a symbolic link" in passphrase_refused(settings)
+    assert "a symbolic link" in reason()
 
 
 def test_a_wide_network_of_proxies_is_doubted_with_what_it_means() -> None:

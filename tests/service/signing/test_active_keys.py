@@ -31,48 +31,39 @@ def loaded(host: KeyHost) -> list[tuple[object, object]]:
     return [(event["event"], event["keys"]) for event in host.recorded()]
 
 
-async def test_a_key_that_is_gone_is_dropped_at_the_first_look(tmp_path: Path) -> None:
-    async with house(tmp_path, "active", "retiring") as it:
-        active, retiring = it.paths
-        retiring.unlink()
-        await it.turn()
-        assert it.signer.usable_kids == (active.stem,)
-        assert it.published == {active.stem}
-        with pytest.raises(Undecided) as error:
-            await it.signer.sign(retiring.stem, (b"x",))
-        assert error.value.code is Code.DEPENDENCY_SIGNER
-
-
-def spoil(path: Path) -> None:
-    path.write_bytes(b"not a key")
-
-
-async def test_a_key_that_is_not_fit_any_more_is_dropped(tmp_path: Path) -> None:
+async def test_a_key_that_is_gone_or_not_fit_any_more_is_dropped_at_the_first_look(tmp_path: Path) -> None:
     changes: list[Callable[[Path], object]] = [
-        spoil,
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b"not a key"),
         lambda path: path.chmod(0o644),
         lambda path: path.rename(f"{path}.old"),
     ]
     for number, change in enumerate(changes):
         async with house(tmp_path / str(number), "active", "retiring") as it:
-            change(it.paths[1])
+            active, retiring = it.paths
+            change(retiring)
             await it.turn()
-            assert it.signer.usable_kids == (it.paths[0].stem,)
+            assert (it.signer.usable_kids, it.published) == ((active.stem,), {active.stem}), number
+            with pytest.raises(Undecided) as error:
+                await it.signer.sign(retiring.stem, (b"x",))
+            assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
 async def test_nothing_else_that_is_wrong_keeps_a_key_that_is_gone(tmp_path: Path) -> None:
-    for beside in ("an unfit key", "two active keys", "the same key twice", "no audit"):
+    def replace_audit(it: KeyHost) -> None:
+        it.events.rename(it.events.with_suffix(".old"))
+        it.events.mkdir()
+
+    faults: dict[str, Callable[[KeyHost], object]] = {
+        "an unfit key": lambda it: generate(it.keys, "next").write_bytes(b"not a key"),
+        "two active keys": lambda it: generate(it.keys, "active"),
+        "the same key twice": lambda it: it.copy(it.paths[0], "next"),
+        "no audit": replace_audit,
+    }
+    for beside, spoil in faults.items():
         async with house(tmp_path / beside, "active", "retiring") as it:
             active, stolen = it.paths
-            if beside == "an unfit key":
-                spoil(generate(it.keys, "next"))
-            elif beside == "two active keys":
-                generate(it.keys, "active")
-            elif beside == "the same key twice":
-                it.copy(active, "next")
-            else:
-                it.events.rename(it.events.with_suffix(".old"))
-                it.events.mkdir()  # where the audit should be
+            spoil(it)
             stolen.unlink()
             await it.turn()
             assert (it.signer.active_kid, it.signer.usable_kids) == (active.stem, (active.stem,)), beside

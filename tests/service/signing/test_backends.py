@@ -24,7 +24,7 @@ from issuer.io.bounds import COUNT_S
 from issuer.service.signing import bounds
 from issuer.service.signing.active_keys import LiveSigner
 from issuer.service.signing.aws_kms_key import AwsKmsFile
-from issuer.service.signing.keyring import KeyringSigner, Opener, generate, read_key_file
+from issuer.service.signing.keyring import KeyringSigner, Opener, SigningKey, generate, read_key_file
 from issuer.service.signing.lifecycle import KeyState
 from issuer.service.signing.pkcs11_key import demand_a_try
 from issuer.service.signing.remote_key import KeyFault, RemoteKey
@@ -102,7 +102,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield Place(backend, keys, path, 4096 if backend == "aws-kms" else jose.MAX_TOKEN_BYTES)
 
 
-async def test_a_key_is_published_and_signs_as_rfc_8032_says_wherever_it_is(place: Place) -> None:
+async def test_a_key_is_published_guarded_and_signs_as_rfc_8032_says_wherever_it_is(place: Place) -> None:
     keyring = load_keyring(place.keys)
     assert (keyring.active_kid, keyring.usable_kids) == (kid_of(KEY), (kid_of(KEY),))
     assert json.loads(keyring.jwks) == {"keys": [jose.public_jwk(KEY.public_key())]}
@@ -112,14 +112,11 @@ async def test_a_key_is_published_and_signs_as_rfc_8032_says_wherever_it_is(plac
     answers = await asyncio.gather(*(keyring.sign(kid_of(KEY), messages) for messages in requests))
     assert answers == [tuple(map(KEY.sign, messages)) for messages in requests]
     await keyring.check(1_795_251_600)
-
-
-async def test_a_key_that_was_taken_away_signs_nothing() -> None:
-    without = KeyringSigner(())
-    with pytest.raises(Undecided):
-        await without.sign(kid_of(KEY), (b"x",))
-    with pytest.raises(Undecided):
-        await without.check(1_795_251_600)
+    for mode in (0o644, 0o620):
+        place.path.chmod(mode)
+        with pytest.raises(SetupError) as error:
+            load_keyring(place.keys)
+        assert (error.value.code, f"chmod 600 {place.path}" in error.value.detail) == (Code.KEY_UNSAFE, True)
 
 
 async def test_a_rotation_is_a_move_of_its_file(place: Place) -> None:
@@ -133,15 +130,6 @@ async def test_a_rotation_is_a_move_of_its_file(place: Place) -> None:
     after = load_keyring(place.keys, opener=opener)
     assert after.states == {kid_of(KEY): "retiring", new.stem: "active"}
     assert await after.sign(kid_of(KEY), (b"x",)) == await before.sign(kid_of(KEY), (b"x",)) == (KEY.sign(b"x"),)
-
-
-def test_a_file_that_others_may_touch_is_refused(place: Place) -> None:
-    for mode in (0o644, 0o620):
-        place.path.chmod(mode)
-        with pytest.raises(SetupError) as error:
-            load_keyring(place.keys)
-        assert error.value.code is Code.KEY_UNSAFE
-        assert f"chmod 600 {place.path}" in error.value.detail
 
 
 # -- AWS KMS that is wrong at the start -------------------------------------------------------------------------------
@@ -185,15 +173,9 @@ def test_a_key_that_does_not_prove_itself_is_refused_at_the_start(tmp_path: Path
 FILE_FAULTS: list[tuple[dict[str, str], str]] = [
     ({"kid": kid_of(OTHER)}, f": it says kid '{kid_of(OTHER)}', but the key has '{kid_of(KEY)}'"),
     ({"key": "alias/signing"}, ":3:6: file.rule: key must be the key's id or ARN, not an alias"),
-    (
-        {"key": ARN.replace("1234", "4321")},
-        ": AWS KMS: NotFoundException: this region and account have no such key",
-    ),
+    ({"key": ARN.replace("1234", "4321")}, ": AWS KMS: NotFoundException: this region and account have no such key"),
     ({"endpoint": "http://kms.example"}, ":5:11: file.rule: endpoint must be an https URL"),
-    (
-        {"endpoint": "http://127.0.0.1:1"},
-        ": AWS KMS: EndpointConnectionError: check that this machine can reach KMS",
-    ),
+    ({"endpoint": "http://127.0.0.1:1"}, ": AWS KMS: EndpointConnectionError: check that this machine can reach KMS"),
     ({"region": ""}, ": AWS KMS: NoRegionError: name the region in the file"),
     ({"region": "us-east-1"}, ": AWS KMS: UnrecognizedClientException: the credentials are not valid"),
     ({"regoin": "x"}, ":6:9: file.unknown_member"),
@@ -231,10 +213,7 @@ def test_without_its_library_a_backend_says_how_to_get_it(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False)
     output = done.stdout.splitlines()
     assert output[0] == "1 2", done.stderr
-    assert {text.partition("run ")[2] for text in output[1:]} == {
-        "`pip install '.[pkcs11]'`",
-        "`pip install '.[aws]'`",
-    }
+    assert {text.partition("run ")[2] for text in output[1:]} == {"`pip install '.[pkcs11]'`", "`pip install '.[aws]'`"}
 
 
 # -- AWS KMS that goes wrong ------------------------------------------------------------------------------------------
@@ -257,13 +236,17 @@ async def test_a_key_that_goes_wrong_signs_nothing_until_it_is_right_again(tmp_p
         assert await keyring.sign(kid_of(KEY), (b"one", b"two")) == (KEY.sign(b"one"), KEY.sign(b"two"))
 
 
-async def test_a_slow_key_is_asked_for_nothing_after_its_deadline(tmp_path: Path, kms: LocalKms) -> None:
-    put(tmp_path, kms.file())
+async def test_a_slow_key_is_asked_for_nothing_after_its_deadline_and_named_at_the_start(
+    tmp_path: Path, kms: LocalKms
+) -> None:
+    path = put(tmp_path, kms.file())
     keyring = load_keyring(tmp_path)
     kms.delay_s = bounds.SIGNER_S * 2
     found = await asyncio.gather(*(keyring.sign(kid_of(KEY), (b"x",)) for _ in range(30)), return_exceptions=True)
     assert {type(each) for each in found} == {Undecided}
     assert kms.asked["Sign"] == 2 + bounds.SIGNER_CALLS
+    with pytest.raises(SetupError, match="AWS KMS: ReadTimeoutError: check that KMS answers"):
+        Opener(wait_s=60).open(path)
 
 
 async def test_a_batch_takes_its_turn_with_others(tmp_path: Path, kms: LocalKms) -> None:
@@ -276,11 +259,8 @@ async def test_a_batch_takes_its_turn_with_others(tmp_path: Path, kms: LocalKms)
     assert not batch.done()
     assert kms.asked["Sign"] < 60, "they did not wait until the batch was signed"
     assert await batch == (KEY.sign(b"b"),) * 100
-
-
-def test_a_message_that_is_larger_than_the_largest_is_one_that_kms_does_not_sign(kms: LocalKms) -> None:
     key = remote(kms, Clock())
-    with pytest.raises(KeyFault, match="ValidationException"):
+    with pytest.raises(KeyFault, match="ValidationException"):  # KMS does not sign a larger message
         key.sign(b"x" * (key.max_message_bytes + 1))
 
 
@@ -331,16 +311,18 @@ async def test_readiness_asks_once_a_minute_and_not_where_somebody_has(kms: Loca
 async def test_a_key_that_does_not_sign_is_not_ready_until_it_does(kms: LocalKms) -> None:
     clock = Clock()
     key = remote(kms, clock)
+    keyring = KeyringSigner((SigningKey.of(key, "active"),))
     kms.refuses = "DisabledException"
     clock.s += bounds.SIGNER_CHECK_S
     for _ in range(5):
-        with pytest.raises(Undecided):
-            await key.check(b"\x00x")
+        with pytest.raises(Undecided) as error:
+            await keyring.check(1_795_251_600)
+        assert error.value.code is Code.DEPENDENCY_SIGNER
         clock.s += 1
     assert kms.asked["Sign"] == 1
     kms.refuses = ""
     await key.sign_all((b"x",))
-    await key.check(b"\x00x")
+    await keyring.check(1_795_251_600)
     assert kms.asked["Sign"] == 2
 
 
@@ -364,17 +346,9 @@ class TestPkcs11:
         token.put_back()
         await until(lambda: signs(keyring))
 
-    def test_a_wrong_pin_is_tried_once(self, tmp_path: Path, token: SoftToken) -> None:
-        put(tmp_path / "keys", token.file())
-        token.pin_file.write_text("0000")
-        for tried in (True, False):
-            token.forget_wrong_pins()
-            assert refused(tmp_path / "keys").startswith("active/key.yaml: the PIN is wrong, and the service will not")
-            assert token.remembers_a_wrong_pin is tried
-        token.pin_file.write_text(f"{PIN}\r\n")
-        assert load_keyring(tmp_path / "keys").active_kid == kid_of(KEY)
-
-    def test_a_fault_in_a_file_or_of_a_pin_is_told_with_its_place(self, tmp_path: Path, token: SoftToken) -> None:
+    def test_a_wrong_pin_is_tried_once_and_a_fault_in_a_file_is_told_with_its_place(
+        self, tmp_path: Path, token: SoftToken
+    ) -> None:
         put(tmp_path / "keys", token.file())
         pins: list[tuple[Callable[[Path], object], str]] = [
             (lambda pin: pin.write_text("\n"), "the file is empty"),
@@ -386,8 +360,13 @@ class TestPkcs11:
             spoil(token.pin_file)
             detail = refused(tmp_path / "keys")
             assert (detail.startswith("active/key.yaml: pin_file"), why in detail) == (True, True), detail
-        token.pin_file.write_text(PIN)
-        token.pin_file.chmod(0o600)
+        token.pin_file.touch(0o600)
+        token.pin_file.write_text("0000")
+        for tried in (True, False):
+            token.forget_wrong_pins()
+            assert refused(tmp_path / "keys").startswith("active/key.yaml: the PIN is wrong, and the service will not")
+            assert token.remembers_a_wrong_pin is tried
+        token.pin_file.write_text(f"{PIN}\r\n")
         files: list[tuple[dict[str, str], str]] = [
             ({"token": "nobody's"}, ": no token has this label"),
             ({"key": "another"}, ": the token lacks a private or a public Ed25519 key with this label"),
@@ -400,6 +379,8 @@ class TestPkcs11:
             put(tmp_path / "keys", token.file(**members))
             detail = refused(tmp_path / "keys")
             assert (detail.startswith(f"active/key.yaml{why}"), PIN in detail) == (True, False), detail
+        put(tmp_path / "keys", token.file())
+        assert load_keyring(tmp_path / "keys").active_kid == kid_of(KEY)
 
     def test_the_last_try_of_a_token_is_left_to_people(self) -> None:
         """SoftHSM locks no token, so this asks about the flags of PKCS #11 themselves (3.1, CK_TOKEN_INFO)."""
@@ -408,18 +389,17 @@ class TestPkcs11:
             with pytest.raises(KeyFault, match="the service does not use the last one"):
                 demand_a_try(flag | TokenFlag.USER_PIN_COUNT_LOW)
 
-    def test_two_keys_with_one_label_are_refused(self, tmp_path: Path, token: SoftToken) -> None:
-        token.add("signing", OTHER)
-        put(tmp_path / "keys", token.file())
-        assert "several keys with this label" in refused(tmp_path / "keys")
-
-    async def test_two_keys_of_one_token_share_its_login(self, tmp_path: Path, token: SoftToken) -> None:
+    async def test_two_keys_of_one_token_share_its_login_and_need_two_labels(
+        self, tmp_path: Path, token: SoftToken
+    ) -> None:
         token.add("upcoming", OTHER)
         put(tmp_path / "keys", token.file())
         put(tmp_path / "keys", token.file(key="upcoming"), "next", "next.yaml")
         keyring = load_keyring(tmp_path / "keys")
         one, other = await asyncio.gather(*(keyring.sign(kid_of(key), (b"x",) * 20) for key in (KEY, OTHER)))
         assert (one, other) == ((KEY.sign(b"x"),) * 20, (OTHER.sign(b"x"),) * 20)
+        token.add("signing", OTHER)
+        assert "several keys with this label" in refused(tmp_path / "keys")
 
 
 # -- while a process runs ---------------------------------------------------------------------------------------------
@@ -449,6 +429,10 @@ async def test_a_spoiled_file_or_a_missing_backend_leaves_the_key_in_force(house
         put(house.keys, kms.file())
         await house.turn(True)
         assert (house.signer.stale, await signs(house.signer)) == (False, True)
+    asked = dict(kms.asked)
+    generate(house.keys, "next")
+    await house.turn(True)
+    assert (len(house.published), dict(kms.asked)) == (2, asked), "a key that is open is not asked anew"
 
 
 async def test_a_file_that_is_gone_takes_its_key_away_whatever_kms_says(house: KeyHost, kms: LocalKms) -> None:
@@ -467,14 +451,6 @@ async def test_a_file_that_names_another_key_takes_the_old_one_away(house: KeyHo
         assert not await signs(house.signer)
 
 
-async def test_a_key_that_is_open_is_not_asked_anew_when_the_folders_change(house: KeyHost, kms: LocalKms) -> None:
-    asked = dict(kms.asked)
-    generate(house.keys, "next")
-    await house.turn(True)
-    assert len(house.published) == 2
-    assert kms.asked == asked
-
-
 async def test_a_key_that_does_not_open_is_tried_again_after_a_pause(tmp_path: Path, kms: LocalKms) -> None:
     clock = Clock()
     opener, path = Opener(clock=clock), put(tmp_path, kms.file())
@@ -487,13 +463,6 @@ async def test_a_key_that_does_not_open_is_tried_again_after_a_pause(tmp_path: P
     kms.refuses = ""
     clock.s += bounds.SIGNER_AGAIN_S
     assert opener.open(path) is opener.open(path)
-
-
-async def test_a_kms_that_answers_too_late_is_named_with_the_next_step(tmp_path: Path, kms: LocalKms) -> None:
-    kms.delay_s = bounds.SIGNER_S * 2
-    with pytest.raises(SetupError) as error:
-        Opener(wait_s=60).open(put(tmp_path, kms.file()))
-    assert "AWS KMS: ReadTimeoutError: check that KMS answers" in error.value.detail
 
 
 async def test_a_backend_that_does_not_answer_is_not_waited_for(tmp_path: Path, kms: LocalKms) -> None:

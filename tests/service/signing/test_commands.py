@@ -43,6 +43,15 @@ def states(custody: Custody) -> dict[str, str]:
     return {path.stem.removeprefix("key-"): path.parent.name for path in custody.folder.glob("*/*.pem")}
 
 
+def put(custody: Custody, name: str, text: str) -> Path:
+    """Write into next/ the file of a key in another place."""
+    path = custody.folder / "next" / name
+    path.parent.mkdir(0o700)
+    path.touch(0o600)
+    path.write_text(text)
+    return path
+
+
 def recorded(custody: Custody) -> list[tuple[str, str]]:
     return [(event.kid, event.what) for event in events(custody)]
 
@@ -112,7 +121,7 @@ def test_an_issuer_older_than_its_history_makes_no_first_key(tmp_path: Path) -> 
     assert custody.rotate().next == KeyStep("activate", new, None)
 
 
-def test_plain_and_encrypted_keys_never_mix(tmp_path: Path) -> None:
+def test_plain_and_encrypted_keys_never_mix_and_an_unreadable_file_stops_no_key(tmp_path: Path) -> None:
     mixed: list[tuple[bytes | None, bytes | None, str]] = [
         (None, b"one", "is not encrypted"),
         (b"one", None, "is encrypted: give --passphrase-file"),
@@ -127,9 +136,6 @@ def test_plain_and_encrypted_keys_never_mix(tmp_path: Path) -> None:
         known = states(custody), recorded(custody)
         assert why in refused(custody_of(folder, new).generate, Code.KEY_UNUSABLE)
         assert (states(custody), recorded(custody)) == known
-
-
-def test_keys_have_one_passphrase_and_an_unreadable_file_stops_no_generation(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path, b"one")
     made = custody.generate()
     assert keyfile.is_encrypted(made)
@@ -172,15 +178,7 @@ def test_what_widens_is_undone_where_the_history_has_no_room(tmp_path: Path) -> 
         assert load_keyring(custody.folder).active_kid == kid
 
 
-def test_a_damaged_history_widens_nothing(tmp_path: Path) -> None:
-    custody, kid = issuer_of(tmp_path)
-    Path(custody.history.place).write_bytes(b"{}\n")
-    for act in (custody.generate, custody.rotate, lambda: custody.bring(kid, "archived")):
-        assert f"{Path(custody.history.place)}:1: " in refused(act, Code.KEY_HISTORY)
-    assert states(custody) == {kid: "active"}
-
-
-def test_a_clock_that_went_back_widens_nothing_and_still_revokes(tmp_path: Path) -> None:
+def test_a_clock_that_went_back_or_a_damaged_history_widens_nothing_but_revokes(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
     assert later(custody, -CLOCK_BACK_S).generate().exists(), "hosts differ a little"
     back = later(custody, -CLOCK_BACK_S - 1)
@@ -188,6 +186,15 @@ def test_a_clock_that_went_back_widens_nothing_and_still_revokes(tmp_path: Path)
         assert f"is from {show_time(NOW)}" in refused(act, Code.KEY_HISTORY)
     assert back.revoke(kid, NOW - 500).failures == ()
     assert custody.history.read()[kid].revoked_from == NOW - 500
+    custody, kid = issuer_of(tmp_path / "damaged")
+    Path(custody.history.place).write_bytes(b"{}\n")
+    for widen in (custody.generate, custody.rotate, lambda: custody.bring(kid, "archived")):
+        assert f"{custody.history.place}:1: " in refused(widen, Code.KEY_HISTORY)
+    assert states(custody) == {kid: "active"}
+    (failure,) = custody.revoke(kid, NOW).failures
+    assert f"{custody.history.place}:1: " in failure
+    assert "run the command again" in failure
+    assert states(custody) == {kid: "revoked"}
 
 
 # -- a rotation ----------------------------------------------------------------------------------------------------------
@@ -228,20 +235,6 @@ def test_a_rotation_step_by_step_each_when_it_is_due(tmp_path: Path) -> None:
     assert states(custody)[old] == "active"
 
 
-def test_a_rotation_that_was_killed_between_two_moves_goes_on(tmp_path: Path) -> None:
-    custody, old = issuer_of(tmp_path)
-    new = kid_of(custody.rotate().made)
-    publish(custody, new)
-    (custody.folder / "retiring").mkdir(0o700)
-    name = f"key-{old}.pem"
-    (custody.folder / "active" / name).rename(custody.folder / "retiring" / name)
-    due = later(custody, PUBLISHED_S)
-    assert due.rotate().done == KeyStep("activate", new, NOW + PUBLISHED_S)
-    assert states(custody) == {old: "retiring", new: "active"}
-    lives = custody.history.read()
-    assert (lives[old].what, lives[new].what) == ("retiring", "active")
-
-
 def test_a_key_signs_earlier_only_if_the_other_is_compromised(tmp_path: Path) -> None:
     custody, old = issuer_of(tmp_path)
     new = kid_of(custody.generate())
@@ -252,17 +245,23 @@ def test_a_key_signs_earlier_only_if_the_other_is_compromised(tmp_path: Path) ->
     custody.bring(new, "active", compromised=True)
     assert states(custody) == {old: "retiring", new: "active"}
     assert recorded(custody)[-2:] == [(old, "retiring"), (new, "active")]
+    custody.bring(old, "active")
+    assert states(custody) == {old: "active", new: "retiring"}, "a retiring key may sign again"
+    (custody.folder / "retiring" / f"key-{new}.pem").rename(custody.folder / "active" / f"key-{new}.pem")
+    custody.bring(new, "retiring")
+    assert states(custody) == {old: "active", new: "retiring"}, "one of two active keys may retire"
 
 
-def test_after_a_theft_the_next_key_or_a_new_one_signs_at_once(tmp_path: Path) -> None:
-    custody, stolen = issuer_of(tmp_path)
-    spare = kid_of(custody.generate())
-    assert custody.revoke(stolen, NOW - 50).has_active is False
-    assert custody.rotate(compromised=True).done == KeyStep("activate", spare, None)
-    assert states(custody) == {stolen: "revoked", spare: "active"}
-    made = kid_of(custody.rotate(compromised=True).made)
-    assert states(custody) == {stolen: "revoked", spare: "retiring", made: "active"}
-    assert load_keyring(custody.folder).active_kid == made
+def test_a_rotation_that_was_killed_between_two_moves_goes_on(tmp_path: Path) -> None:
+    custody, old = issuer_of(tmp_path)
+    new = kid_of(custody.rotate().made)
+    publish(custody, new)
+    (custody.folder / "retiring").mkdir(0o700)
+    name = f"key-{old}.pem"
+    (custody.folder / "active" / name).rename(custody.folder / "retiring" / name)
+    assert later(custody, PUBLISHED_S).rotate().done == KeyStep("activate", new, NOW + PUBLISHED_S)
+    assert states(custody) == {old: "retiring", new: "active"}
+    assert recorded(custody)[-2:] == [(old, "retiring"), (new, "active")]
 
 
 STEPS_REFUSED: Sequence[tuple[str, Target, str]] = [
@@ -310,20 +309,14 @@ def test_what_is_put_away_is_named_after_its_key_and_comes_back_unopened(tmp_pat
     assert (custody.folder / "next" / f"key-{old}.pem").exists()
 
 
-def test_a_retiring_key_may_sign_again_and_one_of_two_active_keys_may_retire(tmp_path: Path) -> None:
-    custody, old = issuer_of(tmp_path)
-    new = kid_of(custody.rotate(compromised=True).made)
-    custody.bring(old, "active")
-    assert states(custody) == {old: "active", new: "retiring"}
-    (custody.folder / "retiring" / f"key-{new}.pem").rename(custody.folder / "active" / f"key-{new}.pem")
-    custody.bring(new, "retiring")
-    assert states(custody) == {old: "active", new: "retiring"}
-
-
 def test_a_rotation_knows_every_key_or_does_nothing(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path, b"secret")
     assert "give --passphrase-file" in refused(custody_of(tmp_path).rotate, Code.KEY_UNUSABLE)
     assert "the passphrase is wrong" in refused(custody_of(tmp_path, b"wrong").rotate, Code.KEY_UNUSABLE)
+    path = put(custody, "signing-2027.yaml", "version: 1\nbackend: abacus\n")
+    why = refused(custody.rotate, Code.KEY_UNUSABLE)
+    assert f"{path}:2:" in why
+    assert [file.why for file in custody.look()[0]] == [why, ""]
     assert states(custody) == {kid: "active"}
 
 
@@ -358,14 +351,15 @@ def test_a_revoked_key_is_in_no_key_set_and_the_archive_says_since_when(tmp_path
     assert custody.history.read()[kid].revoked_from == NOW + 20, "and it may turn out to be worse"
 
 
-def test_where_the_history_cannot_be_written_the_file_is_still_taken_away(tmp_path: Path) -> None:
+def test_where_the_file_cannot_be_moved_the_history_says_so(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path)
-    Path(custody.history.place).write_bytes(b"damaged\n")
+    (custody.folder / "revoked").write_text("in the way")
     done = custody.revoke(kid, NOW)
-    assert states(custody) == {kid: "revoked"}
     (failure,) = done.failures
-    assert f"{Path(custody.history.place)}:1: " in failure
-    assert "run the command again" in failure
+    assert f"Remove it by hand: `rm {custody.folder / 'active' / f'key-{kid}.pem'}`" in failure
+    assert custody.history.read()[kid].revoked_from == NOW
+    assert done.has_active is False
+    assert "is revoked, and never signs again" in refused(lambda: custody.bring(kid, "active"))
 
 
 def test_a_locked_history_is_not_waited_for_for_ever(tmp_path: Path) -> None:
@@ -381,25 +375,20 @@ def test_a_locked_history_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     assert impatient.revoke(kid, NOW).failures == ()
 
 
-def test_where_the_file_cannot_be_moved_the_history_says_so(tmp_path: Path) -> None:
-    custody, kid = issuer_of(tmp_path)
-    (custody.folder / "revoked").write_text("in the way")
-    done = custody.revoke(kid, NOW)
-    (failure,) = done.failures
-    assert f"Remove it by hand: `rm {custody.folder / 'active' / f'key-{kid}.pem'}`" in failure
-    assert custody.history.read()[kid].revoked_from == NOW
-    assert done.has_active is False
-    assert "is revoked, and never signs again" in refused(lambda: custody.bring(kid, "active"))
-
-
-def test_a_key_that_another_host_revoked_is_put_away_and_not_retired(tmp_path: Path) -> None:
+def test_after_a_theft_the_next_key_or_a_new_one_signs_at_once(tmp_path: Path) -> None:
     custody, stolen = issuer_of(tmp_path)
-    x = custody.history.read()[stolen].x
-    custody.history.record(lambda _: [KeyEvent(NOW, "revoked", stolen, x, "bob@other")])
-    assert states(custody) == {stolen: "active"}
+    spare = kid_of(custody.generate())
+    assert custody.revoke(stolen, NOW - 50).has_active is False
+    assert custody.rotate(compromised=True).done == KeyStep("activate", spare, None)
+    assert states(custody) == {stolen: "revoked", spare: "active"}
+    custody.history.record(lambda _: [KeyEvent(NOW, "revoked", spare, custody.history.read()[spare].x, "bob@other")])
+    assert states(custody) == {stolen: "revoked", spare: "active"}, "another host has revoked it"
     made = kid_of(custody.rotate(compromised=True).made)
-    assert states(custody) == {stolen: "revoked", made: "active"}
-    assert recorded(custody)[-2:] == [(stolen, "revoked"), (made, "active")]
+    assert states(custody) == {stolen: "revoked", spare: "revoked", made: "active"}
+    assert recorded(custody)[-2:] == [(spare, "revoked"), (made, "active")]
+    newest = kid_of(custody.rotate(compromised=True).made)
+    assert states(custody) == {stolen: "revoked", spare: "revoked", made: "retiring", newest: "active"}
+    assert load_keyring(custody.folder).active_kid == newest
 
 
 def test_a_key_whose_file_is_gone_is_revoked_and_an_unknown_one_is_not(tmp_path: Path) -> None:
@@ -427,12 +416,9 @@ def test_a_key_that_nobody_can_open_is_revoked_by_its_name(tmp_path: Path) -> No
     for passphrase in (lambda: None, unreadable):
         assert replace(custody_of(tmp_path), passphrase=passphrase).revoke(kid, NOW).failures == ()
     assert states(custody_of(tmp_path)) == {kid: "revoked"}
-
-
-def test_an_encrypted_key_without_a_history_is_taken_away_in_two_steps(tmp_path: Path) -> None:
-    custody, kid = issuer_of(tmp_path, b"secret")
+    custody, kid = issuer_of(tmp_path / "without a history", b"secret")
     Path(custody.history.place).unlink()
-    (failure,) = custody_of(tmp_path).revoke(kid, NOW).failures
+    (failure,) = replace(custody, passphrase=lambda: None).revoke(kid, NOW).failures
     assert "give the passphrase of its file" in failure
     assert states(custody) == {kid: "revoked"}
     assert custody.revoke(kid, NOW).failures == (), "told again, with the passphrase"
@@ -456,10 +442,7 @@ def test_a_copy_in_another_folder_is_taken_away_too(tmp_path: Path) -> None:
 def test_a_remote_key_is_rotated_and_not_asked_once_it_is_put_away(tmp_path: Path) -> None:
     with LocalKms(make.KEY) as kms:
         custody, old = issuer_of(tmp_path)
-        path = custody.folder / "next" / "signing-2027.yaml"
-        path.parent.mkdir(0o700)
-        path.touch(0o600)
-        path.write_text(kms.file())
+        put(custody, "signing-2027.yaml", kms.file())
         rotated = custody.rotate(compromised=True)
         assert rotated.done == KeyStep("activate", make.KID, None)
         assert recorded(custody)[-2:] == [(old, "retiring"), (make.KID, "active")]
@@ -470,15 +453,3 @@ def test_a_remote_key_is_rotated_and_not_asked_once_it_is_put_away(tmp_path: Pat
         (file,) = [file for file in custody_of(tmp_path).look()[0] if file.kid == make.KID]
         assert (file.state, file.opened, file.why, file.encrypted) == ("revoked", False, "", None)
         assert dict(kms.asked) == asked
-
-
-def test_a_file_that_names_no_key_is_told_and_stops_a_rotation(tmp_path: Path) -> None:
-    custody, kid = issuer_of(tmp_path)
-    path = custody.folder / "next" / "signing-2027.yaml"
-    path.parent.mkdir(0o700)
-    path.touch(0o600)
-    path.write_text("version: 1\nbackend: abacus\n")
-    why = refused(custody.rotate, Code.KEY_UNUSABLE)
-    assert f"{path}:2:" in why
-    assert [file.why for file in custody.look()[0]] == [why, ""]
-    assert states(custody) == {kid: "active"}

@@ -54,8 +54,9 @@ def refused(history: KeyHistory) -> str:
 def test_what_was_recorded_is_read_and_who_and_why_are_kept(tmp_path: Path) -> None:
     history = KeyHistory(FolderHome(tmp_path / "data"))
     assert history.read() == {}
-    lives = add(history, event(5), event(9, "active", why='a "reason"\nof two lines \u2028 and \x85 more'))
-    assert history.read() == lives
+    events = event(5), event(9, "active", why='a "reason"\nof two lines \u2028 and \x85 more')
+    assert disk_calls(lambda: add(history, *events)) == ["folder", "file", "rename", "folder"]
+    lives = history.read()
     assert (lives[KID].what, lives[KID].seen, lives[KID].active_from) == ("active", 5, 9)
     assert [one.who for one in lines(history)] == ["somebody", "somebody"]
     assert "two lines" in lines(history)[1].why
@@ -86,11 +87,6 @@ def test_time_never_goes_backwards_and_no_line_changes(clock: list[int]) -> None
             assert [one.time for one in lines(history)] == [max(clock[: n + 1]) for n in range(len(clock))]
 
 
-def test_events_are_on_the_disk_when_they_are_recorded(tmp_path: Path) -> None:
-    history = KeyHistory(FolderHome(tmp_path))
-    assert disk_calls(lambda: add(history, event(5))) == ["file", "rename", "folder"]
-
-
 def test_no_more_keys_sign_than_verifiers_read_in_an_archive(tmp_path: Path) -> None:
     assert MAX_SIGNED_KEYS == MAX_ARCHIVED
     history = KeyHistory(FolderHome(tmp_path))
@@ -109,8 +105,6 @@ def test_no_more_keys_sign_than_verifiers_read_in_an_archive(tmp_path: Path) -> 
     assert len(parse_archive(archive(lives))) == MAX_ARCHIVED
     assert Path(history.place).read_bytes().startswith(before)
 
-
-# -- others --------------------------------------------------------------------------------------------------------------
 
 RECORD = """
 import sys
@@ -147,17 +141,11 @@ def test_what_was_said_to_be_recorded_outlives_the_process_that_is_killed(tmp_pa
         logged = [child.stdout.readline() for _ in range(5)]
         child.send_signal(signal.SIGKILL)
         logged += child.stdout.read().splitlines()
-    found = lines(KeyHistory(FolderHome(tmp_path)))
+    history = KeyHistory(FolderHome(tmp_path))
+    found = lines(history)
     assert len(logged) <= len(found) <= len(logged) + 1
-    assert len(lines_after(tmp_path)) == len(found) + 1, "neither a lock nor half a line is left"
-
-
-def lines_after(folder: Path) -> Sequence[KeyEvent]:
-    add(KeyHistory(FolderHome(folder)), event(10**9))
-    return lines(KeyHistory(FolderHome(folder)))
-
-
-# -- what is not right ---------------------------------------------------------------------------------------------------
+    add(history, event(10**9))
+    assert len(lines(history)) == len(found) + 1, "neither a lock nor half a line is left"
 
 
 DAMAGED = [
@@ -174,7 +162,7 @@ DAMAGED = [
 ]  # fmt: skip
 
 
-def test_a_damaged_line_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named_and_no_line_is_written_that_could_not_be_read(tmp_path: Path) -> None:
     history = KeyHistory(FolderHome(tmp_path))
     add(history, event(5))
     path = Path(history.place)
@@ -190,32 +178,22 @@ def test_a_damaged_line_is_named_and_nothing_is_written(tmp_path: Path) -> None:
         assert path.read_bytes() == damaged
     path.write_bytes((good + good)[:-1])
     assert refused(history) == f"{path}:2: the line has no end"
-    path.write_bytes(good.replace(b"\n", b" \n"))
-    assert set(history.read()) == {KID}, "white space is not damage"
-
-
-def test_nothing_is_written_that_could_not_be_read_again(tmp_path: Path) -> None:
-    history = KeyHistory(FolderHome(tmp_path))
-    add(history, event(5))
-    before = Path(history.place).read_bytes()
+    path.write_bytes(good)
     for bad in ({"kid": "A" * 43}, {"x": "A" * 43}, {"why": "a\x00b"}, {"why": "x" * 513}):
         with pytest.raises(SetupError):
             add(history, event(6), event(7, "next", **bad))
-        assert Path(history.place).read_bytes() == before
-
-
-def test_a_history_that_cannot_be_looked_for_is_not_an_empty_one(tmp_path: Path) -> None:
-    """An issuer without a history would let any key sign at once."""
-    (tmp_path / "data").write_text("")
-    with pytest.raises(NotADirectoryError):
-        KeyHistory(FolderHome(tmp_path / "data")).read()
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / "key-history.jsonl").symlink_to("/nowhere")
-    assert "symbolic link" in refused(KeyHistory(FolderHome(tmp_path / "link")))
-    (tmp_path / "large").mkdir()
-    with (tmp_path / "large" / "key-history.jsonl").open("wb") as large:
+        assert path.read_bytes() == good
+    path.write_bytes(good.replace(b"\n", b" \n"))
+    assert set(history.read()) == {KID}, "white space is not damage"
+    path.unlink()
+    path.symlink_to("/nowhere")
+    assert "symbolic link" in refused(history)
+    path.unlink()
+    with path.open("wb") as large:
         large.truncate(10**8)
-    assert "larger than" in refused(KeyHistory(FolderHome(tmp_path / "large")))
+    assert "larger than" in refused(history)
+    with pytest.raises(NotADirectoryError):  # an issuer without a history would let any key sign at once
+        KeyHistory(FolderHome(path)).read()
 
 
 def test_a_full_disk_leaves_the_old_history(tmp_path: Path) -> None:

@@ -14,11 +14,8 @@ from issuer.codes import Code
 from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
 from issuer.service.signing import keyring as keyring_module
-from issuer.service.signing.bounds import SIGNER_CHECK_S
-from issuer.service.signing.keyring import KeyringSigner, Opener, SigningKey, find_keys, generate, read_key_file
+from issuer.service.signing.keyring import KeyringSigner, Opener, find_keys, generate
 from issuer.service.signing.lifecycle import STATES, KeyState
-from issuer.service.signing.remote_key import RemoteKey
-from tests.support.clock import Clock
 from tests.support.keyrings import load_keyring
 from tests.support.kms import LocalKms
 
@@ -45,15 +42,23 @@ def verified(keyring: KeyringSigner, kid: str, signed: bytes, signature: bytes) 
 # -- loading -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_generated_key_signs_and_is_published(tmp_path: Path) -> None:
+async def test_a_generated_key_signs_and_is_published_by_its_thumbprint(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "keys"
     path, keyring = generate(folder, "active"), load_keyring(folder)
-    assert keyring.active_kid == path.stem
-    assert keyring.usable_kids == (path.stem,)
+    path.rename(path.with_name("signing.pem"))
+    assert (keyring.active_kid, keyring.usable_kids) == (path.stem, (path.stem,))
     first, second = await keyring.sign(keyring.active_kid, (b"one", b"two"))
     assert verified(keyring, keyring.active_kid, b"one", first)
     assert verified(keyring, keyring.active_kid, b"two", second)
     assert not verified(keyring, keyring.active_kid, b"two", first)
+    for kid in ("", "unknown", "../active", "\x00"):
+        with pytest.raises(Undecided) as error:
+            await keyring.sign(kid, (b"x",))
+        assert error.value.code is Code.DEPENDENCY_SIGNER
+    assert load_keyring(folder).jwks == keyring.jwks, "always the same bytes, whatever the file is called"
+    (key,) = json.loads(keyring.jwks)["keys"]
+    assert set(key) == {"kty", "crv", "x", "alg", "use", "kid"}, "public members only"
+    assert (key["alg"], key["use"], key["kid"]) == ("EdDSA", "sig", jose.thumbprint(key))
 
 
 def test_keys_of_all_states_are_published_and_one_is_active(tmp_path: Path) -> None:
@@ -64,23 +69,6 @@ def test_keys_of_all_states_are_published_and_one_is_active(tmp_path: Path) -> N
     assert set(keyring.usable_kids) == {path.stem for path in paths}
     assert keyring.states == dict(zip((path.stem for path in paths), states, strict=True))
     assert {key["kid"] for key in json.loads(keyring.jwks)["keys"]} == {path.stem for path in paths}
-
-
-def test_the_key_set_holds_public_members_only_and_is_always_the_same_bytes(tmp_path: Path) -> None:
-    generate(tmp_path, "active")
-    keyring, again = load_keyring(tmp_path), load_keyring(tmp_path)
-    assert keyring.jwks == again.jwks
-    (key,) = json.loads(keyring.jwks)["keys"]
-    assert set(key) == {"kty", "crv", "x", "alg", "use", "kid"}
-    assert (key["alg"], key["use"], key["kid"]) == ("EdDSA", "sig", jose.thumbprint(key))
-    generate(tmp_path, "next")
-    assert load_keyring(tmp_path).jwks != keyring.jwks
-
-
-def test_the_kid_is_the_thumbprint_whatever_the_file_is_called(tmp_path: Path) -> None:
-    path = generate(tmp_path, "active")
-    path.rename(path.with_name("signing.pem"))
-    assert load_keyring(tmp_path).active_kid == path.stem
 
 
 def test_there_is_exactly_one_active_key(tmp_path: Path) -> None:
@@ -96,61 +84,33 @@ def test_there_is_exactly_one_active_key(tmp_path: Path) -> None:
         assert wanted in error.detail
 
 
-def test_the_same_key_in_two_folders_is_refused(tmp_path: Path) -> None:
-    path = generate(tmp_path, "active")
-    copy = tmp_path / "next" / "copy.pem"
+def test_what_is_no_private_ed25519_key_of_its_own_file_is_refused(tmp_path: Path) -> None:
+    ec_key = ec.generate_private_key(ec.SECP256R1())
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path = generate(tmp_path / "keys", "active")
+    copy = tmp_path / "keys" / "next" / "copy.pem"
     copy.parent.mkdir()
     copy.touch(mode=0o600)
     copy.write_bytes(path.read_bytes())
-    assert refused(tmp_path).detail == "the same key is in two folders; remove one of its files"
-    assert len(find_keys(tmp_path, lambda: None).keys) == 2
-
-
-def test_a_key_that_others_may_touch_is_refused(tmp_path: Path) -> None:
-    states: tuple[KeyState, ...] = ("active", "next", "retiring")
-    for path in [generate(tmp_path, state) for state in states]:
-        for mode in (0o640, 0o604, 0o644, 0o660, 0o606, 0o620, 0o602, 0o610, 0o601):
-            path.chmod(mode)
-            error = refused(tmp_path)
-            assert (error.code, f"chmod 600 {path}" in error.detail) == (Code.KEY_UNSAFE, True), (path, mode)
-        path.chmod(0o600)
-
-
-def test_a_link_to_a_key_is_refused(tmp_path: Path) -> None:
-    path = generate(tmp_path / "elsewhere", "active")
-    (tmp_path / "active").mkdir()
-    (tmp_path / "active" / "key.pem").symlink_to(path)
-    assert refused(tmp_path).code is Code.KEY_UNSAFE
-
-
-def test_what_is_no_private_ed25519_key_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "active").mkdir()
-    path = tmp_path / "active" / "key.pem"
-    path.touch(mode=0o600)
-    for pem in (b"", b"not a key", pem_of(ec.generate_private_key(ec.SECP256R1()))):
+    assert refused(tmp_path / "keys").detail == "the same key is in two folders; remove one of its files"
+    assert len(find_keys(tmp_path / "keys", lambda: None).keys) == 2
+    copy.unlink()
+    for pem in (b"", b"not a key", ec_key.private_bytes(serialization.Encoding.PEM, form, plain)):
         path.write_bytes(pem)
-        assert refused(tmp_path).code is Code.KEY_UNUSABLE
+        assert refused(tmp_path / "keys").code is Code.KEY_UNUSABLE
+    path.unlink()
+    path.symlink_to(generate(tmp_path / "elsewhere", "active"))
+    assert refused(tmp_path / "keys").code is Code.KEY_UNSAFE
 
 
-def pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def test_a_file_that_is_no_key_hides_no_other(tmp_path: Path) -> None:
-    generate(tmp_path, "next").write_bytes(b"not a key")
-    active = generate(tmp_path, "active")
+def test_a_file_that_is_no_key_hides_no_other_and_one_elsewhere_stays_unjudged(tmp_path: Path) -> None:
+    broken, active = generate(tmp_path, "next"), generate(tmp_path, "active")
+    broken.write_bytes(b"not a key")
     found = find_keys(tmp_path, lambda: None)
     assert ([key.kid for key in found.keys], found.unjudged) == ([active.stem], frozenset())
     assert isinstance(found.error, SetupError)
-
-
-def test_nothing_is_known_of_a_key_that_lies_elsewhere_and_does_not_open(tmp_path: Path) -> None:
-    generate(tmp_path, "active")
-    path = tmp_path / "active" / "elsewhere.yaml"
-    path.touch(0o600)
-    assert find_keys(tmp_path, lambda: None).unjudged == {path}
+    elsewhere = broken.rename(broken.with_suffix(".yaml"))
+    assert find_keys(tmp_path, lambda: None).unjudged == {elsewhere}
 
 
 def test_nothing_is_known_of_keys_that_no_descriptor_is_free_for(tmp_path: Path) -> None:
@@ -178,29 +138,32 @@ def test_a_remote_key_is_opened_once_and_dropped_when_its_file_is_gone(tmp_path:
         assert (anew.kid, anew.private is one.private) == (one.kid, False)
 
 
-def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
-    generate(tmp_path, "active")
+def test_a_key_that_others_may_touch_or_a_folder_that_they_may_write_to_is_refused(tmp_path: Path) -> None:
+    states: tuple[KeyState, ...] = ("active", "next", "retiring")
+    for path in [generate(tmp_path, state) for state in states]:
+        for mode in (0o640, 0o604, 0o644, 0o660, 0o606, 0o620, 0o602, 0o610, 0o601):
+            path.chmod(mode)
+            error = refused(tmp_path)
+            assert (error.code, f"chmod 600 {path}" in error.detail) == (Code.KEY_UNSAFE, True), (path, mode)
+        path.chmod(0o600)
+    folder = tmp_path / "active"
     for state in ("", *STATES):
-        folder = tmp_path / state
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o702)
+        each = tmp_path / state
+        each.mkdir(exist_ok=True)
+        each.chmod(0o702)
         error = refused(tmp_path)
-        assert (error.code, error.detail.partition(":")[0]) == (Code.KEY_UNSAFE, str(folder))
-        folder.chmod(0o700)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a folder to any group")
-def test_a_folder_that_a_group_may_write_to_is_refused(tmp_path: Path) -> None:
-    folder = generate(tmp_path, "active").parent
-    os.chown(folder, -1, 8)
-    folder.chmod(0o770)
-    assert refused(tmp_path).code is Code.KEY_UNSAFE
+        assert (error.code, error.detail.partition(":")[0]) == (Code.KEY_UNSAFE, str(each))
+        each.chmod(0o700)
+    if os.geteuid() == 0:  # only root gives a folder to any group
+        os.chown(folder, -1, 8)
+        folder.chmod(0o770)
+        assert refused(tmp_path).code is Code.KEY_UNSAFE
 
 
 # -- generating ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_generated_key_and_its_folders_are_their_owner_s_alone(tmp_path: Path) -> None:
+def test_a_generated_key_and_its_folders_are_their_owner_s_and_not_behind_a_link(tmp_path: Path) -> None:
     for umask in (0o000, 0o022, 0o077):
         before = os.umask(umask)
         try:
@@ -209,31 +172,6 @@ def test_a_generated_key_and_its_folders_are_their_owner_s_alone(tmp_path: Path)
             os.umask(before)
         modes = [each.stat().st_mode & 0o777 for each in (path, path.parent, tmp_path / str(umask))]
         assert modes == [0o600, 0o700, 0o700]
-
-
-def test_an_encrypted_key_opens_with_its_passphrase_only(tmp_path: Path) -> None:
-    path = generate(tmp_path, "active", b"correct horse")
-    assert b"ENCRYPTED" in path.read_bytes()
-    assert load_keyring(tmp_path, b"correct horse").active_kid == path.stem
-    for passphrase in (b"wrong", None, b""):
-        error = refused(tmp_path, passphrase)
-        assert error.code is Code.KEY_UNUSABLE
-        assert "correct horse" not in error.detail
-
-
-def test_a_passphrase_for_a_key_that_is_not_encrypted_is_refused(tmp_path: Path) -> None:
-    generate(tmp_path, "active")
-    assert "not encrypted" in refused(tmp_path, b"passphrase").detail
-
-
-def test_an_empty_passphrase_does_not_make_a_plain_key(tmp_path: Path) -> None:
-    with pytest.raises(SetupError) as error:
-        generate(tmp_path, "active", b"")
-    assert "a passphrase must have 1 to 1023 bytes" in error.value.detail
-    assert list(tmp_path.rglob("*.pem")) == []
-
-
-def test_no_key_is_made_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "keys").symlink_to("elsewhere")
     with pytest.raises(OSError, match="not followed"):
@@ -241,16 +179,21 @@ def test_no_key_is_made_through_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_an_encrypted_key_opens_with_its_passphrase_only_and_a_plain_one_with_none(tmp_path: Path) -> None:
+    path = generate(tmp_path / "encrypted", "active", b"correct horse")
+    assert b"ENCRYPTED" in path.read_bytes()
+    assert load_keyring(tmp_path / "encrypted", b"correct horse").active_kid == path.stem
+    for passphrase in (b"wrong", None, b""):
+        error = refused(tmp_path / "encrypted", passphrase)
+        assert (error.code, "correct horse" in error.detail) == (Code.KEY_UNUSABLE, False)
+    generate(tmp_path / "plain", "active")
+    assert "not encrypted" in refused(tmp_path / "plain", b"passphrase").detail
+    with pytest.raises(SetupError, match="a passphrase must have 1 to 1023 bytes"):
+        generate(tmp_path / "none", "active", b"")
+    assert list((tmp_path / "none").rglob("*.pem")) == []
+
+
 # -- signing -------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_key_that_is_gone_cannot_sign(tmp_path: Path) -> None:
-    generate(tmp_path, "active")
-    keyring = load_keyring(tmp_path)
-    for kid in ("", "unknown", "../active", "\x00"):
-        with pytest.raises(Undecided) as error:
-            await keyring.sign(kid, (b"x",))
-        assert error.value.code is Code.DEPENDENCY_SIGNER
 
 
 async def test_a_keyring_without_its_active_key_only_signs_retries(tmp_path: Path) -> None:
@@ -266,22 +209,10 @@ async def test_a_keyring_without_its_active_key_only_signs_retries(tmp_path: Pat
     assert {begun.value.code, ready.value.code} == {Code.DEPENDENCY_SIGNER}
 
 
-async def test_readiness_asks_a_key_that_lies_elsewhere(tmp_path: Path) -> None:
-    private, clock = Ed25519PrivateKey.generate(), Clock()
-    kid = str(jose.public_jwk(private.public_key())["kid"])
-    with LocalKms(private) as kms:
-        path = tmp_path / "key.yaml"
-        path.write_text(kms.file(), "utf-8")
-        key = RemoteKey(read_key_file(path.read_bytes(), str(path)).open(), kid, clock=clock)
-        keyring = KeyringSigner((SigningKey.of(key, "active"),))
-        kms.refuses = "DisabledException"
-        clock.s += SIGNER_CHECK_S
-        with pytest.raises(Undecided) as error:
-            await keyring.check(NOW)
-    assert error.value.code is Code.DEPENDENCY_SIGNER
-
-
-async def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: Path) -> None:
+async def test_readiness_signs_no_token_and_fails_where_the_published_set_lacks_the_key(tmp_path: Path) -> None:
+    # No JWS signing input begins with a zero byte: it begins with base64url (contract section 4).
+    assert keyring_module._READINESS == b"\x00issuer-readiness"
+    assert not jose.signing_input({}, b"").startswith(b"\x00")
     generate(tmp_path, "active")
     keyring = load_keyring(tmp_path)
     await keyring.check(NOW)
@@ -291,9 +222,3 @@ async def test_readiness_fails_where_the_published_set_lacks_the_key(tmp_path: P
         with pytest.raises(Undecided) as error:
             await keyring.check(NOW)
         assert error.value.code is Code.DEPENDENCY_SIGNER
-
-
-def test_a_readiness_signature_can_never_be_a_token_s() -> None:
-    """No JWS signing input begins with a zero byte: it begins with base64url (contract section 4)."""
-    assert keyring_module._READINESS == b"\x00issuer-readiness"
-    assert not jose.signing_input({}, b"").startswith(b"\x00")

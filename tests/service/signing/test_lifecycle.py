@@ -1,7 +1,7 @@
 """Conclusions from any history of keys: the keys that may sign, the archive, and the next step."""
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import cast, get_args
 
 import msgspec
 import pytest
@@ -15,9 +15,9 @@ from issuer.service.signing.bounds import LAST_TOKEN_S, MAX_SIGNED_KEYS, PUBLISH
 from issuer.service.signing.lifecycle import (
     STATES,
     KeyEvent,
-    KeyLife,
     KeyPlan,
     KeyStep,
+    Lives,
     What,
     archive,
     fold,
@@ -43,10 +43,6 @@ def event(time: int, what: What, kid: str = A, since: int | None = None) -> KeyE
     return logged if since is None else KeyEvent(time, what, kid, XS[kid], "somebody", since=since)
 
 
-def life(*events: tuple[int, What]) -> KeyLife:
-    return fold([event(time, what) for time, what in events])[A]
-
-
 @st.composite
 def histories(draw: st.DrawFn) -> list[KeyEvent]:
     """Any order of events, in time that does not go backwards."""
@@ -60,6 +56,12 @@ def histories(draw: st.DrawFn) -> list[KeyEvent]:
 
 def of(history: Sequence[KeyEvent], kid: str) -> list[KeyEvent]:
     return [one for one in history if one.kid == kid]
+
+
+def lives_of(text: str) -> Lives:
+    """Return what a history says, which is written as `1 next A, 5 active A`."""
+    events = (entry.split() for entry in filter(None, text.split(", ")))
+    return fold(event(int(time), cast("What", what), KIDS["ABC".index(letter)]) for time, what, letter in events)
 
 
 # -- the archive ---------------------------------------------------------------------------------------------------------
@@ -79,22 +81,18 @@ def test_verifiers_take_the_archive_of_any_history(history: list[KeyEvent]) -> N
 
 
 def test_a_window_reaches_from_the_first_token_to_the_last_ones_expiry() -> None:
-    old = life((1, "next"), (2, "published"), (1000, "active"), (5000, "retiring"), (6000, "archived"))
+    old = lives_of("1 next A, 2 published A, 1000 active A, 5000 retiring A, 6000 archived A")[A]
     assert (old.active_from, old.last_token_exp) == (1000, 5000 + LAST_TOKEN_S), "the time of its retirement counts"
-    again = life((1000, "active"), (5000, "retiring"), (6000, "active"), (7000, "removed"))
+    again = lives_of("1000 active A, 5000 retiring A, 6000 active A, 7000 removed A")[A]
     assert (again.active_from, again.last_token_exp) == (1000, 7000 + LAST_TOKEN_S)
-    assert life((1000, "next"), (2000, "retiring"), (3000, "archived")).last_token_exp is None
-
-
-def test_a_key_began_when_it_was_told_to_have_begun_at_the_earliest() -> None:
+    assert lives_of("1000 next A, 2000 retiring A, 3000 archived A")[A].last_token_exp is None
     ahead = fold([event(5000, "active"), event(5000, "active", since=900), event(6000, "active")])[A]
-    assert (ahead.active_from, ahead.what, ahead.began_until) == (900, "active", None)
+    assert (ahead.active_from, ahead.what, ahead.began_until) == (900, "active", None), "at the earliest"
 
 
 def test_a_thief_may_have_been_at_work_earlier_than_was_told_and_never_later() -> None:
     revoked = fold([event(5, "active"), event(90, "revoked", since=70), event(95, "revoked", since=40)])[A]
-    assert revoked.revoked_from == 40
-    assert not revoked.trusted
+    assert (revoked.revoked_from, revoked.trusted) == (40, False)
     assert fold([event(5, "active"), event(90, "revoked", since=700)])[A].revoked_from == 90
 
 
@@ -110,14 +108,11 @@ def test_a_key_takes_a_place_in_the_archive_when_it_first_signs() -> None:
     assert keys_left(fold(signed)) == MAX_SIGNED_KEYS - 2
 
 
-def test_an_event_is_written_with_what_it_says_and_nothing_else() -> None:
+def test_an_event_is_written_with_what_it_says_within_its_bounds_and_nothing_else() -> None:
     assert msgspec.json.decode(msgspec.json.encode(event(NOW, "next"))) == LINE
     assert msgspec.convert(LINE, KeyEvent) == event(NOW, "next")
     with pytest.raises(msgspec.ValidationError, match="unknown field `reason`"):
         msgspec.convert(LINE | {"reason": ""}, KeyEvent)
-
-
-def test_what_an_event_says_is_bounded() -> None:
     bounds: list[tuple[str, object, object]] = [
         ("time", 0, -1), ("time", MAX_UNIX_S - LAST_TOKEN_S, MAX_UNIX_S - LAST_TOKEN_S + 1),
         ("who", "x" * 512, "x" * 513), ("why", "x" * 512, "x" * 513),
@@ -129,10 +124,8 @@ def test_what_an_event_says_is_bounded() -> None:
 
 
 def test_the_latest_time_is_that_of_any_event_of_any_key() -> None:
-    assert latest({}) == 0
-    assert latest(fold([event(0, "next")])) == 0
-    assert latest(fold([event(3, "next"), event(5, "active", B)])) == 5
-    assert latest(fold([event(3, "next"), event(5, "active", B), event(9, "published")])) == 9
+    histories = ("", "0 next A", "3 next A, 5 active B", "3 next A, 5 active B, 9 published A")
+    assert [latest(lives_of(history)) for history in histories] == [0, 0, 5, 9]
 
 
 # -- which key may sign --------------------------------------------------------------------------------------------------
@@ -166,47 +159,35 @@ def _kept(states: Sequence[KeyEvent]) -> bool:
     return trusted
 
 
-def test_what_was_taken_out_never_signs_even_where_nothing_has_signed_yet() -> None:
-    ends: tuple[What, ...] = ("archived", "revoked")
-    for last in ends:
-        assert may_sign_from(fold([event(1, "next"), event(2, "published"), event(3, last)]), A) is None
-        lives = fold([event(1, "active"), event(3, last), event(4, "active", B), event(5, "published")])
-        assert may_sign_from(lives, A) is None
+OLD = "1 active A, 2 retiring A, 3 archived A, 4 active B"
+SIGNS_FROM: list[tuple[str, str, int | None]] = [
+    # A key that was taken out never signs, even if none has signed yet.
+    ("1 next A, 2 published A, 3 archived A", A, None),
+    ("1 next A, 2 published A, 3 revoked A", A, None),
+    ("1 active A, 3 archived A, 4 active B, 5 published A", A, None),
+    ("1 active A, 3 revoked A, 4 active B, 5 published A", A, None),
+    # An archived key is published anew before it signs.
+    (f"{OLD}, 90 next A", A, None),
+    (f"{OLD}, 90 next A, 95 published A", A, 95 + PUBLISHED_S),
+    (f"{OLD}, 5 revoked A, 90 next A, 95 published A, 99 active A", A, None),
+    # So is one that was published before it left the key set.
+    ("1 active B, 2 next A, 3 published A, 4 removed A, 5 published A", A, None),
+    ("1 active B, 2 next A, 3 published A, 4 removed A, 5 published A, 90 next A", A, None),
+    # A key that signs waits for nothing when its disk was away, unless it is begun anew.
+    ("1 active A, 2 removed A", A, 0),
+    ("1 active A, 2 removed A, 3 active A", A, 0),
+    ("1 active A, 2 removed A, 3 next A", A, None),
+    # The first key of an issuer signs at once, and its second, or an unknown one, does not.
+    ("", A, 0),
+    ("1 next A, 1 next B", B, 0),
+    ("1 active A, 1 next B", B, None),
+    ("1 active A", C, None),
+]
 
 
-def test_an_archived_key_is_published_anew_before_it_signs() -> None:
-    old = [event(1, "active"), event(2, "retiring"), event(3, "archived"), event(4, "active", B)]
-    back = [*old, event(NOW, "next")]
-    assert may_sign_from(fold(back), A) is None
-    assert may_sign_from(fold([*back, event(NOW + 5, "published")]), A) == NOW + 5 + PUBLISHED_S
-    revoked = [*old, event(5, "revoked"), event(NOW, "next"), event(NOW + 5, "published"), event(NOW + 9, "active")]
-    assert may_sign_from(fold(revoked), A) is None
-
-
-def test_who_was_published_before_it_left_the_key_set_waits_again() -> None:
-    logged = [
-        event(1, "active", B),
-        event(2, "next"),
-        event(3, "published"),
-        event(4, "removed"),
-        event(5, "published"),
-    ]
-    assert may_sign_from(fold(logged), A) is None
-    assert may_sign_from(fold([*logged, event(NOW, "next")]), A) is None
-
-
-def test_a_key_that_signs_waits_for_nothing_when_its_disk_was_away() -> None:
-    away = [event(1, "active"), event(2, "removed")]
-    assert may_sign_from(fold(away), A) == 0
-    assert may_sign_from(fold([*away, event(3, "active")]), A) == 0
-    assert may_sign_from(fold([*away, event(3, "next")]), A) is None, "begun anew, it is published anew"
-
-
-def test_the_first_key_of_an_issuer_signs_at_once_and_its_second_does_not() -> None:
-    assert may_sign_from({}, A) == 0
-    assert may_sign_from(fold([event(1, "next"), event(1, "next", B)]), B) == 0
-    assert may_sign_from(fold([event(1, "active"), event(1, "next", B)]), B) is None
-    assert may_sign_from(fold([event(1, "active")]), C) is None, "it is unknown"
+def test_a_key_signs_when_its_history_allows_it() -> None:
+    found = [(history, kid, may_sign_from(lives_of(history), kid)) for history, kid, _ in SIGNS_FROM]
+    assert found == SIGNS_FROM
 
 
 # -- a rotation ----------------------------------------------------------------------------------------------------------
@@ -231,20 +212,15 @@ def test_a_rotation_publishes_waits_activates_waits_and_archives() -> None:
     ]
 
 
-def test_without_an_active_key_the_end_of_a_rotation_is_not_waited_for() -> None:
-    logged = [event(1, "active"), event(NOW, "retiring"), event(NOW, "active", B), event(NOW + 5, "revoked", B)]
-    lives = fold(logged)
-    assert steps({A: "retiring", B: "revoked"}, lives, NOW + 9)[0] == KeyStep("generate", "", NOW + 9)
-
-
-def test_a_revoked_key_that_lies_in_next_is_no_successor() -> None:
-    lives = fold([event(1, "active"), event(2, "revoked", B), event(3, "next", B)])
-    assert [step.do for step in steps({A: "active", B: "next"}, lives, NOW)] == ["generate"]
-
-
-def test_who_retires_without_having_signed_may_leave_at_once() -> None:
-    lives = fold([event(1, "active"), event(2, "retiring", B)])
-    assert steps({A: "active", B: "retiring"}, lives, NOW)[0] == KeyStep("archive", B, NOW)
+def test_the_next_step_waits_for_nothing_that_will_not_come() -> None:
+    lives = fold([event(1, "active"), event(NOW, "retiring"), event(NOW, "active", B), event(NOW + 5, "revoked", B)])
+    assert steps({A: "retiring", B: "revoked"}, lives, NOW + 9)[0] == KeyStep("generate", "", NOW + 9), "none is active"
+    lives = lives_of("1 active A, 2 revoked B, 3 next B")
+    assert [step.do for step in steps({A: "active", B: "next"}, lives, NOW)] == ["generate"], (
+        "a revoked key does not follow"
+    )
+    lives = lives_of("1 active A, 2 retiring B")
+    assert steps({A: "active", B: "retiring"}, lives, NOW)[0] == KeyStep("archive", B, NOW), "it has never signed"
 
 
 def test_a_plan_has_every_time_of_a_rotation() -> None:
@@ -263,6 +239,10 @@ def test_a_plan_has_every_time_of_a_rotation() -> None:
         KeyPlan(A, "active", None, NOW - DAY, NOW + PUBLISHED_S, NOW + PUBLISHED_S + LAST_TOKEN_S),
         KeyPlan("", "to come", NOW, NOW + PUBLISHED_S, None, None),
     ]
+    rotated = fold([event(NOW - DAY, "active"), event(NOW, "active", B), event(NOW, "retiring")])
+    old, _, unknown, _ = plan({A: "retiring", B: "active", C: "retiring"}, rotated, NOW + 10)
+    assert old == KeyPlan(A, "retiring", None, NOW - DAY, NOW, NOW + LAST_TOKEN_S)
+    assert unknown == KeyPlan(C, "retiring", None, None, None, None)
 
 
 def test_a_key_comes_into_its_next_state_when_a_rotation_may_move_it() -> None:
@@ -281,14 +261,6 @@ def test_a_key_comes_into_its_next_state_when_a_rotation_may_move_it() -> None:
     )
     assert moves_from(folders, fold(logged), A) == NOW + 999 + LAST_TOKEN_S
     assert moves_from({C: "retiring"}, fold([event(1, "next", C), event(2, "retiring", C)]), C) == 0
-
-
-def test_a_plan_says_when_a_key_retired_and_nothing_of_an_unknown_key() -> None:
-    lives = fold([event(NOW - DAY, "active"), event(NOW, "active", B), event(NOW, "retiring")])
-    folders = {A: "retiring", B: "active", C: "retiring"}
-    old, _, unknown, _ = plan(folders, lives, NOW + 10)
-    assert old == KeyPlan(A, "retiring", None, NOW - DAY, NOW, NOW + LAST_TOKEN_S)
-    assert unknown == KeyPlan(C, "retiring", None, None, None, None)
 
 
 @given(histories(), st.dictionaries(st.sampled_from(KIDS), st.sampled_from(sorted(STATES))))

@@ -7,12 +7,13 @@ import base64
 import json
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from issuer.errors import FormatError, InputError
 from tests.support.shared import ROOT
 
 VERIFIER = ROOT / "issuer/page/verify"
@@ -47,6 +48,24 @@ class Failed(Struct, frozen=True):
     pointer: str
     line: int
     column: int
+
+
+SAID = ("code", "pointer")
+
+
+def in_python(work: Callable[..., Any], *given: Any, said: Sequence[str] = SAID) -> Any:
+    """Return the result of a call in Python; of a refusal what it said, with these members of `Failed`."""
+    try:
+        return work(*given)
+    except (FormatError, InputError) as error:
+        line = error.place.line if isinstance(error, InputError) else error.line
+        known = {"code": error.code, "pointer": error.pointer, "message": error.detail, "line": line}
+        return tuple(known[name] for name in said)
+
+
+def in_javascript(answer: Any, said: Sequence[str] = SAID) -> Any:
+    """Return the same of an answer of JavaScript."""
+    return tuple(getattr(answer, name) for name in said) if isinstance(answer, Failed) else answer
 
 
 class Line(Struct, frozen=True):

@@ -1,8 +1,11 @@
 """The pages of a framework's CI, of issuer/client, issuer/adapters and issuer/results, and VERIFIED.md: a job beside a real issuer, which
-knows its workload identity, a personal access token of it and an OAuth client; and a Hub that has the model."""
+knows its workload identity, a personal access token of it and an OAuth client; and a Hub that has the model. And README.md
+and what `make demo` shows: a checkout, and such a job."""
 
 import atexit
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,14 +16,19 @@ from typing import NamedTuple
 from issuer.dev.provider import LocalProvider
 from tests.support.hub_server import HubServer
 from tests.support.oauth_server import CLIENT_SECRET
+from tests.support.pages.blocks import Block
 from tests.support.pages.story import Story, World
 from tests.support.reusable import Issuers, create_pat, issuers
 from tests.support.running import BODY, Running, running
 from tests.support.runs import DATA, MODEL_COMMIT, edited, zipped
+from tests.support.shared import ROOT
 from tests.support.submitting import BENCHMARK, fill
 
 LOG = (DATA / "inspect_two_scorers.json").read_bytes().replace(b"mockllm/model", b"hf/acme/open-model")
 RUN = edited(LOG, "/eval/task", "gsm8k")
+# The Makefile itself, with the environment that this test has.
+MAKE = f'make() {{ command make -s -C {ROOT} -o .venv/run.done BIN={Path(sys.executable).parent} "$@"; }}'
+INSTALL = "Install"
 
 
 class Site(NamedTuple):
@@ -72,7 +80,30 @@ def job(folder: Path) -> Iterator[World]:
     yield World(folder, env, {**urls, **commits, "--client-id ci": f"--client-id {known.opaques.client_id}"})
 
 
+@contextmanager
+def at_work(folder: Path) -> Iterator[World]:
+    """Give a job that has a run, and knows the commit of its model."""
+    with job(folder) as world:
+        world.env["COMMIT"] = MODEL_COMMIT
+        yield world
+
+
+@contextmanager
+def checkout(folder: Path) -> Iterator[World]:
+    """Give a checkout with its virtual environment."""
+    yield World(folder, prelude=MAKE)
+
+
+def install(world: World, block: Block) -> None:
+    """Make an environment, and be in the checkout."""
+    subprocess.run([sys.executable, "-m", "venv", world.folder / "venv"], check=True)
+    world.here["pip install"] = f"cd {ROOT} && {world.folder}/venv/bin/pip install -q"
+
+
 STORIES = (
+    Story("README.md", at_work, but=(INSTALL,), long=True),
+    Story("README.md", checkout, {"with pip": install}, only=(INSTALL,), long=True),
+    Story("issuer/dev/DEMO.md", checkout, long=True),
     *(Story(f"issuer/{room}/README.md", job) for room in ("client", "adapters", "results")),
     Story("VERIFIED.md", job, long=True, tools=("curl",)),
 )

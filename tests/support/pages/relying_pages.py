@@ -1,4 +1,5 @@
-"""issuer/relying/README.md and LOG.md: a relying party's folder, an issuer's documents and a log over HTTP."""
+"""The pages of issuer/relying/: a relying party's folder, an issuer's documents and a log over HTTP. And issuer/CONTRACT.md,
+whose examples are read as the formats that they show."""
 
 import time
 from collections.abc import Iterator
@@ -8,8 +9,9 @@ from pathlib import Path
 from issuer.dev.provider import LocalProvider
 from issuer.io import keyfile
 from issuer.relying.logs.proof import sought_of
-from issuer.results.entry import write_entry
+from issuer.results.entry import read_entries, write_entry
 from issuer.tlog.note import Kind, Verifier
+from issuer.verify.trust import read_trust_file, sources
 from tests.support import make, tlog
 from tests.support.make import jwks
 from tests.support.pages.blocks import Block
@@ -120,7 +122,30 @@ def ask(world: World, block: Block) -> object:
     return DONE
 
 
+@contextmanager
+def nothing(folder: Path) -> Iterator[World]:
+    """Give an empty folder."""
+    yield World(folder)
+
+
+def an_entry(world: World, block: Block) -> None:
+    """Read a result file of one entry, in its target form."""
+    (entry,) = read_entries(
+        block.text.replace("<commit>", "9f3c2c9a1c4e6d1e0b7a5f4d3c2b1a0987654321").encode(), "x.yaml"
+    )
+    assert entry.token == "eyJ..."
+
+
+def a_trust_file(world: World, block: Block) -> None:
+    """Read a trust file, with every source that there can be."""
+    file = read_trust_file(block.text.encode(), "trust.yaml")
+    assert {pointer.rpartition("/")[2] for pointer in sources(file)} == {
+        "keys", "archive", "revocations", "receipt_keys", "revocation_keys",
+    }  # fmt: skip
+
+
 STORIES = (
+    Story("issuer/CONTRACT.md", nothing, {"an entry": an_entry, "a trust file": a_trust_file}),
     Story("issuer/relying/README.md", reader, files_first=True),
     Story("issuer/relying/LOG.md", watcher),
     Story("issuer/relying/LEADERBOARD.md", ranker, long=True),

@@ -1,10 +1,8 @@
 """Which page is run in which world."""
 
 from tests.support.pages import (
-    contract_page,
     deploy_pages,
     framework_pages,
-    front_page,
     host_page,
     keys_page,
     log_page,
@@ -12,18 +10,5 @@ from tests.support.pages import (
     relying_pages,
 )
 
-STORIES = tuple(
-    story
-    for module in (
-        front_page,
-        policies_page,
-        keys_page,
-        relying_pages,
-        framework_pages,
-        contract_page,
-        deploy_pages,
-        host_page,
-        log_page,
-    )
-    for story in module.STORIES
-)
+_PAGES = framework_pages, policies_page, keys_page, relying_pages, deploy_pages, host_page, log_page
+STORIES = tuple(story for module in _PAGES for story in module.STORIES)

@@ -95,9 +95,6 @@ def test_a_commit_whose_answer_is_lost_adds_no_second_leaf(
     received.demand_kept(Reader(log.place.read()))
 
 
-# -- failover --------------------------------------------------------------------------------------------------------------
-
-
 def lagging(primary: PostgreSQL, more: Callable[[], object]) -> PostgreSQL:
     """Return a replica that was promoted after the primary died, and lacks what `more` has done."""
     replica = primary.replica("second")

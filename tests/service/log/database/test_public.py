@@ -116,9 +116,6 @@ def test_a_leaf_without_a_cosigned_checkpoint_is_pending_and_another_is_no_leaf(
     assert caught.value.code is Code.LOG_NO_LEAF, "the same digest at another time"
 
 
-# -- nothing is said in doubt --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "log" / "log.sqlite"
