@@ -77,7 +77,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/cli/log/test_log.py",
     ),
     "issuer/tlog/watch.py": ("tests/tlog/test_watch.py",),
-    "issuer/results/edit.py": ("tests/results/test_edit.py", "tests/cli/results/test_lint.py"),
+    "issuer/results/edit.py": (
+        "tests/results/test_edit.py",
+        "tests/client/hub/test_merge.py",
+        "tests/cli/results/test_lint.py",
+    ),
 }
 # The two parts of the admission script: their mutants are written by hand, in a file of the part's name.
 SCRIPTS: dict[str, tuple[str, ...]] = {
