@@ -161,9 +161,14 @@ class Document(Struct, frozen=True, eq=False):
             raise self.locate(misfit, pointer) from None
 
     def misfits(self, kind: type) -> list[Finding]:
-        """Return a finding for each of the first MAX_REFUSALS members that do not fit the type. A finding takes half a
-        millisecond, and the service loads each file between two beats."""
-        return [self.locate(misfit).finding for misfit in islice(misfits(self.value, kind), MAX_REFUSALS)]
+        """Return a finding for each of the first MAX_REFUSALS members that do not fit the type, and one more that says
+        so if there are others. A finding takes half a millisecond, and the service loads each file between two beats.
+        """
+        found = [self.locate(misfit).finding for misfit in islice(misfits(self.value, kind), MAX_REFUSALS + 1)]
+        if len(found) > MAX_REFUSALS:
+            rule = f"more than {MAX_REFUSALS} faults: the rest is not shown"
+            found[MAX_REFUSALS] = Finding(Code.FILE_RULE, found[MAX_REFUSALS].place, rule)
+        return found
 
 
 _QUOTES = {"": "", "missing": ": put it in double quotes", "needless": ": write it without quotes"}

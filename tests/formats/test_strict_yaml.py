@@ -354,6 +354,9 @@ def test_all_refusals_are_listed_in_the_order_of_the_file() -> None:
     assert refusal(text).place.column == refusals[0].place.column == 6
     document, refusals = examine(b"- on\n" * 5000, "f")
     assert (document, len(refusals)) == (None, 100)
+    *shown, last = read("- 1\n" * 101).misfits(list[str])
+    assert (len(shown), last.place.line, last.detail) == (100, 101, "more than 100 faults: the rest is not shown")
+    assert len(read("- 1\n" * 100).misfits(list[str])) == 100
 
 
 @examples(250)
