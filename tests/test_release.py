@@ -32,9 +32,6 @@ def bill() -> bytes:
     return write_sbom(LOCK, "1.2.3", COMMIT, TIME, WHEEL)
 
 
-# -- the bill of materials ---------------------------------------------------------------------------------------------
-
-
 def test_the_bill_lists_every_requirement_of_run_lock_with_its_hashes() -> None:
     listed = {one["name"]: one for one in json.loads(bill())["components"]}
     locked = {one.name: one for one in read_lock(LOCK)}
@@ -71,9 +68,6 @@ def test_the_bill_follows_from_the_commit_alone() -> None:
 @pytest.mark.long
 def test_the_bill_is_cyclonedx() -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill().decode()) is None
-
-
-# -- two builds --------------------------------------------------------------------------------------------------------
 
 
 def test_two_builds_that_differ_are_refused() -> None:
@@ -123,9 +117,6 @@ def test_a_release_has_the_files_that_git_holds_and_their_digests(made: dict[str
     assert {line.split()[1] for line in sums.read_text().splitlines()} == {
         path.name for path in sums.parent.iterdir() if path != sums
     }
-
-
-# -- the wheel without a checkout --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

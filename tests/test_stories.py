@@ -22,8 +22,11 @@ def marked(story: Story) -> ParameterSet:
 
 
 def is_part(story: Story) -> bool:
-    """Say whether another story does its blocks, too, and this machine has all commands for that one."""
-    return any(set(story.blocks) < set(other.blocks) and not missing(*other.tools) for other in STORIES)
+    """Say whether another story, as quick as this one, does its blocks, too, and this machine has all commands for it."""
+    blocks = set(story.blocks)
+    return bool(blocks) and any(
+        blocks < set(other.blocks) and other.long <= story.long and not missing(*other.tools) for other in STORIES
+    )
 
 
 MARKED = [marked(story) for story in STORIES if not is_part(story)]

@@ -25,9 +25,6 @@ def run(*scores: Score, **members: Any) -> Run:
     return Run(**{"name": "run.json", "scores": scores, "details": {"run": {"task": "t"}}, **members})
 
 
-# -- scale ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_scale_multiplies_in_decimal() -> None:
     for value, scale, result in (
         (0.28, "100", 28.0),  # 0.28 * 100 is 28.000000000000004 in binary
@@ -56,9 +53,6 @@ def test_a_scale_is_a_plain_positive_number_listed_as_supplied_and_in_the_entry(
     assert (built.origins["scale"], built.origins["metrics"]) == ("supplied", "run")
     selection = {"acc": "none/acc"}
     assert built.details["run"] == {"task": "t", "scale": "100", "selection": selection, "completeness": "full"}
-
-
-# -- partial runs and mock models -----------------------------------------------------------------------------------------
 
 
 def test_a_partial_run_is_refused_and_if_allowed_is_noted_in_the_entry() -> None:
@@ -139,9 +133,6 @@ def test_a_secret_in_the_details_of_a_run_is_refused_and_not_repeated() -> None:
     assert secret not in str(error)
 
 
-# -- the selection of scores ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_standard_error_is_claimed_only_where_it_is_chosen() -> None:
     scores = (
         Score(scorer="none", metric="acc", value=1, pointer="/a"),
@@ -205,9 +196,6 @@ def test_a_framework_is_supplied_only_if_the_run_names_none() -> None:
     assert "--framework-name" in refusal(lambda: run().claims(Supplied())).detail
     named = run(framework_name=RunText("helm", "/library"))
     assert refusal(named.claims, SUPPLIED).pointer == "/library"
-
-
-# -- everything at once -------------------------------------------------------------------------------------------------------
 
 
 def test_all_faults_of_a_run_and_a_partial_score_are_reported_at_once() -> None:

@@ -58,9 +58,6 @@ def test_a_good_record_gives_its_claims_and_nothing_of_its_unsigned_envelope() -
     assert verievals.read(turned, anchors=anchors_for(record)).scores
 
 
-# -- integrity ------------------------------------------------------------------------------------------------------------
-
-
 def test_an_altered_body_or_a_file_with_the_name_of_another_record_is_refused() -> None:
     forgeries: tuple[Callable[[dict[str, Any]], object], ...] = (
         lambda r: r["body"]["aggregate"]["metrics"].update(accuracy=1.0),
@@ -93,9 +90,6 @@ def test_a_member_that_is_unknown_or_named_twice_is_refused() -> None:
         assert refusal(verievals.read, twice, anchors=anchors_for(record)).code is Code.FILE_DUPLICATE_KEY
 
 
-# -- signature ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_key_in_the_record_is_not_trusted_and_a_wrong_signature_is_refused() -> None:
     assert check(signed(body(), OTHER)).pointer == "/signature/public_key"
     for member, value in (
@@ -119,9 +113,6 @@ def test_an_unusable_configured_key_is_refused() -> None:
         assert check(record, public_key=key).code is Code.KEY_UNUSABLE
     for key in ("", "ab", hex_of(KEY).upper(), hex_of(KEY) + "\n", "zz" * 32, "ff" * 32):
         assert check(signed(body()), public_key=key).code is Code.KEY_UNUSABLE
-
-
-# -- aggregate ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_signed_aggregate_that_the_results_do_not_give_is_refused() -> None:
@@ -158,9 +149,6 @@ def test_a_run_is_full_only_below_its_limit_and_a_mock_is_a_mock() -> None:
     run.claims(SUPPLIED, allow_mock={"mock:gemma3:1b"})
 
 
-# -- ledger ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_ledger_may_have_grown_and_a_record_that_is_not_under_the_root_is_refused() -> None:
     record = signed(body())
     grown = replace(anchors_for(record), root=root_of("11" * 32, record["content_hash"]))
@@ -192,9 +180,6 @@ def test_a_malformed_ledger_or_root_is_refused() -> None:
     assert check(signed(body()), ledger=b"{}\n" * 50_001).code is Code.FILE_TOO_LARGE
     for root in ("", "ab", "AB" * 32, "ab" * 32 + "\n"):
         assert check(signed(body()), root=root).code is Code.FILE_RULE
-
-
-# -- real records ---------------------------------------------------------------------------------------------------------
 
 
 @given(data=st.data())

@@ -54,9 +54,6 @@ PER_MILLE = 1.0  # the difference of two equal runs
 Row = Mapping[str, int]
 
 
-# -- the counts of callgrind --------------------------------------------------------------------------------------------
-
-
 def read_parts(lines: Iterable[str]) -> list[Counter[str]]:
     """Return the instructions of each part of a profile, by the path of the library that has them.
 
@@ -100,9 +97,6 @@ def rows_of(parts: Iterable[Counter[str]], counts: Counts) -> dict[str, Row]:
     return {name: {library: count // per[name] for library, count in row.items()} for name, row in sums.items()}
 
 
-# -- one run ------------------------------------------------------------------------------------------------------------
-
-
 def make(folder: Path, provider: LocalProvider, store: str) -> None:
     """Make the policies, keys, requests and trees of results of a run."""
     asyncio.run(begin_epoch(store))
@@ -136,9 +130,6 @@ def count(folder: Path) -> dict[str, Row]:
     counts = msgspec.msgpack.decode((folder / "counts").read_bytes(), type=Counts)
     with (folder / "profile").open(encoding="utf-8") as profile:
         return rows_of(read_parts(profile), counts)
-
-
-# -- the table ----------------------------------------------------------------------------------------------------------
 
 
 def place() -> dict[str, str]:

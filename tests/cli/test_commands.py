@@ -147,7 +147,7 @@ def test_a_granted_dry_run_names_the_passed_checks(service: Running) -> None:
     assert request(service, BODY, "--dry-run", "--out", "x.yaml").code == 2
 
 
-def test_a_refused_dry_run_exits_5_and_uses_up_no_identity(service: Running) -> None:
+def test_a_refused_dry_run_exits_5_and_like_one_that_cannot_be_sent_uses_nothing(service: Running) -> None:
     def wrong(benchmark: str) -> dict[str, Any]:
         return {**BODY, "claims": {**BODY["claims"], "benchmark_repo": benchmark}}
 
@@ -275,3 +275,15 @@ def test_a_secret_typed_in_the_wrong_place_is_not_repeated_and_a_typing_error_is
     ):
         done = issuer(*command)
         assert (done.code, text in " ".join(done.err.replace("│", " ").split())) == (2, True), done.err
+
+
+def test_policy_plan_reads_the_audit_of_a_service_that_ran(service: Running) -> None:
+    for token in (service.token(), service.token(ref="refs/heads/dev"), service.token(repository_id="1")):
+        service.post(token)
+    policies, audit = service.folder / "policies", service.settings.audit_file
+    done = issuer("policy", "plan", policies, policies, "--audit", audit, "--url", service.url, "--development")
+    assert (done.code, done.err) == (0, "")
+    same = r"\d+ decisions: (\d+) unchanged, 0 would be refused, 0 would be granted, 0 cannot tell\n"
+    found = re.match(same, done.out)
+    assert found, done.out
+    assert int(found[1]) >= 3

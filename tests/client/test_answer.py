@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import json
 import socket
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from issuer.codes import Code
 from issuer.errors import Undecided, VerificationError
 from issuer.formats import jcs
 from issuer.results.entry import read_entries, write_entry
+from issuer.token.wire import is_nonce
 from tests.support import make
 from tests.support.hostile_issuer import Good, HostileIssuer, Lie, Spoil
 from tests.support.scripted import Action, drip, hang_up, reply
@@ -216,3 +218,13 @@ def test_a_batch_is_taken_whole_and_in_order_or_not_at_all() -> None:
         with HostileIssuer(spoil=spoil) as server, pytest.raises(VerificationError) as refused:
             request_batch(server.url, CREDENTIAL, BATCH)
         assert reason in str(refused.value)
+
+
+def test_a_reusable_credential_gets_a_nonce_unless_the_request_has_one() -> None:
+    reusable, given = Credential("an-access-token", reusable=True), "n" * 22
+    with HostileIssuer() as server:
+        request_token(server.url, reusable, BODY)
+        request_token(server.url, reusable, {**BODY, "nonce": given})
+        request_batch(server.url, reusable, BATCH)
+    first, second, third = (json.loads(seen.body)["nonce"] for seen in server.posted)
+    assert (is_nonce(first), second, is_nonce(third)) == (True, given, True)

@@ -21,9 +21,6 @@ def jwt(header: bytes) -> str:
     return ".".join(jose.base64url_encode(part) for part in (header, b"{}", b"signature"))
 
 
-# -- one use, or many -----------------------------------------------------------------------------------------------------
-
-
 def test_an_identity_token_is_reusable_only_if_it_is_an_access_token() -> None:
     for typ in ("at+jwt", "AT+JWT", "application/at+jwt", "Application/At+Jwt"):
         assert identity_token(jwt(b'{"alg":"ES256","typ":"%s"}' % typ.encode()), "x").reusable
@@ -34,9 +31,6 @@ def test_an_identity_token_is_reusable_only_if_it_is_an_access_token() -> None:
     assert (identity_token("opaque", "x").reusable, identity_token(PAT, "x").reusable) == (False, True)
     for text in ("opaque", "hf_abc", PAT, jwt(b'{"typ":"JWT"}')):
         assert access_token(text, "x") == Credential(text, reusable=True)
-
-
-# -- forms ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_credential_that_no_header_can_carry_is_refused_and_not_quoted() -> None:
@@ -58,9 +52,6 @@ def test_a_credential_that_no_header_can_carry_is_refused_and_not_quoted() -> No
         assert is_bearer(text)  # RFC 6750
 
 
-# -- nonces ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_nonce_is_128_random_bits_in_base64url_and_may_be_longer() -> None:
     made = {fresh_nonce() for _ in range(1000)}
     assert len(made) == 1000
@@ -68,9 +59,6 @@ def test_a_nonce_is_128_random_bits_in_base64url_and_may_be_longer() -> None:
     assert all(len(base64.urlsafe_b64decode(nonce + "==")) == 16 for nonce in made)
     wrong = ("a" * 21, "a" * 129, "a" * 21 + "=", "a" * 21 + "+", "a" * 22 + "\n", "\u0661" * 22, "")
     assert [text for text in (*wrong, "a" * 22, "a" * 128) if is_nonce(text)] == ["a" * 22, "a" * 128]
-
-
-# -- bodies ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_has_a_request_or_its_claims_alone() -> None:

@@ -28,7 +28,11 @@ def test_every_object_is_valid_for_the_api() -> None:
     validate = pytest.importorskip("kubernetes_validate").validate
     for name in OBJECTS:
         document = yaml.safe_load((FOLDER / name).read_text("utf-8"))
-        validate(document, "1.31", strict=True)
+        try:
+            validate(document, "1.31", strict=True)
+        except Exception as error:
+            error.add_note(name)
+            raise
         with pytest.raises(Exception, match="no_such_member"):
             validate({**document, "no_such_member": 1}, "1.31", strict=True)
 

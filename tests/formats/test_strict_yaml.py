@@ -14,6 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec import Struct
 from ruamel.yaml import YAML
+from yaml._yaml import CParser
 
 from issuer.codes import Code
 from issuer.errors import InputError, Place
@@ -273,6 +274,16 @@ def test_size_depth_and_number_of_values_are_bounded_exactly() -> None:
     assert refusal(bomb).place.line == 1, "a bomb of aliases is refused at its first anchor and not walked"
     assert len(examine(bomb.encode(), "f")[1]) == 9
     assert len(examine(b"&a [*a, *a]", "f")[1]) == 1
+
+
+def test_libyaml_s_composer_calls_its_hooks_before_and_after_each_node() -> None:
+    calls = list[str]()
+    names = ("descend_resolver", "resolve", "ascend_resolver")
+    hooks = {name: lambda *_, name=name: calls.append(name) for name in names}
+    root = type("Watched", (CParser,), hooks)("a: [x]").get_single_node()
+    down, up = names[:2], names[2]
+    assert calls == [*down, *down, up, *down, *down, up, up, up]
+    assert getattr(root, "tag", "none") is None
 
 
 def test_many_values_under_long_keys_do_not_fill_the_memory() -> None:

@@ -34,7 +34,7 @@ def refusal(path: Path, max_bytes: int = 100, **flags: bool) -> tuple[Code, str]
     return raised.value.code, raised.value.detail
 
 
-def test_a_lock_is_held_by_one_process_at_a_time_and_by_no_dead_one(tmp_path: Path) -> None:
+def test_a_lock_on_a_file_or_folder_is_held_by_one_process_and_by_no_dead_one(tmp_path: Path) -> None:
     lock, held = tmp_path / ".lock", re.escape(str(tmp_path / ".lock"))
     program = (
         "import sys, pathlib; from issuer.io import files\n"

@@ -672,9 +672,9 @@ async def test_no_changed_template_is_signed_even_under_our_own_hmac(rig: Rig, s
     await issue(rig.authority, rig.judged())
     rig.kept.by_digest["sha256:" + "1" * 64] = "another-integration"
     written = Written(rig, store)
-    for change in (*PAST.values(), *(change for _, change in BEYOND.values())):
+    for name, change in {**PAST, **{name: change for name, (_, change) in BEYOND.items()}}.items():
         written.write(written.kept[:32] + written.change(change))
-        assert await replayed(rig) == "hmac"
+        assert await replayed(rig) == "hmac", name
     for name, (what, change) in BEYOND.items():
         written.forge(change)
         assert await replayed(rig) == what, name
@@ -727,9 +727,9 @@ async def test_a_template_that_is_past_is_replaced_at_the_cost_of_one_use(rig: R
         rig.steps.clear()
         second = await issue(rig.authority, rig.judged(jti=JTIS[2]))
         assert (second.repeat, second.tokens[0].jti) == (False, JTIS[2]), name
-        assert rig.steps == ["admit", "admit", "log", "sign", "audit"]
+        assert rig.steps == ["admit", "admit", "log", "sign", "audit"], name
         third = await issue(rig.authority, rig.judged(jti=JTIS[3]))
-        assert (third.repeat, texts(third)) == (True, texts(second))
+        assert (third.repeat, texts(third)) == (True, texts(second)), name
         Written(rig, store).forge(past)
         for run in (submission(task="other"), submission()):
             assert await rig.refused_for(run) is Code.IDENTITY_REPLAYED

@@ -94,6 +94,7 @@ def test_many_files_are_refused_and_another_file_replaces_the_one_before(live: R
         ["text", "first", "#chosen"], ["value", "of-first", "#path"], dropped("-", "#what", "b.yaml"),
         ["text", "second", "#chosen"], ["value", "of-second", "#path"],
         dropped("-", "#what", "eval.yaml"), ["text", "beside", "#chosen"],
+        dropped("-", "#what", *many[:2]), ["text", "two", "#chosen"],
         dropped("-", "#what", *many), ["text", "many", "#chosen"], ["click", "#look"], ["wait", "#plan .note"], ["text", "plan", "#plan"],
         dropped("-", "#what", "c.yaml"), ["fill", "#text", text], ["text", "pasted", "#chosen"],
     ]  # fmt: skip
@@ -102,6 +103,7 @@ def test_many_files_are_refused_and_another_file_replaces_the_one_before(live: R
     assert look["second"] == "b.yaml, 4 bytes"
     assert look["beside"] == "b.yaml, 4 bytes; its eval.yaml"
     assert (look["of-first"], look["of-second"]) == (".eval_results/a.yaml", ".eval_results/b.yaml")
+    assert "2 result files. One is checked at a time" in look["two"]
     assert "100 result files" in look["many"]
     assert "One is checked at a time" in look["many"]
     assert "1. Drop a result file" in look["plan"]

@@ -120,6 +120,9 @@ def test_every_module_is_named_in_its_page_and_loads_alone() -> None:
     assert not [folder for folder in folders if folder not in page]
     program = "for (const path of process.argv.slice(1)) await import(path)"
     subprocess.run(["node", "--input-type=module", "-e", program, *map(str, modules)], check=True)
+    for path in VERIFIER.parents[1].rglob("*.js"):
+        if VERIFIER not in path.parents:
+            subprocess.run(["node", "--check", str(path)], check=True)
 
 
 # -- the texts of both ---------------------------------------------------------------------------------------------------

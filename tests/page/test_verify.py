@@ -96,19 +96,20 @@ def test_a_changed_digit_fails_with_both_values_side_by_side(live: Running, fold
 
 def test_a_token_alone_is_described_and_never_verified(live: Running, folder: Path) -> None:
     _, token = signed(live)
-    for text in (
-        f"  {token}\n",
-        f'  verify_token: "{token}"\n',
-        f"{token[:80]}\n{token[80:]}\n",
-    ):  # of a file, of a log
+    texts = {
+        "alone": f"  {token}\n",
+        "of a file": f'  verify_token: "{token}"\n',
+        "of a log": f"{token[:80]}\n{token[80:]}\n",
+    }
+    for kind, text in texts.items():
         steps = [
             ["goto", f"{live.url}/ui/verify"], ["fill", "#text", text], ["fill", "#audience", AUDIENCE], ["click", "#look"],
             ["wait", "#go"], *FOUND, ["shot", "token"], ["axe", "axe"],
         ]  # fmt: skip
         for look in looks(without_404(drive(steps, folder, themes=["light"])), live.url):
-            assert look["verdict"][0].startswith("A token of this issuer")
-            assert "Verified" not in look["answer"]
-            assert statuses(look)[:9] == ["pass"] * 5 + ["skip"] * 4
+            assert look["verdict"][0].startswith("A token of this issuer"), kind
+            assert "Verified" not in look["answer"], kind
+            assert statuses(look)[:9] == ["pass"] * 5 + ["skip"] * 4, kind
 
 
 def test_a_copied_link_has_digests_and_no_token_and_finds_the_entry_again(live: Running, folder: Path) -> None:

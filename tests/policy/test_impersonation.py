@@ -37,7 +37,7 @@ def holders(policies: PolicySet, **changes: JSON) -> list[str]:
     return [f"{one.policy.integration}/{one.identity.id}" for one in found]
 
 
-def test_a_caller_with_the_name_and_other_ids_is_found(tmp_path: Path) -> None:
+def test_a_caller_with_the_name_and_other_ids_is_found_at_its_provider_alone(tmp_path: Path) -> None:
     policies = load(tmp_path, inspect_ai=POLICY)
     assert holders(policies, **TAKEN) == ["inspect-ai/main"]
     assert holders(policies, **TAKEN, repository="ORG/Evals") == ["inspect-ai/main"], "of a provider without capitals"

@@ -187,16 +187,16 @@ def receipts(tmp_path: Path) -> Path:
 
 
 def test_receipts_are_written_by_one_run_and_serve_one_a_year_later(tmp_path: Path, receipts: Path) -> None:
-    list(write_tree(tmp_path / "tree", 9))
+    list(write_tree(tmp_path / "tree", FILES))
     lines(tmp_path / "tree", with_receipts(receipts))
-    assert len(list(receipts.iterdir())) == 9
+    assert len(list(receipts.iterdir())) == FILES
     assert {file.stat().st_mode & 0o777 for file in receipts.iterdir()} == {0o600}
     year = NOW + 365 * 86_400
     late, summary = lines(tmp_path / "tree", with_receipts(receipts, year))
-    assert summary.verdicts == {"verified": 9}
+    assert summary.verdicts == {"verified": FILES}
     assert {line["at_from"] for line in late} == {"receipt"}
     _, without = lines(tmp_path / "tree", FileVerifier(TRUST, year, Context(year, witnessed=True)))
-    assert without.verdicts == {"failed": 9}
+    assert without.verdicts == {"failed": FILES}
 
 
 def test_a_receipt_is_written_only_by_a_key_and_a_clock_and_for_verified_entries(mixed: Path, receipts: Path) -> None:

@@ -192,14 +192,14 @@ def test_a_whole_answer_has_a_deadline(tmp_path: Path, site: Site) -> None:
             exchange.wfile.write(b"X-More: 1\r\n")
         silent(exchange)
 
-    for answer in (silent, dripping, dripping_chunks, dripping_headers):
-        site.does(answer)
-        assert body(tmp_path, site, deadline_s=0.2) is None
-    site.does(dripping)  # and no thread stays
-    before = threading.active_count()
+    before = threading.active_count()  # before the answers below, whose threads take a moment to end
+    site.does(dripping)
     with pytest.raises(Undecided):
         send(HttpRequest("GET", site.url), deadline_s=0.2)
     eventually(lambda: threading.active_count() <= before)  # the server's own thread ends when it finds no reader
+    for answer in (silent, dripping, dripping_chunks, dripping_headers):
+        site.does(answer)
+        assert body(tmp_path, site, deadline_s=0.2) is None
 
 
 def test_only_https_is_fetched(tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def test_a_table_has_the_members_of_the_lines_the_findings_and_its_trust_and_tim
     failed = {row["repo"]: row for row in rows if row["shared_jti"]}
     assert failed.keys() == {"a/first", "owner0/model1"}, "both tokens, in rows that were written already"
     assert {(row["verdict"], row["tier"], row["check_5"]) for row in failed.values()} == {("failed", "refuted", "fail")}
+    assert len(rows) == len({(row["file"], row["pointer"]) for row in rows}), "each is there once"
     # An unreadable file is a row with its reason.
     found = [row for row in rows if row["finding"] is not None]
     codes = {Path(row["file"]).name: row["finding"] for row in found}

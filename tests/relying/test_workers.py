@@ -26,7 +26,7 @@ def test_answers_come_in_the_order_of_the_messages() -> None:
     for jobs in (1, 5):
         with WorkerPool(jobs, doubled) as pool:
             answers = list(pool.map(numbers(50)))
-        assert answers == [(message, str(2 * int(message)).encode()) for message in numbers(50)]
+        assert answers == [(message, str(2 * int(message)).encode()) for message in numbers(50)], jobs
 
 
 def test_all_processes_work_at_once() -> None:
@@ -106,10 +106,15 @@ def test_none_survives_its_parent() -> None:
         ours, theirs = forking.Pipe()
         running = forking.Process(target=parent, args=(theirs,))
         running.start()
-        pids = ours.recv()
-        assert len(pids) == 3
-        os.kill(running.pid or 0, number)
-        running.join(60)
+        theirs.close()  # otherwise `recv` would wait for a child that has died
+        try:
+            pids = ours.recv()
+            assert len(pids) == 3
+            os.kill(running.pid or 0, number)
+            running.join(60)
+            assert running.exitcode == -number
+        finally:
+            running.kill()
         eventually(lambda pids=pids: not any(map(is_running, pids)))  # type: ignore[misc]
 
 

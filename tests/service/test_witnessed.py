@@ -55,9 +55,6 @@ def size_of(service: Running) -> int:
     return in_database(service, "SELECT size FROM head")[0]
 
 
-# -- async -----------------------------------------------------------------------------------------------------------------
-
-
 # Other lies, at other times: tests/service/log/witnesses.
 FAULTS: dict[str, Answering] = {
     "dead": lambda *_: hang_up,
@@ -131,9 +128,6 @@ def test_a_restarted_sequencer_does_not_wait_for_a_stalled_witness(tmp_path: Pat
             assert min(away) < WITNESS_S
 
 
-# -- sync ------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_tokens_that_wait_for_witnesses_need_a_quorum(tmp_path: Path, provider: LocalProvider) -> None:
     log = Begun(tmp_path)
@@ -178,9 +172,6 @@ def test_incomplete_settings_of_witnesses_are_refused(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(SetupError, match=why):
             log_settings(changed(settings, **changes), "")
-
-
-# -- without witnesses -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long

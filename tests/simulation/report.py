@@ -62,8 +62,6 @@ def signals(abuse: Abuse, answer: Answer) -> Iterator[Signal]:
             yield signal
 
 
-# -- honest -----------------------------------------------------------------------------------------------------------
-
 IdentityDay = tuple[str, str, int]
 
 
@@ -98,9 +96,6 @@ def honest_days(abuse: Abuse, answers: Sequence[Answer]) -> HonestDays:
     everyone = {day_of(answer) for answer in answers}
     days_of_rule = {place: len(days) for place, days in of_rule.items()}
     return HonestDays(len(everyone), days_of_rule, len(warned), len(stopped))
-
-
-# -- attackers --------------------------------------------------------------------------------------------------------
 
 
 def tokens_until(abuse: Abuse, answers: Iterable[Answer], rule: Rule) -> int | None:
@@ -151,8 +146,6 @@ def month(honest: Sequence[Answer], attackers: Sequence[Attacker], answers: Sequ
         of.setdefault(answer.request.integration, []).append(answer)
     return Month(honest, [(attacker, of[attacker.requests[0].integration]) for attacker in attackers])
 
-
-# -- tables -----------------------------------------------------------------------------------------------------------
 
 PROBING = (("warned", lambda answer: answer.is_warned), ("quarantined", lambda answer: bool(answer.code)))
 

@@ -25,8 +25,6 @@ FILES = ("json.json", "claims.json", "entries.json", "verify.json")
 Case = dict[str, Any]
 
 
-# -- strict JSON ------------------------------------------------------------------------------------------------------
-
 # With their canonical bytes (RFC 8785), or the code of their refusal.
 JSON_TEXTS: dict[str, bytes] = {
     "an object": b'{"b": 1, "a": [true, null, "x"]}',
@@ -75,8 +73,6 @@ def _canonical(raw: bytes) -> Case:
     return {**given, "canonical": jcs.canonical(value).decode()}
 
 
-# -- run claims -------------------------------------------------------------------------------------------------------
-
 # With canonical bytes and digest, or code and pointer of each fault.
 CLAIMS: dict[str, dict[str, Any]] = {
     "one metric": {},
@@ -123,8 +119,6 @@ def _digested(members: dict[str, Any]) -> Case:
         return {"json": text, "refused": refused}
     return {"json": text, "canonical": claims.canonical.decode(), "claims_digest": claims.digest}
 
-
-# -- entries ----------------------------------------------------------------------------------------------------------
 
 _SAID = make.submission({"date": "2026-11-21", "notes": "no tools", "run": {"seed": 1}})
 _GOOD = "".join(line for line in make.file_for(_SAID).splitlines(keepends=True) if "verify_token" not in line)
@@ -195,9 +189,6 @@ def _entries(text: str | bytes) -> Case:
         **given,
         "entries": [{"canonical": form.decode(), "content_digest": jcs.digest_of_bytes(form)} for form in forms],
     }
-
-
-# -- all of it --------------------------------------------------------------------------------------------------------
 
 
 def make_files() -> dict[str, str]:

@@ -118,6 +118,7 @@ class OAuthServer:
     def forget(self) -> None:
         """Set the counters back, and behave again."""
         self.asked.clear()
+        self.last = {}
         self.behave()
         self.serve_metadata()
 

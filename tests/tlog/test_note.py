@@ -53,9 +53,6 @@ def stranger(number: int) -> SignatureLine:
     return SignatureLine(f"stranger.example/{number}", bytes(4), b"whatever a stranger writes")
 
 
-# -- published ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_go_example_is_read_verified_and_signed_to_the_same_bytes() -> None:
     note = parse_note(GO_NOTE.encode())
     verifier = parse_vkey(GO_VKEY)
@@ -95,9 +92,6 @@ def test_a_cosignature_signs_a_version_a_time_and_the_whole_text() -> None:
     signed = b"cosignature/v1\ntime 1679315147\n" + TEXT.encode()
     assert line.signature == (1679315147).to_bytes(8, "big") + key.sign(signed)
     assert verify_note(Note(TEXT, (line,)), [WITNESS.verifier]) == (Verified(WITNESS.verifier, 1679315147),)
-
-
-# -- the signatures that count ---------------------------------------------------------------------------------------------
 
 
 def test_lines_of_unknown_keys_are_ignored_and_one_of_a_known_key_is_needed() -> None:
@@ -143,8 +137,6 @@ def test_a_repeated_line_counts_once_and_two_times_of_one_key_count_both() -> No
     found = verify_note(Note(TEXT, (late, late, early, late)), [WITNESS.verifier])
     assert [one.timestamp for one in found] == [20, 10]
 
-
-# -- the grammar --------------------------------------------------------------------------------------------------------
 
 LINE = GOOD.signatures[0].to_text()
 NO_TEXTS = (

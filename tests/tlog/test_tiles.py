@@ -16,9 +16,6 @@ from issuer.tlog.tiles import TilePath, parse_tile_path, tile_path
 LEAVES = [merkle.leaf_hash(b"leaf %d" % number) for number in range(70_000)]
 
 
-# -- paths ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_path_has_one_spelling_and_another_one_is_no_path() -> None:
     for path, text in (
         (TilePath(0, 0), "tile/0/000"),
@@ -54,9 +51,6 @@ def test_a_path_has_one_spelling_and_another_one_is_no_path() -> None:
 def test_every_path_is_written_as_it_was_read(text: str) -> None:
     path = parse_tile_path(text)
     assert path is None or str(path) == text
-
-
-# -- the tiles of a tree ------------------------------------------------------------------------------------------------------
 
 
 def test_a_tree_has_the_tiles_of_the_specification_s_example_and_small_growth_few() -> None:
@@ -102,9 +96,6 @@ def test_a_tree_and_its_growth_have_the_tiles_of_the_larger_tree(one: int, other
     assert not set(before) & set(gained)
     full = {path for path in before if path.width == 256}
     assert full | set(gained) | set(before) & set(after) == set(after)
-
-
-# -- hashes ---------------------------------------------------------------------------------------------------------------
 
 
 def stored(*batches: list[bytes]) -> dict[tuple[int, int], bytes]:
@@ -169,9 +160,6 @@ def test_a_proof_asks_for_each_tile_once_and_refuses_one_of_another_width() -> N
                 merkle.inclusion_proof(0, 112, node)
             assert caught.value.code is Code.LOG_MALFORMED
             assert "tile/0/000.p/112" in caught.value.detail
-
-
-# -- entries --------------------------------------------------------------------------------------------------------------
 
 
 def test_entries_have_their_length_in_two_bytes_and_are_read_as_they_were_written() -> None:

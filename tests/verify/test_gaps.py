@@ -26,9 +26,6 @@ def judge_token(token: str, trust: Trust | None = None) -> Report:
     return reports.judge(write_entry(ITEM.form, token), trust)
 
 
-# -- PyJWT ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_well_signed_token_that_parsers_disagree_about_fails_under_1() -> None:
     assert judge_token(make.signed(make.HEADER, PAYLOAD)).verdict == "verified"
     header = jcs.canonical(make.HEADER)
@@ -106,9 +103,6 @@ def test_a_key_that_must_not_verify_is_no_key_of_the_set_and_2_fails() -> None:
             parse_archive(json.dumps({"keys": [{**good, **members, "active_from": 0}]}).encode())
 
 
-# -- the other signed documents -------------------------------------------------------------------------------------------
-
-
 def test_a_key_set_that_parsers_disagree_about_or_of_sixty_thousand_keys_is_refused() -> None:
     good = make.jwks()
     for parse in (jose.parse_key_set, parse_archive):
@@ -142,8 +136,6 @@ def test_a_statement_that_parsers_disagree_about_is_refused() -> None:
             with pytest.raises(FormatError):
                 read(good.replace(old, new, 1))
 
-
-# -- msgspec and PyYAML ---------------------------------------------------------------------------------------------------
 
 TRUST_FILE = f"version: 1\naudience: a\nissuers:\n- issuer: {make.ISSUER}\n  keys: {{url: u}}\n"
 BOMB = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9 if n else ['x'] * 9)}]\n" for n in range(9))

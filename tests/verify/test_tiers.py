@@ -86,7 +86,7 @@ def test_an_entry_that_this_reader_cannot_judge_is_undecided_with_the_reason() -
         assert (found.tier, found.tier_reason[: len(reason)]) == ("undecided", reason)
 
 
-def test_an_entry_that_its_token_contradicts_or_its_issuer_revoked_is_refuted() -> None:
+def test_a_contradicted_or_revoked_entry_is_refuted_and_a_renamed_one_undecided() -> None:
     integration = make.revocations(sub=[{"sub": "inspect-ai", "from": 0}])
     for text, revoked, reason in (
         (FILE.replace("20.9", "99.9"), UNSET, "check 8, metrics"),

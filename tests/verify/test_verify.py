@@ -99,7 +99,7 @@ def test_1_another_header_payload_or_form_is_no_verify_token() -> None:
 # -- (2) key, (3) signature -------------------------------------------------------------------------------------------
 
 
-def test_2_another_algorithm_kid_or_issuer_fails() -> None:
+def test_2_another_algorithm_kid_issuer_or_kind_of_key_fails() -> None:
     issuers = (make.ISSUER.upper(), "", f"{make.ISSUER}\u200b")
     headers = [{"alg": alg} for alg in ("ES256", "RS256", "Ed448", "")]
     headers += [{"kid": kid} for kid in ("", make.KID + "A", "../key", "k" * 300)]

@@ -174,7 +174,7 @@ def test_a_cosigned_checkpoint_survives_a_kill(tmp_path: Path) -> None:
         assert witness.end() == 0
 
 
-def test_no_checkpoint_is_cosigned_while_the_state_cannot_be_written(tmp_path: Path) -> None:
+def test_with_a_full_disk_nothing_is_cosigned_and_either_key_of_a_log_afterwards(tmp_path: Path) -> None:
     """The log has two keys, and may sign with either."""
     log = TestLog("log.example/full")
     new = TestLog(log.origin, tree=log.tree)

@@ -32,9 +32,6 @@ def add(home: Path, text: str) -> None:
         file.write(text)
 
 
-# -- show -----------------------------------------------------------------------------------------------------------------
-
-
 def test_show_prints_a_settings_file_with_the_same_values_and_check_passes(home: Path) -> None:
     checked = run(["config", "check", "--config", "s.yaml"], home)
     assert (checked.code, checked.err, set(re.findall(r"^\w+", checked.out, re.M))) == (0, "", {"pass"})
@@ -67,9 +64,6 @@ def test_no_password_of_a_url_is_shown(home: Path) -> None:
             assert (done.code, "hush" in done.out + done.err, done.out.count("***")) == (0, False, 2), url
 
 
-# -- check ----------------------------------------------------------------------------------------------------------------
-
-
 def test_check_reports_all_wrong_modes_and_secrets_at_once(home: Path) -> None:
     (home / "policies").chmod(0o777)
     (home / "keys").chmod(0o770 if (home / "keys").stat().st_gid != (home / "keys").stat().st_uid else 0o702)
@@ -90,9 +84,6 @@ def test_a_faulty_file_is_refused_with_the_message_of_serve(home: Path) -> None:
     done = run(["config", "check", "--config", "s.yaml"], home)
     assert (done.code, re.findall(r"did you mean `([a-z.]+)`", done.err)) == (3, ["listen.port", "log.origin"])
     assert run(["serve", "--config", "s.yaml"], home).err == done.err
-
-
-# -- schema and page ------------------------------------------------------------------------------------------------------
 
 
 def test_the_schema_describes_every_setting_and_nothing_else(home: Path) -> None:

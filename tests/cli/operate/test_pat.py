@@ -37,9 +37,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data" / "pats"
 
 
-# -- create --------------------------------------------------------------------------------------------------------------
-
-
 def test_a_token_is_printed_once_and_alone_and_only_its_digest_is_stored(folder: Path) -> None:
     done = issuer(*CREATE, "--dir", folder)
     assert done.code == 0, done.err
@@ -115,9 +112,6 @@ def test_a_token_that_could_not_be_printed_is_a_failure(folder: Path) -> None:
     assert "made" in done.stderr, "the operator learns which token to revoke"
 
 
-# -- where -----------------------------------------------------------------------------------------------------------------
-
-
 def test_the_folder_comes_from_the_settings_the_variables_or_the_option(tmp_path: Path) -> None:
     settings, url = tmp_path / "settings.yaml", "https://issuer.example"
     required = {"url": url, "policies": "p", "keys_folder": "k", "store_url": "embedded"}
@@ -134,9 +128,6 @@ def test_the_folder_comes_from_the_settings_the_variables_or_the_option(tmp_path
     for command in (CREATE, ("pat", "list"), ("pat", "revoke", "a" * 12)):
         done = issuer(*command)
         assert (done.code, done.out, "--dir" in done.err) == (6, "", True)
-
-
-# -- list ------------------------------------------------------------------------------------------------------------------
 
 
 def test_tokens_are_listed_with_their_state_and_never_their_digest(folder: Path) -> None:
@@ -178,9 +169,6 @@ def test_a_malformed_record_is_named_with_its_place_and_hides_no_other(folder: P
         assert f"{path}: file.rule: a token must expire after its creation, at most 90 days later" in done.err
         assert ("at /expires" in done.err, "README: file.rule" in done.err) == (True, True)
         assert (record["sha256"] in done.err, "\x1b" in done.err) == (False, False)
-
-
-# -- revoke ----------------------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_or_malformed_record_or_id_cannot_be_revoked(folder: Path) -> None:

@@ -45,9 +45,6 @@ def issuer(*arguments: object, env: dict[str, str] | None = None) -> Done:
     return run(list(map(str, arguments)), env=env)
 
 
-# -- check ------------------------------------------------------------------------------------------------------------
-
-
 def test_check_of_good_policies_prints_the_service_s_digests(policies: Path) -> None:
     done = issuer("policy", "check", policies, "--url", URL)
     assert (done.code, done.err) == (0, "")
@@ -99,9 +96,6 @@ def test_check_exits_by_the_worst_finding(policies: Path, tmp_path: Path) -> Non
 FAILING = ('benchmarks: ["openai/gsm8k", ', "benchmarks: [")
 
 
-# -- test -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_failing_test_shows_the_deciding_check(policies: Path) -> None:
     good = issuer("policy", "test", policies)
     assert good.code == 0, good.out
@@ -130,9 +124,6 @@ def test_junit_has_a_case_for_every_test_and_json_its_checks(policies: Path) -> 
     assert [check["code"] for check in failed["checks"] if not check["passed"]] == ["policy.benchmark"]
 
 
-# -- schema and fmt ---------------------------------------------------------------------------------------------------
-
-
 def test_each_committed_schema_is_printed_and_another_name_or_url_is_a_usage_error() -> None:
     for name in schemas():
         done = issuer("policy", "schema", name)
@@ -158,8 +149,6 @@ def test_fmt_changes_the_layout_once_and_check_changes_no_file(policies: Path) -
     assert first == second
     assert issuer("policy", "fmt", "--check", path).code == 0
 
-
-# -- pre-commit -------------------------------------------------------------------------------------------------------
 
 _HOOKS: Any = load_yaml((ROOT / ".pre-commit-hooks.yaml").read_bytes(), "hooks").value
 HOOKS: dict[str, dict[str, Any]] = {hook["id"]: hook for hook in _HOOKS}
@@ -192,9 +181,6 @@ def test_a_hook_is_built_from_a_clone_with_its_dependencies() -> None:
         assert (hook["language"], {"name", "description", "entry", "files"} - hook.keys()) == ("python", set())
         # Not a base dependency: a relying party needs no version arithmetic.
         assert [needed.partition(">")[0] for needed in hook["additional_dependencies"]] == ["google-re2", "packaging"]
-
-
-# -- start ------------------------------------------------------------------------------------------------------------
 
 
 def test_no_command_loads_the_server(policies: Path) -> None:

@@ -51,8 +51,6 @@ def verify(file: Path, trust: Path, *more: object, at: int | None = NOW, **env: 
     return issuer("verify", file, "--repo", REPO, "--trust", trust, *stated, *more, env=env)
 
 
-# -- exit codes -------------------------------------------------------------------------------------------------------
-
 GOOD = file_for(submission())
 BARE = "\n".join(line for line in GOOD.splitlines() if "verify_token" not in line) + "\n"
 UNNAMED = f'- dataset: {{id: "{BENCHMARK}"}}\n  value: 99.9\n  verify_token: "x.y.z"\n'
@@ -140,12 +138,6 @@ def test_a_file_outside_its_folder_fails_unless_its_path_is_given(file: Path, tr
     assert verify(file, trust, "--path", f"docs/{file.name}").code == 1
 
 
-# -- receipts ---------------------------------------------------------------------------------------------------------
-
-
-# -- definitions ------------------------------------------------------------------------------------------------------
-
-
 def test_a_required_definition_makes_check_10_pass_or_fail(tmp_path: Path, file: Path) -> None:
     trust, revision = write_trust(tmp_path, "require: [benchmark]\n"), str(submission().claims.benchmark_revision)
     kept = tmp_path / "benchmarks" / "openai/gsm8k" / revision / "eval.yaml"
@@ -159,9 +151,6 @@ def test_a_required_definition_makes_check_10_pass_or_fail(tmp_path: Path, file:
             definition.write_text(text)
             done = verify(file, trust, *given)
             assert (done.code, f"{definition}:1:3" in done.err) == (code, code == 3), done
-
-
-# -- the cache --------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_set_is_fetched_once_and_its_age_is_shown(tmp_path: Path, file: Path) -> None:
@@ -216,9 +205,6 @@ def test_a_cache_state_or_receipt_key_that_cannot_be_trusted_exits_6(tmp_path: P
         assert (done.code, done.out, text in done.err) == (6, "", True)
         (tmp_path / name).chmod(0o644)
         assert "key.unsafe" in verify(file, trust, *with_key).err
-
-
-# -- starting ---------------------------------------------------------------------------------------------------------
 
 
 def test_verify_loads_no_http_no_processes_and_no_server() -> None:

@@ -133,7 +133,7 @@ def test_an_unchanged_file_is_neither_read_nor_judged_again(tmp_path: Path) -> N
         again(tmp_path, state.doubted(), looks)
 
 
-def test_one_file_of_many_costs_one_file(tmp_path: Path) -> None:
+def test_one_file_of_many_costs_one_file_also_in_a_broken_folder(tmp_path: Path) -> None:
     many = {f"name_{number}": named(f"name-{number}", f"1{number}") for number in range(50)}
     state, _ = again(write(tmp_path, **many), Folder())
     judged: list[int] = []

@@ -162,7 +162,7 @@ def test_an_invalid_derived_test_is_refused(tmp_path: Path) -> None:
         assert (finding.pointer.startswith("/tests/1"), reason in finding.detail) == (True, True), finding
 
 
-def test_a_test_may_start_from_one_that_itself_starts_from_another(tmp_path: Path) -> None:
+def test_tests_may_be_derived_in_two_steps_and_an_error_is_found_once(tmp_path: Path) -> None:
     tests = TESTS + derived("a", "policy.benchmark", '{run: {benchmark_repo: "a/b"}}')
     tests += '  - {name: b, claims_from: a, expect: granted, override: {run: {benchmark_repo: "cais/x"}}}\n'
     done, errors = outcomes(tmp_path, tests)

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from issuer.codes import Code
 from issuer.dev.provider import DISCOVERY_PATH, KEY_SET_PATH, LocalProvider, Responder, make_key
-from issuer.errors import IssuerError
+from issuer.errors import IssuerError, Refused
 from issuer.identity.profiles import PROFILES, TOKEN_PREFIXES
 from issuer.identity.table import Introspection, Provider
 from issuer.identity.token import Caller
@@ -51,6 +51,8 @@ class Recording:
 
     async def verify(self, bearer: str, provider: Provider, now: int, allowance: Allowance) -> Caller:
         self.asked.append((provider.id, bearer))
+        if bearer.endswith("_refused"):
+            raise Refused(Code.IDENTITY_CREDENTIAL_UNKNOWN)
         return Caller(provider, {}, ("nonce", provider.id, f"{allowance.retry_after_s} {allowance.source}"), now, now)
 
 
@@ -348,8 +350,8 @@ async def test_a_jwt_with_white_space_in_its_header_goes_to_no_other_provider(lo
 async def test_a_source_over_its_limit_learns_that_for_every_form_of_credential(every_kind: Door) -> None:
     for _ in range(2):
         every_kind.sources.refuse(SOURCE, NOW * 1_000_000)
-    for bearer in ("x", "eyJ..", "evi_PAT_"):
-        assert await every_kind.outcome(bearer) == Code.RATE_SOURCE
+    for bearer in ("x", "eyJ..", "evi_PAT_", "evi_pat_refused", "aaa_refused"):
+        assert await every_kind.outcome(bearer) == Code.RATE_SOURCE, bearer
     caller = await every_kind.admit("aaa_x")
     retry_after_s, source = caller.use_parts[2].split()
     assert (int(retry_after_s) > 0, source) == (True, SOURCE), "the verifier learns both"

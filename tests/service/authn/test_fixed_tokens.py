@@ -79,9 +79,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, providers: Providers) -> Iter
         yield Site((one, other), providers, store)
 
 
-# -- N different requests -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sample", [GITLAB, SPIFFE], ids=["with a jti", "without"])
 def test_a_token_has_n_different_requests_and_repeats_cost_none(site: Site, sample: Sample) -> None:
     job = site.job(sample)
@@ -136,9 +133,6 @@ def test_providers_yaml_states_the_number_of_uses(site: Site) -> None:
         assert site.job(sample).statuses(range(uses + 1)) == [201] * uses + [409], sample.profile
 
 
-# -- what is one token ----------------------------------------------------------------------------------------------------
-
-
 def test_without_a_jti_a_token_that_is_signed_again_in_its_second_is_the_same_token(site: Site) -> None:
     for sample, alg in ((KUBERNETES, "RS256"), (KUBERNETES, "ES256"), (SPIFFE, "ES512"), (SPIFFE, "PS384")):
         claims = site.providers.claims(sample, site.services[0].url)
@@ -161,9 +155,6 @@ def test_tokens_with_one_jti_of_one_provider_share_their_uses(site: Site) -> Non
     assert job.statuses(range(USES - 1)) == [201] * (USES - 1)
     assert later.statuses([500, 501]) == [201, 409]
     assert site.job(GITLAB, jti="the-same").statuses([0]) == [201]
-
-
-# -- what time and crashes change -----------------------------------------------------------------------------------------
 
 
 def test_a_repeat_after_the_token_has_expired_costs_one_use(site: Site) -> None:

@@ -133,11 +133,11 @@ def test_an_attack_by_an_identity_token_is_refused_with_its_code(service: Runnin
         assert problem["code"] == code, (name, problem)
         is_verified = code.startswith("integration.") or "claim" in code or "event" in code
         assert answer.status_code == (403 if is_verified else 401), name
-        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["content-type"] == "application/problem+json", name
         if not is_verified:
-            assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+            assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"', name
             assert problem["errors"] == [], "an unverified token gets its code alone"
-        assert identity not in answer.text
+        assert identity not in answer.text, name
         assert service.provider.connections == before, name
 
 

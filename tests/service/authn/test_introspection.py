@@ -210,12 +210,17 @@ HOUR = 3600
 
 
 def refused_at(now: int) -> dict[str, tuple[dict[str, Any], Code]]:
-    """Return what is refused, and how, when it is asked about at `now`; test_oidc.py has all audiences and times."""
+    """Return what is refused, and how, when it is asked about at `now`."""
     return {
         "another issuer": ({"iss": "https://other.example"}, Code.IDENTITY_ISSUER_UNKNOWN),
         "no issuer": ({"iss": None}, Code.IDENTITY_ISSUER_UNKNOWN),
         "another audience": ({"aud": "https://other.example"}, Code.IDENTITY_AUDIENCE_MISMATCH),
         "no audience": ({"aud": None}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "an audience beside ours": ({"aud": [AUDIENCE, "account"]}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "an empty list": ({"aud": []}, Code.IDENTITY_AUDIENCE_MISMATCH),
+        "exp true": ({"exp": True}, Code.IDENTITY_MALFORMED),
+        "exp as a double": ({"exp": now + HOUR + 0.5}, Code.IDENTITY_MALFORMED),
+        "exp in milliseconds": ({"exp": (now + HOUR) * 1000}, Code.IDENTITY_MALFORMED),
         "no exp": ({"exp": None}, Code.IDENTITY_MALFORMED),
         "exp as text": ({"exp": str(now + HOUR)}, Code.IDENTITY_MALFORMED),
         "exp in the past": ({"exp": now - 31, "iat": now - HOUR}, Code.IDENTITY_EXPIRED),
@@ -242,7 +247,8 @@ def refused_at(now: int) -> dict[str, tuple[dict[str, Any], Code]]:
 async def test_a_token_that_is_not_for_us_or_not_active_is_refused_and_not_kept(
     asking: Opened, server: OAuthServer, provider: Provider
 ) -> None:
-    cases = refused_at(int(time.time()))
+    listed = {"iss": [server.issuer]}, Code.IDENTITY_ISSUER_UNKNOWN
+    cases = refused_at(int(time.time())) | {"a list with the issuer": listed}
     for name, (claims, code) in cases.items():
         token = server.token(AUDIENCE, **claims)
         assert [await asking.outcome(provider, token) for _ in range(2)] == [code] * 2, name

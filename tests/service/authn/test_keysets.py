@@ -276,6 +276,7 @@ async def test_an_undecided_kid_is_charged_to_its_source_only_if_keys_are_kept(
 ) -> None:
     local.answers[KEY_SET_PATH] = fixed({}, 500)
     assert [type(await cache.undecided("made-up")) for _ in range(2)] == [Undecided] * 2
+    assert local.requests[KEY_SET_PATH] == 1, "a fetch that failed has its pause, too"
     del local.answers[KEY_SET_PATH]
     cache.clock.s += FETCH_PAUSE_S + 1
     assert await cache.outcome(local.rs256.kid) == local.rs256.kid

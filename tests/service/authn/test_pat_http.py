@@ -70,9 +70,6 @@ def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
         assert not [part for part in service.secrets if len(part) >= 20 and part.encode() in kept]
 
 
-# -- a good token ------------------------------------------------------------------------------------------------------
-
-
 def test_a_token_has_a_run_signed_and_the_same_request_gets_the_same_token(live: Running) -> None:
     token, sent = made(live), {"nonce": new_nonce(), **BODY}
     first, second = post(live, token, sent), post(live, token, sent)
@@ -105,9 +102,6 @@ def test_a_token_is_valid_in_every_worker_from_its_creation_to_its_revocation(li
             assert code_of(post(live, token, BODY, anew)) == (401, "identity.inactive")
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------
-
-
 def test_a_bad_token_learns_a_code_and_nothing_else(live: Running) -> None:
     token = made(live)
     forged = token[:21] + "0" * 43
@@ -123,7 +117,7 @@ def test_a_bad_token_learns_a_code_and_nothing_else(live: Running) -> None:
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_a_token_is_refused_from_elsewhere_and_only_the_proxy_names_the_source(live: Running) -> None:
+def test_a_token_is_refused_from_elsewhere_and_a_proxy_names_its_source(live: Running) -> None:
     token = made(live, "198.51.100.0/24", "2001:db8::/48")
     elsewhere = ("", f"{ELSEWHERE}, 203.0.113.1", "2001:db9::1", "unknown")
     others = {"Forwarded": f"for={ELSEWHERE}", "X-Real-IP": ELSEWHERE}
@@ -150,9 +144,6 @@ def test_a_token_in_the_command_of_a_run_is_refused(live: Running) -> None:
     answer = live.post(live.token(), body(framework=framework))
     assert code_of(answer) == (422, "claims.secret")
     assert token not in answer.text
-
-
-# -- what happens around it ----------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_others_may_enter_stops_personal_access_tokens_alone(live: Running) -> None:

@@ -45,6 +45,13 @@ def failed(explained: dict[str, Any]) -> dict[str, dict[str, Any]]:
 # -- answers --------------------------------------------------------------------------------------------------------------
 
 
+def test_an_explanation_does_not_say_whether_a_use_is_spent(service: Running) -> None:
+    identity = service.token()
+    assert service.post(identity, numbered(1)).status_code == 201
+    spent, fresh = (explain(service, each, numbered(2)).json() for each in (identity, service.token()))
+    assert {**spent, "request_id": ""} == {**fresh, "request_id": ""}
+
+
 def test_a_grant_is_explained_with_every_check_and_the_future_token(service: Running) -> None:
     answer = explain(service, service.token(repository_owner="renamed"))
     assert answer.status_code == 200

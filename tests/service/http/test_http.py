@@ -22,9 +22,6 @@ def assert_problem(answer: httpx.Response, status: int, code: str) -> dict[str, 
     return problem
 
 
-# -- problems -----------------------------------------------------------------------------------------------------------
-
-
 def test_an_unknown_path_is_a_problem(service: Running) -> None:
     for path in ("/nothing/here", "/errors/no.such", "/tokens/../../etc/passwd"):
         assert_problem(service.http.get(path), 404, "request.not_found")
@@ -76,9 +73,6 @@ def test_the_type_of_a_problem_is_a_page_that_says_what_to_do(service: Running) 
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "What to do" in page.text
-
-
-# -- published documents ------------------------------------------------------------------------------------------------
 
 
 def test_the_key_set_is_cacheable_and_revalidates(service: Running) -> None:
@@ -149,9 +143,6 @@ def _references(value: object) -> list[str]:
         own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
         return own + [found for item in value.values() for found in _references(item)]
     return [found for item in value for found in _references(item)] if isinstance(value, list) else []
-
-
-# -- health and caching --------------------------------------------------------------------------------------------------
 
 
 def test_health_says_live_and_ready(service: Running) -> None:

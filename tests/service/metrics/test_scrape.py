@@ -129,7 +129,8 @@ REQUESTS = "issuer_requests_total"
 
 def others(live: Running, own: str) -> list[int]:
     """Return the processes beside the parent whose last word in the log stream is that they started as this."""
-    lines = [msgspec.json.decode(line) for line in live.log_text().splitlines()]
+    whole, _, _ = live.log_text().rpartition("\n")
+    lines = [msgspec.json.decode(line) for line in whole.splitlines()]
     started = {
         line["pid"]: line["event"].partition(" started")[0] for line in lines if line["event"].endswith(" started")
     }

@@ -233,9 +233,10 @@ def test_the_helper_beats_only_while_its_listener_is_alive(
     if pid == 0:
         Helper(follower, progress, listener).run(beat)
     try:
-        heard = b""
-        while len(heard) < 4 and select.select([read], [], [], 4 * beat_s if hangs else 60)[0]:
+        heard, wait_s = b"", 60.0
+        while len(heard) < 4 and select.select([read], [], [], wait_s)[0]:
             heard += os.read(read, 1)
+            wait_s = 4 * beat_s if hangs else 60.0
         assert len(heard) == (1 if hangs else 4)
     finally:
         os.kill(pid, signal.SIGKILL)

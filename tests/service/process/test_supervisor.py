@@ -34,7 +34,7 @@ from issuer.service.settings.model import changed
 from issuer.service.signing.keyring import generate
 from tests.support.http_load import request
 from tests.support.key_hosts import write_event
-from tests.support.processes import is_running
+from tests.support.processes import is_running, listens
 from tests.support.running import BODY, FIVE_TIMES, Running, listening, numbered, running, serve, start, write_folder
 from tests.support.waiting import eventually, within
 
@@ -420,3 +420,15 @@ def test_the_service_answers_on_the_socket_of_systemd(tmp_path: Path, provider: 
     finally:
         process.terminate()
         assert process.wait(60) == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_one_worker_with_metrics_leaves_no_process(tmp_path: Path, provider: LocalProvider, number: int) -> None:
+    port = free_port()
+    with running(tmp_path, provider, metrics_port=port) as live:
+        eventually(lambda: listens(port) and len(children(live.process.pid)) >= 2)
+        family = children(live.process.pid)
+        live.process.send_signal(number)
+        live.process.wait(60)
+        eventually(lambda: not any(map(is_running, family)) and not listens(port))

@@ -235,7 +235,7 @@ def test_a_rotation_step_by_step_each_when_it_is_due(tmp_path: Path) -> None:
     assert states(custody)[old] == "active"
 
 
-def test_a_key_signs_earlier_only_if_the_other_is_compromised(tmp_path: Path) -> None:
+def test_a_key_signs_earlier_only_after_a_compromise_and_a_retiring_one_again(tmp_path: Path) -> None:
     custody, old = issuer_of(tmp_path)
     new = kid_of(custody.generate())
     assert "the history does not show that yet" in refused(lambda: custody.bring(new, "active"))
@@ -375,7 +375,7 @@ def test_a_locked_history_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     assert impatient.revoke(kid, NOW).failures == ()
 
 
-def test_after_a_theft_the_next_key_or_a_new_one_signs_at_once(tmp_path: Path) -> None:
+def test_after_a_theft_a_key_signs_at_once_and_one_revoked_elsewhere_is_put_away(tmp_path: Path) -> None:
     custody, stolen = issuer_of(tmp_path)
     spare = kid_of(custody.generate())
     assert custody.revoke(stolen, NOW - 50).has_active is False
@@ -403,7 +403,7 @@ def test_a_key_whose_file_is_gone_is_revoked_and_an_unknown_one_is_not(tmp_path:
     assert "there is no such key" in refused(lambda: custody.bring("nobody", "active"))
 
 
-def test_a_key_that_nobody_can_open_is_revoked_by_its_name(tmp_path: Path) -> None:
+def test_a_key_that_nobody_can_open_is_revoked_by_its_name_or_in_two_steps(tmp_path: Path) -> None:
     custody, kid = issuer_of(tmp_path / "plain")
     Path(custody.history.place).unlink()
     assert custody.revoke(kid, NOW - 5).failures == ()

@@ -185,7 +185,12 @@ def test_a_damaged_line_is_named_and_no_line_is_written_that_could_not_be_read(t
         assert path.read_bytes() == good
     path.write_bytes(good.replace(b"\n", b" \n"))
     assert set(history.read()) == {KID}, "white space is not damage"
-    path.unlink()
+
+
+def test_a_history_that_cannot_be_looked_for_is_not_an_empty_one(tmp_path: Path) -> None:
+    """An issuer without a history would let any key sign at once."""
+    history = KeyHistory(FolderHome(tmp_path))
+    path = Path(history.place)
     path.symlink_to("/nowhere")
     assert "symbolic link" in refused(history)
     path.unlink()

@@ -39,9 +39,6 @@ def verified(keyring: KeyringSigner, kid: str, signed: bytes, signature: bytes) 
     return True
 
 
-# -- loading -------------------------------------------------------------------------------------------------------------
-
-
 async def test_a_generated_key_signs_and_is_published_by_its_thumbprint(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "keys"
     path, keyring = generate(folder, "active"), load_keyring(folder)
@@ -160,9 +157,6 @@ def test_a_key_that_others_may_touch_or_a_folder_that_they_may_write_to_is_refus
         assert refused(tmp_path).code is Code.KEY_UNSAFE
 
 
-# -- generating ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_generated_key_and_its_folders_are_their_owner_s_and_not_behind_a_link(tmp_path: Path) -> None:
     for umask in (0o000, 0o022, 0o077):
         before = os.umask(umask)
@@ -191,9 +185,6 @@ def test_an_encrypted_key_opens_with_its_passphrase_only_and_a_plain_one_with_no
     with pytest.raises(SetupError, match="a passphrase must have 1 to 1023 bytes"):
         generate(tmp_path / "none", "active", b"")
     assert list((tmp_path / "none").rglob("*.pem")) == []
-
-
-# -- signing -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_keyring_without_its_active_key_only_signs_retries(tmp_path: Path) -> None:
