@@ -200,3 +200,11 @@ for command in "check", "test", "explain", "schema", "fmt", "plan":
     for name, loaded in after.items():
         assert {"issuer", "click", "yaml"} <= loaded
         assert not loaded & server, name
+
+
+def test_a_hostile_policy_writes_on_no_terminal_and_forges_no_command(policies: Path) -> None:
+    edit(policies / "inspect-ai.yaml", "mode: active", 'mode: "\\e[2J\\r\\n::error::forged"\n"\\e]0;x\\a": 1')
+    for form in ("human", "json", "sarif", "github", "junit"):
+        done = issuer("policy", "check", policies, "--format", form)
+        assert (done.code, {"\x1b", "\r", "\x07"} & set(done.out + done.err)) == (3, set()), form
+        assert not re.search("^::error::forged", done.out, re.MULTILINE), form

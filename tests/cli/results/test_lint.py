@@ -90,6 +90,11 @@ def test_fmt_writes_a_file_only_without_check_and_once_and_drops_no_comment_unas
     done = issuer("results", "fmt", file)
     assert (done.code, f"{file}:13:3: file.rule" in done.err) == (3, True)
     assert (issuer("results", "fmt", "--drop-comments", file).code, file.read_text()) == (0, GOOD)
+    drawn = tmp_path / "k\x1b[2J.yaml"
+    drawn.write_text(GOOD.replace("20.9", "20.90"))
+    for command in (("fmt", "--check"), ("lint",), ("digest",), ("diff", file), ("fmt",)):
+        done = issuer("results", *command, drawn)
+        assert ("\x1b" in done.out + done.err, "k\\x1b[2J.yaml" in done.out) == (False, command[0] != "diff"), command
 
 
 def test_fmt_writes_profiles(folder: Path) -> None:
