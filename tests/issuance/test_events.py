@@ -11,12 +11,13 @@ from issuer.audit.events import COUNTED, MAX_EVENT_BYTES, AbuseSignal, Decision,
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.formats import jcs
+from issuer.formats.times import show_time
 from issuer.issuance.events import issued_event, probing_event, recycled_event, refused_event, signal_events
 from issuer.issuance.explain import NO_JTI
 from issuer.issuance.judge import judge
 from issuer.issuance.ports import Authority, NoLog
 from issuer.issuance.steps import Arrival, Issued, Judged, Refusal, Registered, Request, Signals, StoreSecret, Stranger
-from issuer.limits.abuse import NOTHING_COUNTED, Signal
+from issuer.limits.abuse import NOTHING_COUNTED, ItemTally, Signal, Tally
 from issuer.policy.match import PolicySet, resolve
 from issuer.results.entry import Submission
 from issuer.token.wire import IssuedToken
@@ -138,6 +139,24 @@ def test_probing_has_the_number_of_refusals_and_a_signal_the_worst_count_of_its_
     raised = tuple(Signal("attempts", "warn", "abuse.attempts", count, 5, item) for item, count in enumerate((6, 8, 7)))
     (event,) = signal_events(of, Signals(NOTHING_COUNTED, raised), repeat=False)
     assert (event.count, event.results, event.repeat) == (8, (0, 1, 2), False)
+
+
+def test_a_warning_says_the_count_the_limit_since_when_and_the_next_step() -> None:
+    signals = Signals(
+        Tally((ItemTally(6, NOW), ItemTally(9, NOW + 3 * 86_400)), throttled_until=NOW),
+        (
+            Signal("attempts", "throttle", "abuse.attempts", 9, 5, 1),
+            Signal("attempts", "observe", "abuse.attempts", 6, 5, 0),
+            Signal("spread", "warn", "abuse.spread.tokens_a_day", 1001, 1000),
+        ),
+    )
+    (spread,), (attempts, again) = signals.warnings(0), signals.warnings(1)
+    assert spread == again
+    assert spread.startswith("abuse.spread: 1001 tokens were signed today, more than 1000: if this is intended, ask")
+    assert attempts.startswith("abuse.attempts: ")
+    day, until = show_time(NOW + 3 * 86_400)[:10], show_time(NOW)
+    assert (f" {day}" in attempts, f"{day}T" in attempts, "9" in attempts) == (True, False, True), attempts
+    assert attempts.endswith(f"; throttled until {until}")
 
 
 RECORDED = ("ref", "run_id", "job_workflow_ref", "workflow_sha", "repository_owner")

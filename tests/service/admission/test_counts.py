@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
+from issuer.io.redis_client import PREFIX
 from issuer.issuance.ports import AdmissionRequest, Countable, Item, Presented, Use
 from issuer.issuance.steps import Limited, Payer, Quarantined
 from issuer.limits.abuse import Abuse, Artifact, Attempts, ItemTally, Spread, Tally, Throttle, Twins, judge, read_tally
@@ -185,7 +186,7 @@ async def test_one_file_under_other_values_of_the_same_run_key_is_seen(state: Re
     assert await files_of(state, *nights) == [0, 2, 0], "told once for each set"
 
 
-async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmission) -> None:
+async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmission, redis: Redis) -> None:
     asked = [
         item("a", run="1", model="o/m", twins="t"), item("a", run="2", model="o/m", twins="t"),
         item("a", run="3", model="p/n", twins="t"), item("b", run="4", model="p/n", twins="u"),
@@ -195,6 +196,8 @@ async def test_the_same_values_for_another_repository_are_twins(state: RedisAdmi
     CLOCK.us += 2 * DAY_US
     later = call(item("a", run="5", model="q/m", twins="t"), abuse=Abuse(twins=Twins(per_days=3)))
     assert (await counted(state, later)).items[0].twin, "within three days"
+    await counted(state, call(item(twins="short"), abuse=Abuse(twins=Twins(per_days=3))))
+    assert 2 * 86_400_000 < await redis.pttl(PREFIX + b"twins:short") <= 3 * 86_400_000
 
 
 # -- spread ------------------------------------------------------------------------------------------------------------

@@ -274,6 +274,17 @@ async def test_a_batch_costs_n_and_one_larger_than_the_burst_is_told_so(state: R
     assert isinstance(refused, Refused)
     assert "larger than the burst of this rate, 10" in refused.detail
     assert refused.retry_after_s is None
+    fits = await outcome(state, call(use("other"), limits, cost=10))
+    assert isinstance(fits, Refused)
+    assert (fits.retry_after_s or 0) > 0, "as large as the burst: it has to wait"
+
+
+async def test_the_memory_and_role_of_an_absent_store_are_undecided() -> None:
+    state = RedisAdmission("redis://127.0.0.1:1")
+    for ask in (state.memory, state.bearing):
+        with pytest.raises(Undecided):
+            await ask()
+    await state.aclose()
 
 
 async def test_too_many_refusals_quarantine_the_identity_for_a_time(url: str, redis: Redis) -> None:
@@ -575,7 +586,7 @@ async def test_a_key_of_a_foreign_kind_or_a_damaged_record_admits_nobody(state: 
 
 GOOD_ANSWERS: list[tuple[list[object], str]] = [
     ([7, b"NEW", b"", [1, 2]], "new"), ([7, b"SAME", b"template", b""], "repeat"), ([7, b"RATE", 1, 5, [1, 2]], "rate.identity"),
-    ([7, b"EXHAUSTED"], "identity.replayed"), ([7, b"QUARANTINED", 9, 5, b"refusals"], "abuse.quarantined"),
+    ([7, b"EXHAUSTED"], "identity.replayed"), ([7, b"QUARANTINED", 9, 1, b"refusals"], "abuse.quarantined"),
 ]  # fmt: skip
 OTHER_ANSWERS: list[object] = [
     None, 1, b"NEW", "NEW", [], [7], [b"NEW"], [7, b"NEW"], [7, b"NEW", b"", [1]], [7, b"NEW", b"", [1, 2, 3]],

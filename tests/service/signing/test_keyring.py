@@ -16,6 +16,7 @@ from issuer.formats import jose
 from issuer.service.signing import keyring as keyring_module
 from issuer.service.signing.keyring import KeyringSigner, Opener, find_keys, generate
 from issuer.service.signing.lifecycle import STATES, KeyState
+from issuer.service.signing.remote_key import KeyFault
 from tests.support.keyrings import load_keyring
 from tests.support.kms import LocalKms
 
@@ -133,6 +134,15 @@ def test_a_remote_key_is_opened_once_and_dropped_when_its_file_is_gone(tmp_path:
         path.with_suffix(".away").rename(path)
         (anew,) = find_keys(tmp_path, lambda: None, opener).keys
         assert (anew.kid, anew.private is one.private) == (one.kid, False)
+
+
+def test_any_exception_of_a_driver_is_the_fault_of_its_key() -> None:
+    class Driver:
+        def open(self) -> None:
+            raise ArithmeticError
+
+    with pytest.raises(KeyFault, match="its backend raised ArithmeticError"):
+        keyring_module._open(Driver())  # type: ignore[arg-type]
 
 
 def test_a_key_that_others_may_touch_or_a_folder_that_they_may_write_to_is_refused(tmp_path: Path) -> None:
