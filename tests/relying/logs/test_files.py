@@ -1,18 +1,21 @@
 """A log over HTTP: whatever a server sends, reading it is bounded in time and memory."""
 
+import os
 import time
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from issuer.codes import Code
 from issuer.errors import SetupError, Undecided, VerificationError
-from issuer.relying.logs.reader import HttpFiles, open_log, read_bundle, read_unverified_head
+from issuer.relying.logs.reader import HttpFiles, open_log, read_bundle, read_unverified_head, read_witness_policy
 from issuer.relying.logs.reader import Tree as Read
 from issuer.tlog.tiles import WIDTH
+from issuer.tlog.witness_policy import parse_policy
 from tests.support.answering import Handler
-from tests.support.tlog import ANNOUNCED, Answer, LogSite, Tree, token_leaf
+from tests.support.tlog import ANNOUNCED, Answer, LogSite, Tree, policy_text, token_leaf
 
 TREE = Tree([*ANNOUNCED, *map(token_leaf, range(300))])
 
@@ -57,6 +60,14 @@ def test_a_broken_answer_ends_in_time_as_undecided() -> None:
             except Undecided as error:
                 codes[name] = error.code
     assert codes == dict.fromkeys(BROKEN, Code.LOG_UNAVAILABLE)
+
+
+def test_a_witness_policy_may_come_from_a_pipe() -> None:
+    read, write = os.pipe()
+    os.write(write, policy_text().encode())
+    os.close(write)
+    assert read_witness_policy(Path(f"/dev/fd/{read}")) == parse_policy(policy_text().encode(), f"/dev/fd/{read}")
+    os.close(read)
 
 
 def test_a_file_that_is_gone_for_good_is_a_missing_one() -> None:
