@@ -206,6 +206,10 @@ def test_a_value_or_profile_that_an_entry_cannot_have_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         edit.rewrite(text, "f", profile="target")
     assert caught.value.code is Code.RESULT_VALUE
+    issued = text.replace("value: 2", 'verify_token: "a.b.c"')
+    with pytest.raises(InputError) as caught:
+        edit.put_entry(text, issued, "f")
+    assert (caught.value.code, caught.value.place.line) == (Code.RESULT_VALUE, 3)
     assert "value: 2" in edit.rewrite(text, "f")
     assert "value: 2" not in edit.rewrite(text.replace("value: 2", "value: 1"), "f", profile="target")
     text = FILE + NEW

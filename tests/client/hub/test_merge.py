@@ -67,6 +67,7 @@ def test_of_two_entries_with_the_same_scores_that_of_the_framework_is_replaced()
     theirs = write_entry(submission(framework={"name": "lm-eval", "version": "0.4.13"}).form)
     ours = write_entry(submission(metrics=[{"metric_id": "accuracy", "value": 0.1}]).form)
     assert merged(theirs + ours, NEW) == theirs + NEW
+    assert merged(NEW + ours, NEW) == NEW + ours, "the same content goes first"
     with pytest.raises(InputError) as refused:
         merged(theirs + theirs.replace("0.4.13", "0.4.12"), NEW)
     assert refused.value.code is Code.RESULT_REPEATED
