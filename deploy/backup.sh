@@ -11,7 +11,7 @@ umask 077
 data=$1 target=$2 policies=${3:-}
 
 # A loss of data must not destroy the last copy: these files are never removed.
-for name in key-history.jsonl revocations.jsonl store-secret; do
+for name in key-history.jsonl pats policies revocations.jsonl revocations.jwt revocation-keys.json store-secret; do
     if [ -e "$target/data/$name" ] && [ ! -e "$data/$name" ]; then
         echo "backup.sh: $data lacks $name, which $target/data has: nothing is copied. Put it back (deploy/STATE.md)," \
             "or move $target away to begin anew." >&2
@@ -33,7 +33,7 @@ if [ -n "$policies" ] && [ -e "$policies/stops.yaml" ]; then
 fi
 rm -rf "$target/data.next"
 mkdir "$target/data.next"
-for name in key-history.jsonl moved-to-log pats policies revocations.jsonl revocations.jwt revocation-keys.json store-secret; do
+for name in inventory.json key-history.jsonl moved-to-log pats policies revocations.jsonl revocations.jwt revocation-keys.json store-secret; do
     if [ -e "$data/$name" ]; then cp -a "$data/$name" "$target/data.next/"; fi
 done
 if [ -e "$data/log/log.sqlite" ]; then

@@ -492,7 +492,11 @@ class Code(enum.StrEnum):
     )
     KEY_HISTORY = (
         "key.history", 0, "The history of the signing keys cannot be read, or does not allow this.",
-        "If a line is damaged, restore `key-history.jsonl` from a backup. For the allowed steps, see keys/README.md.",
+        "If it is missing, mount `data`. If a line is damaged, restore the backup. keys/README.md has allowed steps.",
+    )
+    DATA_MISSING = (
+        "data.missing", 0, "A part of `data` is missing that this issuer had.",
+        "Mount the disk, or put the part back from the backup: deploy/STATE.md says what the loss of each part means.",
     )
     KEY_STEP = (
         "key.step", 0, "This step in a key's lifecycle is not allowed now.",

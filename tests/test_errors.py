@@ -35,7 +35,7 @@ FILES = """file.unreadable file.unsafe file.too_large file.encoding file.syntax 
     lint.case lint.pattern_any lint.framework_shared lint.name_unpinned lint.identity_expired result.file_name result.unbound
     result.profile result.unknown_member result.token result.value result.repeated result.undefined benchmark.absent benchmark.rule
     log.absent log.unrecorded log.rollback
-    key.unsafe key.unusable key.history key.step key.unknown witness.state settings.invalid cache.unsafe receipt.folder state.unsafe state.unreachable
+    key.unsafe key.unusable key.history data.missing key.step key.unknown witness.state settings.invalid cache.unsafe receipt.folder state.unsafe state.unreachable
     dependency.authorization_server dependency.key_set answer.unverified log.malformed revocations.full
     credential.absent credential.unusable url.invalid dependency.server pat.unknown package.missing machine.failed
     service.address log.policy log.signature log.quorum log.unverified log.unavailable dev.absent dev.job policy.new

@@ -21,6 +21,7 @@ _LEAVES = [announcement(1), token(2), token(3)]
 # The content of each format, in every version.
 EXPECTED: dict[str, object] = {
     "audit": ([], [*stored_values.EVENTS]),
+    "inventory": {"key-history", "policies"},
     "key-history": {make.KID: ("revoked", make.NOW + 120, make.NOW + 180, make.NOW + 150)},
     "log": (
         (ORIGIN, 3, root([entry.hash for entry in _LEAVES]).hex()), tuple(entry.leaf for entry in _LEAVES), 2,
@@ -91,6 +92,7 @@ def in_database(file: str, statement: str) -> Callable[[Path], None]:
 _LINE = b'{"version":1,'
 OTHERS: list[tuple[str, Callable[[Path], None]]] = [
     ("audit", in_text("audit.jsonl", b'"version":1', b'"version":2')),
+    ("inventory", in_text("inventory.json", b'"version":1', b'"version":2')),
     ("key-history", in_text("key-history.jsonl", _LINE, b'{"version":2,')),
     ("key-history", in_text("key-history.jsonl", _LINE, b"{")),
     ("log", in_database("log.sqlite", "UPDATE head SET version = 2")),

@@ -70,11 +70,12 @@ from issuer.service.revocation.active_list import ListKeeper, LiveRevocations
 from issuer.service.revocation.bounds import REVOKED_LOOK_S
 from issuer.service.revocation.ledger import Ledger, find_key
 from issuer.service.settings.background import Background
-from issuer.service.settings.bounds import BEAT_S
+from issuer.service.settings.bounds import BEAT_S, INVENTORY_LOOK_S
 from issuer.service.settings.log_stream import Failures
 from issuer.service.settings.model import Settings
 from issuer.service.signing.active_keys import Hosts, LiveSigner
 from issuer.service.signing.history import LiveHistory
+from issuer.service.signing.inventory import Inventory, InventoryKeeper
 from issuer.tlog.witness_policy import MAX_POLICY_BYTES
 
 # Unix seconds.
@@ -331,12 +332,15 @@ async def _running(
         await parts.stops.announce()
         await parts.keeper.turn(False)
         await parts.revocations.turn(False)
+        inventory = InventoryKeeper(Inventory(settings, parts.home))
+        await inventory.turn(False)
         background.take_hangups()
         background.watch("stops", parts.stops.turn, STOPS_LOOK_S)
         background.watch("revocations", parts.revocations.turn, REVOKED_LOOK_S)
         background.watch("revocation list", parts.keeper.turn)
         background.watch("keys", parts.signer.turn)
         background.watch("store", store.turn)
+        background.watch("inventory", inventory.turn, INVENTORY_LOOK_S)
         background.watch("policies", live.turn, live.every_s)
         background.watch("audit", parts.audit.turn, SYNC_S)
         if parts.log is not None:

@@ -50,7 +50,9 @@ def test_each_event_is_saved_once_before_and_after_rotation(tmp_path: Path) -> N
 
 def test_lost_data_does_not_replace_the_last_copy(tmp_path: Path) -> None:
     """The timer continues after a loss; two copies of an empty folder would leave no data to restore."""
-    names = ("key-history.jsonl", "revocations.jsonl", "store-secret")
+    names = (
+        "key-history.jsonl", "pats", "policies", "revocations.jsonl", "revocations.jwt", "revocation-keys.json", "store-secret",
+    )  # fmt: skip
     for lost in names:
         data, target = tmp_path / lost / "data", tmp_path / lost / "backup"
         data.mkdir(parents=True)

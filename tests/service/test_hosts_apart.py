@@ -24,7 +24,7 @@ from tests.support.command import issuer
 from tests.support.logged import Begun
 from tests.support.no_tls import NO_TLS
 from tests.support.postgresql import PostgreSQL, postgresql
-from tests.support.running import Running, numbered, running, serve, start, until_live, write_folder
+from tests.support.running import Running, begin_history, numbered, running, serve, start, until_live, write_folder
 from tests.support.settings import by_name
 from tests.support.waiting import eventually
 
@@ -85,6 +85,7 @@ def pair(tmp_path: Path, provider: LocalProvider) -> Iterator[Pair]:
         folder, other = tmp_path / "one", tmp_path / "other"
         folder.mkdir()
         write_folder(folder, provider)
+        begin_history(folder)
         make_key(folder / "keys", None)
         begun = Begun(folder, server.url(), store)
         shared: dict[str, Any] = {"store_url": store, "store_durable": True}

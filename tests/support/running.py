@@ -21,7 +21,7 @@ from issuer.dev.sandbox import environment, free_port, settings_for, write_polic
 from issuer.limits.bounds import SOURCE_RATE
 from issuer.service.settings.model import Settings, changed
 from issuer.service.signing.keyring import generate
-from tests.support.command import Forked, start_issuer
+from tests.support.command import Forked, issuer, start_issuer
 from tests.support.failures import logged
 from tests.support.http_load import drive, request
 from tests.support.no_tls import NO_TLS
@@ -158,6 +158,12 @@ def write_folder(folder: Path, provider: LocalProvider, *, limits: str = WIDE_LI
     if es256:
         more = 'profile: "github-actions", algorithms: ["RS256", "ES256"],'
         rewrite(folder, 'profile: "github-actions",', more, "providers.yaml")
+
+
+def begin_history(folder: Path) -> None:
+    """Begin the history of a folder's keys, as `issuer init` does: keys without one show a past that is lost."""
+    done = issuer("keys", "rotate", "--dir", folder / "keys", "--data", folder / "data")
+    assert done.returncode == 0, done.stderr
 
 
 def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml") -> None:

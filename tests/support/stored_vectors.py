@@ -39,9 +39,10 @@ from issuer.service.log.database.store import Reader
 from issuer.service.policies.archive import PolicyArchive
 from issuer.service.policies.watcher import keep_policies
 from issuer.service.revocation.ledger import Ledger, Signing
-from issuer.service.settings.model import values_of
+from issuer.service.settings.model import Keys, Settings, Store, values_of
 from issuer.service.settings.reader import read_settings
 from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.inventory import Inventory
 from issuer.tlog.checkpoint import Checkpoint
 from issuer.tlog.note import Note, NoteSigner
 from issuer.tlog.watch import Announced
@@ -325,8 +326,18 @@ async def _put(client: Any, key: str, value: dict[str, Any]) -> None:
         await client.set(key, bytes.fromhex(value["string"]))
 
 
+def _inventory(place: Path) -> Inventory:
+    settings = Settings(make.ISSUER, "policies", str(place), Keys(str(place)), Store("embedded"))
+    return Inventory(settings, FolderHome(place))
+
+
+def _write_inventory(place: Path) -> None:
+    _inventory(place).add(("policies", "key-history"))
+
+
 FORMATS = {
     "audit": Format(1, _write_audit, _read_audit),
+    "inventory": Format(1, _write_inventory, lambda place: _inventory(place).read()),
     "key-history": Format(1, _write_key_history, _read_key_history),
     "log": Format(1, _write_log, _read_log),
     "monitor": Format(1, _write_monitor, _read_monitor),

@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, get_args
@@ -29,6 +30,7 @@ from issuer.service.settings.model import Settings
 from issuer.service.signing.bounds import FEW_KEYS_LEFT, HISTORY_TURN_S, MAX_SIGNED_KEYS, PUBLISHED_S
 from issuer.service.signing.commands import Custody, Made, Target
 from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.inventory import Inventory
 from issuer.service.signing.key_files import OTHERS, KeyFile, find_file, find_files
 from issuer.service.signing.keyring import Opener
 from issuer.service.signing.lifecycle import STATES, KeyPlan, KeyStep, Lives, Words, jwk_of, may_sign_from
@@ -91,6 +93,16 @@ class Places(Struct, frozen=True):
         history = KeyHistory(home_of_data(settings, data), HISTORY_TURN_S)
         return Custody(folder, history, cache(passphrase), int(time.time()), who(), why)
 
+    def demand_history(self) -> None:
+        """Raise SetupError if the service's history is missing: a new one would allow any key to sign."""
+        settings = self._settings()
+        if settings is None or (self.folder or settings.keys_folder) != settings.keys_folder:
+            return
+        data = Path(settings.data)
+        if (self.data or data) == data:
+            with closing(home_of_data(settings, data)) as home:
+                Inventory(settings, home).demand_history()
+
     def _settings(self) -> Settings | None:
         """Return the service's settings, or None if they are missing and the options name every place."""
         try:
@@ -130,6 +142,7 @@ def generate_key(places: Places, state: Made | None, reason: str) -> None:
 
     The first key of an issuer signs at once. Every other key is published first, and signs after `issuer keys rotate`.
     """
+    places.demand_history()
     path = places.custody(reason).generate(state)
     say(printable(str(path)))
     say(_describe_new(path), err=True)
@@ -260,10 +273,11 @@ def rotate(places: Places, kid: str | None, to: Target | None, as_plan: bool, co
         raise click.UsageError("KID and --to go together: `issuer keys rotate KID --to STATE`")
     if as_plan and (kid or compromised):
         raise click.UsageError("--plan shows all keys: give it alone")
-    custody = places.custody(reason)
     if as_plan:
-        say(_render_plan(custody.plan()))
+        say(_render_plan(places.custody().plan()))
         return
+    places.demand_history()
+    custody = places.custody(reason)
     if kid and to:
         custody.bring(kid, to, compromised=compromised)
         say(f"{printable(kid)} is {to}")

@@ -41,6 +41,7 @@ from issuer.service.revocation.ledger import (
     items_in,
     make_key,
 )
+from issuer.service.signing.inventory import Inventory
 from issuer.token.verify_token import is_jti
 from issuer.verify.revocations import LEEWAY_S, LONGEST_S, Items, RevokedInterval, items_of
 
@@ -83,6 +84,7 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
         **rest: Any,
     ) -> None:  # fmt: skip
         settings = None if data and keys else settings_or("--dir, the keys, and --data", config)
+        is_service = settings is not None and not data and not keys
         if settings is not None:
             data, keys, url = data or Path(settings.data), keys or settings.keys_folder, url or settings.url
         assert data is not None  # noqa: S101 (for the type checker)
@@ -94,6 +96,8 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
             return None if settings is None else settings.passphrase()
 
         home = home_of_data(settings, data)
+        if settings is not None and is_service:
+            Inventory(settings, home).demand_history()
         command(place=_Place(data, home, keys, check_url(url) if url else None, passphrase), **rest)
 
     return run

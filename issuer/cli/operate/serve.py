@@ -35,11 +35,13 @@ _SECRETS = re.compile(r"(?<=://).*@|(?<=\?).*", re.DOTALL)
 @click.option("--config", type=A_FILE, help="A YAML file of settings; ISSUER_* variables win.")
 @click.option("--workers", type=click.IntRange(1, MAX_WORKERS), default=1, show_default=True,
               help="Processes on one port and one store.")  # fmt: skip
-def serve(config: Path | None, workers: int) -> None:
+@click.option("--begin-anew", multiple=True, metavar="PART",
+              help="Start without this part of `data`, which the issuer had. May be given again.")  # fmt: skip
+def serve(config: Path | None, workers: int, begin_anew: tuple[str, ...]) -> None:
     """Run the service until SIGTERM. Settings: deploy/README.md."""
     with extra_of("server,embedded", "`issuer serve`"):
         from issuer.service.process.server import serve as run
-    run(read_settings(config), workers=workers)
+    run(read_settings(config), workers=workers, begin_anew=begin_anew)
 
 
 def _url(_: click.Context, __: click.Parameter, url: str) -> str:

@@ -23,6 +23,7 @@ from issuer.service.settings.model import EMBEDDED, Settings
 from issuer.service.signing.bounds import FEW_KEYS_LEFT, HISTORY_TURN_S
 from issuer.service.signing.commands import Custody
 from issuer.service.signing.history import KeyHistory
+from issuer.service.signing.inventory import Inventory
 from issuer.service.signing.key_files import KeyFile, in_state, states_of
 from issuer.service.signing.lifecycle import Lives, keys_left, steps
 
@@ -32,7 +33,7 @@ _Check = Callable[[Settings, Home, int], Iterator[Line]]
 
 def look_at_records(settings: Settings, now: int) -> Iterator[Line]:
     """Yield the lines about keys, revocations, policies and the log, at `now` in Unix seconds."""
-    for name, check in (("keys", _keys), ("revocations", _revocations)):
+    for name, check in (("data", _data), ("keys", _keys), ("revocations", _revocations)):
         yield from surviving(name, _with_home(check, settings, now))
     yield from surviving("policies", _policies(settings, now))
     yield from surviving("log", _log(settings))
@@ -41,6 +42,10 @@ def look_at_records(settings: Settings, now: int) -> Iterator[Line]:
 def _with_home(check: _Check, settings: Settings, now: int) -> Iterator[Line]:
     with closing(home_of(Path(settings.data), settings.log.origin, settings.log_place)) as home:
         yield from check(settings, home, now)
+
+
+def _data(settings: Settings, home: Home, _now: int) -> Iterator[Line]:
+    yield looked("data", lambda: f"nothing is missing of {len(Inventory(settings, home).demand())} parts")
 
 
 def _keys(settings: Settings, home: Home, now: int) -> Iterator[Line]:

@@ -161,6 +161,7 @@ def unit_text(folder: Path, user: int) -> str:
     run = f"ExecStart={program} serve --config {settings}\n".replace("$", "$$")  # `$` would begin a variable
     writes = f"ReadWritePaths={_in_unit(folder / 'keys')} {_in_unit(folder / 'data')}\n"
     for said, own in (
+        ("RequiresMountsFor=/var/lib/issuer\n", f"RequiresMountsFor={_in_unit(folder)}\n"),
         (_STATE, f"WorkingDirectory={str(folder).replace('%', '%%')}\n{writes}"),  # this line takes no quotes
         ("ExecStart=/opt/issuer/bin/issuer serve --config /etc/issuer/settings.yaml\n", run),
         ("User=issuer\nGroup=issuer\n", f"User={_name_of(user)}\n"),

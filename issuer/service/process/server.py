@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from pathlib import Path
 
 import structlog
@@ -29,7 +29,7 @@ from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.app import Clock, Shared, build, load, prepare
 from issuer.service.http.protocol import protocol_for
 from issuer.service.http.request_limits import CountedEvent
-from issuer.service.log.database.engines import settle_home
+from issuer.service.log.database.engines import home_of, settle_home
 from issuer.service.log.sequencer.process import SequencerProcess
 from issuer.service.log.sequencer.setup import log_settings
 from issuer.service.metrics.counts import Board, Counters
@@ -42,6 +42,7 @@ from issuer.service.process.supervisor import STOPS, Beat, beating, supervise
 from issuer.service.settings.bounds import GRACE_S, KEEP_ALIVE_S
 from issuer.service.settings.log_stream import configure_logging
 from issuer.service.settings.model import EMBEDDED, Settings, changed, listed
+from issuer.service.signing.inventory import Inventory, Part
 
 # -- socket activation -------------------------------------------------------------------------------------------------
 
@@ -140,11 +141,18 @@ def server(
     return uvicorn.Server(config)
 
 
-def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: Clock | None = None) -> None:
+def serve(
+    settings: Settings,
+    log: Log | None = None,
+    workers: int = 1,
+    clock: Clock | None = None,
+    begin_anew: Collection[str] = (),
+) -> None:
     """Serve until SIGTERM or SIGINT, and finish the requests in flight. SIGHUP reloads the policies.
 
     One worker without a metrics port is this process. Otherwise this process supervises the workers and a helper, on
-    one port and one store. Tests replace `clock`, which returns Unix seconds and decides when keys change.
+    one port and one store. The parts of `data` in `begin_anew` may be missing although this issuer had them. Tests
+    replace `clock`, which returns Unix seconds and decides when keys change.
     Raises SetupError and InputError.
     """
     configure_logging()
@@ -159,6 +167,7 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
     page = SharedPage()
     page.take_signals()
     settle_home(Path(settings.data), settings.log.origin, settings.log_place)
+    found = _demand_data(settings, begin_anew)
     with store(settings) as store_url, sequencer(settings, store_url) as socket:
         board = Board(workers)
         settings, shared = changed(settings, store_url=store_url), Shared(page, socket, row=board.rows[0])
@@ -177,11 +186,18 @@ def serve(settings: Settings, log: Log | None = None, workers: int = 1, clock: C
             def run(place: int, beat: Beat, receiver: Channel) -> None:
                 if metrics is not None:
                     metrics.close()
+                _demand_data(settings, had=found)  # the disk may be gone when a worker is restarted
                 own = replace(shared, policies=PolicyUpdates(helper.state, receiver), row=board.rows[place])
                 _run(settings, log, own, clock, given or bind(addresses), beat)
 
             settle()
             supervise(workers, run, KILL_S, helper=helper)
+
+
+def _demand_data(settings: Settings, begin_anew: Collection[str] = (), had: Collection[Part] = ()) -> frozenset[Part]:
+    """Return the parts of `data` that exist. Raises SetupError if one is missing that the service had."""
+    with contextlib.closing(home_of(Path(settings.data), settings.log.origin, settings.log_place)) as home:
+        return Inventory(settings, home).demand(begin_anew, had=had)
 
 
 def settle() -> None:

@@ -12,3 +12,5 @@ BEAT_S = 1.0
 KEEP_ALIVE_S = 5
 # Time to finish the requests in flight after SIGTERM. The supervisor waits a little longer, then kills the worker.
 GRACE_S = 20
+# A worker adds new parts of `data` to the inventory.
+INVENTORY_LOOK_S = 20.0

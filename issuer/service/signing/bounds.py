@@ -60,3 +60,8 @@ MAX_PIN_FILE_BYTES = 1024
 HISTORY_S = 0.5
 # A change of the signing key has reached every worker this long after the new key's first token.
 ROTATED_S = 4.0
+
+# -- the inventory -----------------------------------------------------------------------------------------------------
+
+# A few names take less.
+MAX_INVENTORY_BYTES = 4 * 1024

@@ -77,7 +77,7 @@ def test_a_fresh_folder_has_no_fault_is_not_changed_and_shows_no_secret(home: Pa
     code, lines, _ = examine(home)
     assert (code, bad(lines)) == (0, {})
     assert set(lines) == {
-        "settings", "policies folder", "keys folder", "data folder", "disk of data", "backup", "keys", "key schedule",
+        "settings", "policies folder", "keys folder", "data folder", "disk of data", "backup", "data", "keys", "key schedule",
         "revocations", "policies", "log", "audit", "store", "provider github-actions", "time", "address", "proxy",
     }  # fmt: skip
     warned = {name for name, line in lines.items() if line["verdict"] == "warning"}

@@ -99,6 +99,7 @@ def test_the_unit_is_the_one_of_deploy_with_the_folder_s_paths(tmp_path: Path) -
     ours = (ROOT / "deploy" / "systemd" / "issuer.service").read_text().splitlines()
     made = tmp_path / "made"
     assert [line for line in own[2:] if line not in ours] == [
+        f"RequiresMountsFor={made}",
         f"User={pwd.getpwuid(os.geteuid()).pw_name}",
         f"ExecStart={Path(sys.executable).parent / 'issuer'} serve --config {made / 'settings.yaml'}",
         f"WorkingDirectory={made}",
@@ -117,6 +118,7 @@ def test_a_unit_names_its_folder_for_any_folder_name(tmp_path: Path) -> None:
         text = (folder / "issuer.service").read_text()
         own = dict(line.split("=", 1) for line in text.splitlines() if str(tmp_path) in line)
         assert own["WorkingDirectory"].replace("%%", "%") == str(folder)
+        assert shlex.split(own["RequiresMountsFor"].replace("%%", "%")) == [str(folder)]
         (*_, config) = shlex.split(own["ExecStart"].replace("%%", "%").replace("$$", "$"))
         assert config == str(folder / "settings.yaml")
         assert shlex.split(own["ReadWritePaths"].replace("%%", "%")) == [str(folder / "keys"), str(folder / "data")]

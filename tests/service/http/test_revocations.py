@@ -21,7 +21,7 @@ from issuer.token.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify.revocations import Revocations, parse_revocations
 from tests.support.command import issuer
 from tests.support.no_tls import NO_TLS
-from tests.support.running import BODY, Running, body, listening, numbered, running, serve, write_folder
+from tests.support.running import BODY, Running, begin_history, body, listening, numbered, running, serve, write_folder
 from tests.support.waiting import eventually, within
 
 WORKERS = 2
@@ -32,6 +32,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     """Two workers with the key of the list, and their own folder."""
     folder = tmp_path_factory.mktemp("revoking")
     write_folder(folder, provider)
+    begin_history(folder)
     make_key(folder / "keys", None)
     with EmbeddedValkey() as store, running(folder, provider, command=serve(WORKERS), store_url=store) as service:
         eventually(lambda: listening(service) == WORKERS)
@@ -157,6 +158,7 @@ def write_result(folder: Path, entry: str) -> None:
 def test_a_relying_party_sees_revocations_and_refuses_an_older_list(tmp_path: Path, provider: LocalProvider) -> None:
     """In turn: an empty list, a token, an interval, the list of a host without the key, a rollback."""
     write_folder(tmp_path, provider)
+    begin_history(tmp_path)
     key = make_key(tmp_path / "keys", None)
     with EmbeddedValkey() as store:
         with running(tmp_path, provider, store_url=store) as live:

@@ -118,7 +118,6 @@ def break_policies(live: Running) -> None:
 def test_a_stop_is_in_force_in_time_despite_every_other_fault(tmp_path: Path, provider: LocalProvider) -> None:
     """At the same time: a typo, a failing test, an unreadable file, an unfit key, a full disk; then no disk at all."""
     write_folder(tmp_path, provider)
-    retiring = generate(tmp_path / "keys", "retiring")
     with (
         small_disk(tmp_path / "disk", "4m") as disk,
         EmbeddedValkey() as store,
@@ -126,6 +125,8 @@ def test_a_stop_is_in_force_in_time_despite_every_other_fault(tmp_path: Path, pr
     ):
         eventually(lambda: listening(live) == WORKERS)
         assert codes(live) == {"201"}
+        retiring = generate(live.folder / "keys", "retiring")
+        eventually(lambda: retiring.stem in live.http.get("/.well-known/jwks.json").text)
         break_policies(live)
         unfit = generate(live.folder / "keys", "next")
         unfit.write_bytes(b"no key")
