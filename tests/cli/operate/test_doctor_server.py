@@ -129,7 +129,8 @@ FAULTS: dict[str, tuple[Callable[[Path], object], int, dict[str, str], str]] = {
         {"policies": "policy.test_failed"}, "issuer policy check",
     ),
     "open policies": (lambda home: (home / "policies").chmod(0o777), 3, {"policies folder": "file.unsafe"}, "chmod o-w"),
-    "broken audit": (broken_audit, 3, {"audit": "file.rule"}, "issuer audit verify"),
+    # An audit shows that the service has run, and this folder has no other part of such a run.
+    "broken audit": (broken_audit, 6, {"audit": "file.rule", "data": "data.missing"}, "issuer audit verify"),
     "broken record": (
         lambda home: (home / "data" / "revocations.jsonl").write_text("{\n"), 3, {"revocations": "file.syntax"}, "deploy/STATE.md",
     ),

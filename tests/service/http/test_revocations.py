@@ -21,7 +21,18 @@ from issuer.token.wire import REVOCATION_KEYS_PATH, REVOCATIONS_PATH
 from issuer.verify.revocations import Revocations, parse_revocations
 from tests.support.command import issuer
 from tests.support.no_tls import NO_TLS
-from tests.support.running import BODY, Running, begin_history, body, listening, numbered, running, serve, write_folder
+from tests.support.running import (
+    BODY,
+    SERVE,
+    Running,
+    begin_history,
+    body,
+    listening,
+    numbered,
+    running,
+    serve,
+    write_folder,
+)
 from tests.support.waiting import eventually, within
 
 WORKERS = 2
@@ -202,7 +213,8 @@ def test_a_relying_party_sees_revocations_and_refuses_an_older_list(tmp_path: Pa
         # An old backup of everything: a relying party that has seen the newer list refuses the older one.
         (tmp_path / "data" / "revocations.jwt").write_bytes(empty)
         (tmp_path / "data" / "revocations.jsonl").unlink()
-        with running(tmp_path, provider, store_url=store, port=port) as live:
+        anew = (*SERVE, "--begin-anew", "revocations")
+        with running(tmp_path, provider, store_url=store, port=port, command=anew) as live:
             assert read(live).count == 0
             code, output = verify(live, tmp_path)
             assert (code, "refused, and the list that was seen before counts" in output) == (1, True), output

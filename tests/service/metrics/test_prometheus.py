@@ -20,7 +20,7 @@ from issuer.dev.sandbox import free_port
 from tests.support.backing_up import backup
 from tests.support.in_process import run
 from tests.support.logged import Begun
-from tests.support.running import Running, begin_history, listening, numbered, serve
+from tests.support.running import Running, begin_history, listening, numbered, serve, write_folder
 from tests.support.scraping import scraped, total, until_scraped
 from tests.support.shared import ROOT
 from tests.support.waiting import eventually
@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.long, pytest.mark.needs_tool("prometheus")]
 def live(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> Iterator[Running]:
     """A service of two workers that has everything: a log with a witness, and a signed revocation list."""
     begun = Begun(tmp_path_factory.mktemp("watched"))
+    write_folder(begun.folder, provider)
     begin_history(begun.folder)
     done = run(["revocations", "init", "--dir", "keys", "--data", "data"], begun.folder)
     assert done.code == 0, done.err
