@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV      = $(BIN)/uv
-# Two thirds of the time of a test is waiting: three processes a core.
+# Two thirds of the time of a test is waiting: three processes a core. Browsers, clusters and mutants wait less: two.
 PROCESSES ?= $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN))
+check mutants: PROCESSES = $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 COMPILE = pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
           --no-emit-index-url --no-emit-find-links --quiet --upgrade
 

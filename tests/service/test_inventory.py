@@ -97,6 +97,10 @@ def test_without_a_part_or_a_pair_of_parts_no_service_starts(copied: Settings, t
     # Without the inventory nothing shows these two. The list still revokes, and an unknown access token is refused.
     expected["revocations", "inventory"] = expected["access-tokens", "inventory"] = []
     assert refused == expected
+    (Path(copied.data) / "pats" / "used").mkdir(exist_ok=True)
+    for record in Path(copied.data).glob("pats/*.json"):
+        record.unlink()
+    inventory(copied).demand()  # an operator has removed old records
 
 
 def test_without_all_its_data_a_service_with_a_past_does_not_start(copied: Settings) -> None:
@@ -157,7 +161,9 @@ async def test_a_running_service_adds_parts_and_forgets_none(copied: Settings, t
     assert inventory(copied).read() == first
 
 
-def test_a_service_and_the_commands_begin_no_list_or_history_on_a_lost_disk(copied: Settings, tmp_path: Path) -> None:
+def test_a_service_and_the_commands_begin_no_list_or_history_on_a_lost_disk(
+    past: Settings, copied: Settings, tmp_path: Path
+) -> None:
     data = Path(copied.data)
     data.rename(tmp_path / "away")
     data.mkdir(mode=0o700)
@@ -173,6 +179,11 @@ def test_a_service_and_the_commands_begin_no_list_or_history_on_a_lost_disk(copi
     assert list(data.iterdir()) == []
     data.rmdir()
     (tmp_path / "away").rename(data)
+    lose(copied, "key-history")
+    revoking = command(copied, "revoke", "--jti", "A" * 22, "--reason", "x")
+    assert (revoking[0], command(copied, "keys", "rotate")[0]) == (0, 6), "a revocation works, and no history begins"
+    shutil.rmtree(data)
+    shutil.copytree(past.data, data)
     lose(copied, "revocation-list")
     code, err = command(copied, "serve")
     assert (code, err.count("issuer: data.missing")) == (6, 1)

@@ -97,7 +97,7 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
 
         home = home_of_data(settings, data)
         if settings is not None and is_service:
-            Inventory(settings, home).demand_history()
+            Inventory(settings, home).demand_documents()
         command(place=_Place(data, home, keys, check_url(url) if url else None, passphrase), **rest)
 
     return run

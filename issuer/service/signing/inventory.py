@@ -36,7 +36,7 @@ from issuer.service.signing.lifecycle import STATES
 
 Part = Literal["key-history", "revocations", "revocation-list", "policies", "store-secret", "access-tokens"]
 PARTS: tuple[Part, ...] = get_args(Part)
-_DOCUMENTS = {"key-history": HISTORY, "revocations": RECORD, "revocation-list": LIST}
+_DOCUMENTS: dict[Part, str] = {"key-history": HISTORY, "revocations": RECORD, "revocation-list": LIST}
 _FILE = "inventory.json"
 _log = structlog.get_logger("issuer")
 
@@ -70,10 +70,15 @@ class Inventory:
             _log.warning("begun anew", parts=lost)
         return found
 
+    def demand_documents(self) -> None:
+        """Raise SetupError as `demand_history` does, if neither a history nor a record nor a list exists: a revocation
+        must work although one of them is lost, but not go to an empty folder in place of `data`."""
+        if not any(map(self._exists, _DOCUMENTS)):
+            self.demand_history()
+
     def demand_history(self) -> None:
         """Raise SetupError if this host signs tokens, and the history is missing that it had: `data` is probably not
-        mounted. A command that begins a history, or a list of revocations, in its place would hide that from the next
-        start."""
+        mounted. A new history in its place would hide that from the next start."""
         signs_tokens = any(_has_file(self._settings.keys_folder / state, *SUFFIXES) for state in STATES)
         if signs_tokens and not self._exists("key-history") and "key-history" in self._lost(frozenset(), ()):
             raise SetupError(Code.KEY_HISTORY, self._loss(["key-history"]))
@@ -128,8 +133,8 @@ class Inventory:
         match part:
             case "policies":
                 return _has_file(settings.kept_folder, ".json")
-            case "access-tokens":
-                return _has_file(settings.pats_folder, ".json")
+            case "access-tokens":  # `used` stays after an operator has removed old records
+                return _has_file(settings.pats_folder, "")
             case "store-secret":  # a named file is the operator's: without it no service starts
                 return not settings.store.secret_file and os.path.lexists(settings.store_secret)
         return bool(self._home.read(_DOCUMENTS[part], MAX_RECORD_BYTES))
