@@ -18,6 +18,7 @@ from tests.support.http_load import answer_to_head
 from tests.support.policies import POLICY, changed, load
 from tests.support.request_events import event_of, refusal_event
 from tests.support.running import BODY, METRIC_VALUE, Running, body, numbered, register, running, write_folder
+from tests.support.waiting import ask_until
 
 EXPLAIN = "/tokens/explain"
 NARROW = """limits:
@@ -217,10 +218,14 @@ def test_an_explanation_is_audited_under_its_own_endpoint(service: Running) -> N
 
 
 def logged(live: Running, said: str) -> dict[str, Any]:
-    """Return the line of the log stream that says this; every line is JSON."""
-    whole, _, _ = live.until_log_says(said).rpartition("\n")
-    found: list[dict[str, Any]] = [msgspec.json.decode(line) for line in whole.splitlines()]
-    (event,) = [event for event in found if said in str(event)]
+    """Return the decision in the log stream that says this; every line is JSON. A signal may say it, too."""
+
+    def decisions() -> list[dict[str, Any]]:
+        whole, _, _ = (live.folder / "service.log").read_text("utf-8").rpartition("\n")
+        found = [msgspec.json.decode(line) for line in whole.splitlines()]
+        return [event for event in found if event["event"] == "decision" and said in str(event)]
+
+    (event,) = ask_until(decisions, len)
     return event
 
 
