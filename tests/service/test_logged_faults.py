@@ -204,6 +204,23 @@ def test_an_old_copy_of_the_file_under_running_workers_latches_the_log(
             promised.demand_promises(service, tmp_path / "tree")
 
 
+@pytest.mark.parametrize("away", ["data/log/log.sqlite", "data/log", "data"])
+def test_a_log_that_was_away_for_a_while_is_used_again(away: str, provider: LocalProvider, tmp_path: Path) -> None:
+    with logged_service(tmp_path / "service", provider, command=serve(2)) as service:
+        promised = Promised(service)
+        promised.settle(service, [promised.request(service, number) for number in range(5)])
+        hidden = (place := service.folder / away).rename(tmp_path / "hidden")
+        assert not promised.ask(service, promised.request(service, 10))
+        eventually(lambda: "there is no log at" in service.log_text())
+        assert code_of_readiness(service) in {"dependency.log", "dependency.audit"}
+        if place.exists():  # something took the place of `data`
+            shutil.rmtree(place)
+        hidden.rename(place)
+        promised.settle(service)
+        promised.demand_promises(service, tmp_path / "tree")
+        assert "log latched" not in service.log_text()
+
+
 def copied(database: Path, folder: Path) -> None:
     """Copy a SQLite file and its write-ahead log, while no process writes."""
     folder.mkdir()

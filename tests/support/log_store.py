@@ -3,6 +3,7 @@
 A test takes `place`, a fresh one; how that is made is the engine's affair.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +23,14 @@ EMPTY = TreeHead(ORIGIN, EMPTY_ROOT, Peaks())
 
 
 class Place:
-    """The database of one log, by its setting: any number of connections to it, of which one at a time writes."""
+    """The database of one log, by its setting: any number of connections to it, of which one at a time writes. Within
+    `away` nobody finds it: its file or its schema has another name."""
 
-    def __init__(self, setting: str) -> None:
+    def __init__(
+        self, setting: str, away: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    ) -> None:
         self.setting = setting
+        self.away = away
         self._readings: list[SqliteReading | PostgresReading] = []
 
     def connect(self) -> Database:
@@ -47,7 +52,14 @@ class Place:
 def sqlite_place(folder: Path) -> Iterator[Place]:
     file = folder / "log" / "log.sqlite"
     file.parent.mkdir(parents=True)
-    with closing(Place(str(file))) as place:
+
+    @contextmanager
+    def away() -> Iterator[None]:
+        hidden = file.rename(folder / "hidden")
+        yield
+        hidden.rename(file)
+
+    with closing(Place(str(file), away)) as place:
         yield place
 
 
@@ -56,7 +68,14 @@ def postgres_place(folder: Path) -> Iterator[Place]:
     """A separate schema on the server that this process's tests share."""
     server, schema = shared(), f"log_{os.urandom(8).hex()}"
     server.execute(f"CREATE SCHEMA {schema}")
-    with closing(Place(server.url(options=f"-csearch_path={schema}"))) as place:
+
+    @contextmanager
+    def away() -> Iterator[None]:
+        server.execute(f"ALTER SCHEMA {schema} RENAME TO {schema}_hidden")
+        yield
+        server.execute(f"ALTER SCHEMA {schema}_hidden RENAME TO {schema}")
+
+    with closing(Place(server.url(options=f"-csearch_path={schema}"), away)) as place:
         yield place
     server.execute(f"DROP SCHEMA {schema} CASCADE")
 

@@ -5,9 +5,10 @@
     (3) answer with places and proofs
 
 It never builds on a head that is smaller than, or differs from, one that it has seen: such a database was rolled back
-or replaced. Then it latches: it appends no more leaves until the operator acts. After an unknown outcome, a replaced
-file or a lost connection, it compares all records again before the next leaf. After a crash, the log may have leaves
-without tokens, and a retry finds these leaves. For one thread.
+or replaced. Then it latches: it appends no more leaves until the operator acts. A file, folder, database or schema that
+is missing shows no such thing, so each batch asks for it again. After an unknown outcome, a missing or replaced file or
+a lost connection, it compares all records again before the next leaf. After a crash, the log may have leaves without
+tokens, and a retry finds these leaves. For one thread.
 """
 
 from __future__ import annotations
@@ -268,9 +269,12 @@ class Sequencer:
         """Lock the head and return it. Raises SetupError (`log.absent`, `log.rollback`) unless its tree extends the one
         that was seen."""
         head = self._store.begin()
-        if head is None or head.origin != self._seal.origin:
-            place = self._store.database.place
-            raise absent(place) if head is None else another(place, head.origin, self._seal.origin)
+        if head is None:
+            raise absent(self._store.database.place)
+        if head.origin != self._seal.origin and self._seen is not None:
+            self._refuse(f"its origin is {head.origin}")
+        if head.origin != self._seal.origin:
+            raise another(self._store.database.place, head.origin, self._seal.origin)
         if self._seen is not None:
             self._demand_grown(head, self._seen.size, self._seen.root, "than this process has seen")
         return head
@@ -314,7 +318,7 @@ class Sequencer:
     def _committed(self) -> TreeHead:
         head = self._store.head()
         if head is None:
-            self._refuse("its head is missing")
+            raise absent(self._store.database.place)
         return head
 
     def _demand_extends(self, head: TreeHead, evidence: Evidence) -> None:
@@ -347,18 +351,17 @@ class Sequencer:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Raise failures as Undecided(`dependency.log`). Latch after a SetupError. After any other error except
+        """Raise failures as Undecided(`dependency.log`). Latch after `log.rollback`. After any other error except
         RecordSilent, disconnect, so that the next leaf begins with a new connection and its checks."""
         try:
             yield
-        except SetupError as error:
-            self.latched = str(error)
-            self._disconnect()
-            _log.critical("log latched", code=str(error.code), detail=error.detail)
-            raise Undecided(Code.DEPENDENCY_LOG) from error
-        except (StoreFailed, RecordSilent) as error:
-            if isinstance(error, StoreFailed):
+        except (SetupError, StoreFailed, RecordSilent) as error:
+            if not isinstance(error, RecordSilent):
                 self._disconnect()
+            if isinstance(error, SetupError) and error.code is Code.LOG_ROLLBACK:
+                self.latched = str(error)
+                _log.critical("log latched", code=str(error.code), detail=error.detail)
+                raise Undecided(Code.DEPENDENCY_LOG) from error
             _log.error("log not written", reason=f"{type(error).__name__}: {error}")
             raise Undecided(Code.DEPENDENCY_LOG) from error
         except BaseException:  # a bug must not leave the head locked

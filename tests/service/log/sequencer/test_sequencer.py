@@ -175,6 +175,12 @@ def head_of(log: Log) -> TreeHead:
     return head
 
 
+def demand_refused(sequencer: Sequencer) -> None:
+    with pytest.raises(Undecided, match=r"dependency\.log"):
+        sequencer.append(tokens(1000))
+    assert not sequencer.latched
+
+
 def demand_latched(sequencer: Sequencer) -> None:
     with pytest.raises(Undecided, match=r"dependency\.log"):
         sequencer.append(tokens(1000))
@@ -216,6 +222,41 @@ def test_a_larger_head_that_did_not_grow_out_of_ours_latches(log: Log) -> None:
         demand_latched(sequencer)
 
 
+def test_a_log_that_was_away_is_used_again(log: Log) -> None:
+    with log.open() as sequencer:
+        sequencer.append(tokens(1, 2))
+        for number in (3, 4):
+            with log.place.away():
+                for _ in range(2):
+                    demand_refused(sequencer)
+            log.demand_placed(tokens(number), sequencer.append(tokens(number)))
+
+
+def test_an_older_log_that_comes_back_latches(log: Log) -> None:
+    with log.open() as sequencer:
+        sequencer.append(tokens(1))
+        before = head_of(log)
+        sequencer.append(tokens(2))
+        with log.place.away():
+            demand_refused(sequencer)
+        put_head(log, before)
+        demand_latched(sequencer)
+
+
+def test_tables_that_are_empty_for_a_while_do_not_latch(log: Log, tmp_path: Path) -> None:
+    """Also between the COMMIT of a batch and its publication, which waits for the record."""
+    with log.open() as sequencer:
+        away = log.folder.rename(tmp_path / "away")
+        demand_refused(sequencer)
+        away.rename(log.folder)
+        head = head_of(log)
+        write(log, "DELETE FROM head WHERE one = ?", 1)
+        demand_refused(sequencer)
+        columns = (head.origin, head.size, head.root, b"".join(head.peaks.hashes))
+        write(log, "INSERT INTO head (one, version, origin, size, root, peaks) VALUES (1, 1, ?, ?, ?, ?)", *columns)
+        log.demand_placed(tokens(2), sequencer.append(tokens(2)))
+
+
 def test_a_head_whose_hashes_are_gone_latches(log: Log) -> None:
     with log.open() as sequencer:
         sequencer.append(tokens(*range(5)))
@@ -230,7 +271,7 @@ def test_another_origin_is_never_appended_to(log: Log) -> None:
         put_head(log, replace(head_of(log), origin="issuer.example/log/other"))
         with pytest.raises(Undecided):
             sequencer.append(tokens(2))
-        assert "log.absent" in sequencer.latched
+        assert "its origin is issuer.example/log/other" in sequencer.latched
     with log.open(start=False) as sequencer, pytest.raises(SetupError, match=r"log\.absent"):
         sequencer.start()
 
