@@ -263,6 +263,19 @@ class LogAccepted(Link, frozen=True, tag_field="event", tag="log_accepted"):
     why: str
 
 
+class LoggedNotSigned(Link, frozen=True, tag_field="event", tag="logged_not_signed"):
+    """Leaves of the log without tokens: the key `kid` did not sign after they were appended. `leaves` are their
+    indexes, one for each `jti`. If the caller sends the request again, it gets the tokens of these leaves."""
+
+    time: UnixTime
+    request_id: str
+    integration: str
+    identity: str
+    kid: str
+    jti: tuple[str, ...]
+    leaves: tuple[int, ...]
+
+
 Event = (
     Decision
     | RefusalsCounted
@@ -276,6 +289,7 @@ Event = (
     | RevocationsLoaded
     | ProviderKeysStale
     | LogAccepted
+    | LoggedNotSigned
 )
 
 

@@ -18,6 +18,7 @@ from issuer.audit.events import (
     CallerRead,
     Decision,
     FrameworkRead,
+    LoggedNotSigned,
     MetricRead,
     Named,
     RequestCounts,
@@ -44,7 +45,8 @@ from issuer.policy.registration import Registration
 from issuer.results.claims import Metric
 from issuer.results.entry import Submission
 from issuer.results.secret import secret_in
-from issuer.token.wire import Denied
+from issuer.token.verify_token import Template, Unsigned
+from issuer.token.wire import Denied, LogEntry
 
 # A name in a request can be any text, and so a credential by mistake.
 MAX_NAME_CHARS = 512
@@ -104,6 +106,22 @@ def issued_event(judged: Judged, issued: Issued) -> Decision:
         counted=_counted(issued.signals),
     )
     return _bounded(event, judged.request)
+
+
+def unsigned_event(
+    judged: Judged, template: Template, unsigned: tuple[Unsigned, ...], entries: tuple[LogEntry, ...]
+) -> LoggedNotSigned:
+    """Return the event of leaves that have no tokens yet, because the key did not sign."""
+    arrival, registration = judged.registered.arrival, judged.registered.registration
+    return LoggedNotSigned(
+        time=arrival.at,
+        request_id=arrival.id,
+        integration=registration.policy.integration,
+        identity=registration.identity.id,
+        kid=template.kid,
+        jti=tuple(token.jti for token in unsigned),
+        leaves=tuple(entry.index for entry in entries),
+    )
 
 
 def probing_event(registered: Registered, then: Then) -> AbuseSignal:

@@ -22,7 +22,7 @@ from issuer.errors import Fault, Refused, Undecided
 from issuer.formats import jose
 from issuer.formats.times import LEEWAY_S
 from issuer.issuance.counting import countable
-from issuer.issuance.events import issued_event, signal_events
+from issuer.issuance.events import issued_event, signal_events, unsigned_event
 from issuer.issuance.identify import check_standing, refuse
 from issuer.issuance.ports import NONCE_KEPT_S, AdmissionRequest, Admitted, Authority, Use
 from issuer.issuance.steps import Forged, Issued, Judged, Quarantined, Refusal, Revoked, Signals, one_by_one
@@ -45,15 +45,13 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
     # Check again: a body may take ten seconds to arrive, and the operator's stop must take effect at once.
     if (refusal := check_standing(authority, judged.registered)) is not None:
         raise await refuse(authority, refusal)
+    await authority.signer.demand_live(judged.draft.kid)
     template, signals, admitted = await _admit(authority, judged)
     batch = judged.request.kind == "batch"
     unsigned = verify_token.compose(template, judged.request.submissions, signals.attempts(), batch=batch)
     if (revoked := _revoked(authority, judged, template, unsigned)) is not None:
         raise await refuse(authority, Refusal(judged.registered, revoked, judged.request, settled=True))
-    signing_inputs = tuple(token.signing_input for token in unsigned)
-    entries = await authority.log.append(template, signing_inputs)
-    signatures = await authority.signer.sign(template.kid, signing_inputs)
-    signed = tuple(jose.compact(*parts) for parts in zip(signing_inputs, signatures, strict=True))
+    entries, signed = await _log_and_sign(authority, judged, template, unsigned)
     answers = one_by_one(answer(judged, template, signals, unsigned, signed, entries))
     tokens = await authority.turns.take(judged.registered.payer, answers)
     issued = Issued(tokens, admitted.repeat, signals, admitted.rates)
@@ -61,6 +59,23 @@ async def issue(authority: Authority, judged: Judged | Refusal) -> Issued:
         await authority.audit.record(signal)
     await authority.audit.record(issued_event(judged, issued))
     return issued
+
+
+async def _log_and_sign(
+    authority: Authority, judged: Judged, template: Template, unsigned: tuple[Unsigned, ...]
+) -> tuple[tuple[LogEntry, ...], tuple[str, ...]]:
+    """Append the leaves, sign, and return the places and the tokens. If the key fails only now, the audit says why the
+    leaves have no tokens."""
+    await authority.signer.demand_live(template.kid)  # of a repeat: the draft may have another key
+    signing_inputs = tuple(token.signing_input for token in unsigned)
+    entries = await authority.log.append(template, signing_inputs)
+    try:
+        signatures = await authority.signer.sign(template.kid, signing_inputs)
+    except Undecided:
+        if entries:
+            await authority.audit.record(unsigned_event(judged, template, unsigned, entries))
+        raise
+    return entries, tuple(jose.compact(*parts) for parts in zip(signing_inputs, signatures, strict=True))
 
 
 async def _admit(authority: Authority, judged: Judged) -> tuple[Template, Signals, Admitted]:

@@ -249,6 +249,10 @@ class Signer(Protocol):
     def max_message_bytes(self, kid: str) -> int:
         """Return the size of the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
 
+    async def demand_live(self, kid: str) -> None:
+        """Raise Undecided(`dependency.signer`) unless the key has signed within the last minute and not failed since. A
+        leaf without a token would look as if somebody had kept the token back."""
+
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign each input with one key. Raises Undecided(`dependency.signer`)."""
 

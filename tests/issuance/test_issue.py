@@ -117,6 +117,11 @@ class RecordingLog(NoLog):
 class RecordingSigner(KeyringSigner):
     steps: Steps
 
+    async def demand_live(self, kid: str) -> None:
+        if self.steps.fails == f"live, after {self.steps}":
+            raise Undecided(Code.DEPENDENCY_SIGNER)
+        await super().demand_live(kid)
+
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         self.steps.take("sign", Code.DEPENDENCY_SIGNER)
         return await super().sign(kid, signing_inputs)
@@ -302,14 +307,25 @@ async def test_no_step_follows_one_that_fails_and_a_retry_gets_the_first_bytes(r
         with pytest.raises(Undecided) as caught:
             await issue(rig.authority, rig.judged(jti=first))
         assert caught.value.code is code
-        assert rig.steps == list(codes)[:number]
-        assert len(rig.events()) == number, "of the retries before"
+        leaves = [event["leaves"] for event in rig.events() if event["event"] == "logged_not_signed"]
+        assert leaves == [[2]] * (number > 2 or fails == "sign")
+        assert rig.steps == [*list(codes)[:number], *["audit"] * (fails == "sign")]
+        assert len(rig.events()) == number + len(leaves), "of the retries before"
 
         rig.steps.fails, rig.now = "", NOW + 60
         issued = await issue(rig.authority, rig.judged(jti=second))
         assert issued.repeat is (fails != "admit")
         assert issued.tokens[0].jti == (first if issued.repeat else second)
         assert len(rig.log.kept) == number + 1, "a retry has the same log entry"
+
+
+@pytest.mark.parametrize("done", [[], ["admit"]])
+async def test_a_key_that_does_not_answer_gets_no_leaf(rig: Rig, done: list[str]) -> None:
+    """It is asked before a use is spent, and again before the leaf, which may be of another key's template."""
+    rig.steps.fails = f"live, after {done}"
+    with pytest.raises(Undecided, match=r"dependency\.signer"):
+        await issue(rig.authority, rig.judged())
+    assert (rig.steps, rig.log.kept, rig.events()) == (done, [], [])
 
 
 async def test_a_repeat_has_the_first_template_and_its_record_outlives_the_token(rig: Rig) -> None:

@@ -120,6 +120,12 @@ class LiveSigner:
         """Return the largest signing input that a key signs. Raises Undecided(`dependency.signer`)."""
         return self.keyring.max_message_bytes(kid)
 
+    async def demand_live(self, kid: str) -> None:
+        """Raise Undecided(`dependency.signer`) unless the key may sign and, if it is remote, has just signed."""
+        if kid not in self._usable:
+            raise Undecided(Code.DEPENDENCY_SIGNER)
+        await self.keyring.demand_live(kid)
+
     async def sign(self, kid: str, signing_inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Sign, if the key may. Raises Undecided(`dependency.signer`)."""
         if kid not in self._usable:

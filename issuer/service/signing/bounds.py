@@ -43,8 +43,10 @@ SIGNER_TURN_S = 0.7
 SIGNER_CALLS = 3
 # The longest message that AWS KMS signs without a digest (MessageType RAW).
 KMS_MESSAGE_BYTES = 4096
-# The readiness check signs if the key has signed nothing for this long.
+# A key signs a probe before a token or readiness relies on it, if it has signed nothing for SIGNER_CHECK_S or its last
+# signature failed. The failure of a probe counts for SIGNER_PROBE_S: each probe costs a call and the backend's time.
 SIGNER_CHECK_S = 60.0
+SIGNER_PROBE_S = 5.0
 # How long a starting process waits until a key is open and has proved itself; and the pause before the next try to open
 # it, because a token counts each wrong PIN.
 SIGNER_START_S = 5.0

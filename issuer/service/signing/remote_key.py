@@ -23,11 +23,13 @@ from issuer.codes import Code
 from issuer.errors import Undecided
 from issuer.formats.weak_keys import is_good_point
 from issuer.io.bounds import COUNT_S
+from issuer.io.shared_answers import SharedAnswers
 from issuer.service.settings.background import apart
-from issuer.service.signing.bounds import SIGNED_S, SIGNER_CHECK_S, SIGNER_S, SIGNER_TURN_S
+from issuer.service.signing.bounds import SIGNED_S, SIGNER_CHECK_S, SIGNER_PROBE_S, SIGNER_S, SIGNER_TURN_S
 
-# No JWS signing input begins with a zero byte, so this signature can never belong to a token.
+# No JWS signing input begins with a zero byte, so these signatures can never belong to a token.
 _PROOF = b"\x00issuer-start"
+_PROBE = b"\x00issuer-probe"
 
 _HANGS = (
     "an earlier signature has not returned, and the service starts no other until it does: if the driver hangs, repair "
@@ -39,6 +41,10 @@ _log = structlog.get_logger("issuer")
 
 class KeyFault(Exception):
     """A remote key did not open or did not sign. The text says why, and the next step, without secrets."""
+
+
+class _Busy(KeyFault):
+    """The key got more requests than it can sign. It signs others, so the key itself has not failed."""
 
 
 class Backend(Protocol):
@@ -71,7 +77,13 @@ class RemoteKey:
         self._turns = asyncio.Semaphore(backend.at_once)
         self._pending: dict[Future[bytes], float] = {}  # with the monotonic time of the start
         self._clock = clock
-        self._good, self._checked = True, clock()
+        self._signed_at, self._has_failed = clock(), False
+        self._probes = SharedAnswers[None, None](
+            Code.DEPENDENCY_SIGNER,
+            kept_s=SIGNER_PROBE_S,
+            keeps=lambda answer: answer is not None,
+            monotonic=clock,
+        )
         self._logged: dict[str, tuple[float, int]] = {}  # by reason: time of the last line, and the count since
 
     def prove(self) -> None:
@@ -112,30 +124,36 @@ class RemoteKey:
             raise Undecided(Code.DEPENDENCY_SIGNER) from None
         return tuple(signatures)
 
-    async def check(self, message: bytes) -> None:
-        """Sign a message for readiness, if the key has signed nothing for a minute. After a failure, raise Undecided
-        (`dependency.signer`) until the key signs again; the next try is a minute later."""
-        if self._clock() - self._checked >= SIGNER_CHECK_S:
-            self._good, self._checked = False, self._clock()
-            await self._sign_in_thread(message)
-        if not self._good:
-            raise Undecided(Code.DEPENDENCY_SIGNER)
+    async def demand_live(self) -> None:
+        """Sign a probe, if the key has signed nothing for a minute or its last signature failed. All callers share one
+        probe. Raise Undecided(`dependency.signer`) if it fails, and for the next five seconds without a new one."""
+        if self._has_failed or self._clock() - self._signed_at >= SIGNER_CHECK_S:
+            await self._probes.find(None, self._probe)
+
+    async def _probe(self) -> None:
+        await self._sign_in_thread(_PROBE + str(time.time_ns()).encode())
 
     async def _sign_in_thread(self, message: bytes) -> bytes:
         try:
             async with asyncio.timeout(SIGNER_S):
                 await self._take_turn()
                 signature = await asyncio.wrap_future(self._begin(message))
-        except TimeoutError:
-            self._log(f"no signature within {SIGNER_S} s")
-        except KeyFault as fault:
+        except _Busy as fault:
             self._log(str(fault))
+        except TimeoutError:
+            self._fail(f"no signature within {SIGNER_S} s")
+        except KeyFault as fault:
+            self._fail(str(fault))
         except Exception as error:  # noqa: BLE001 (a driver may raise anything)
-            self._log(f"the backend raised {type(error).__name__}")
+            self._fail(f"the backend raised {type(error).__name__}")
         else:
-            self._good, self._checked = True, self._clock()
+            self._signed_at, self._has_failed = self._clock(), False
             return signature
         raise Undecided(Code.DEPENDENCY_SIGNER)
+
+    def _fail(self, reason: str) -> None:
+        self._has_failed = True
+        self._log(reason)
 
     async def _take_turn(self) -> None:
         """Wait until another signature may begin. Raises KeyFault."""
@@ -145,7 +163,7 @@ class RemoteKey:
         except TimeoutError:
             if any(time.monotonic() - since > SIGNER_S for since in self._pending.values()):
                 raise KeyFault(_HANGS) from None
-            raise KeyFault(f"no turn within {SIGNER_TURN_S} s: it got more requests than it can sign") from None
+            raise _Busy(f"no turn within {SIGNER_TURN_S} s: it got more requests than it can sign") from None
 
     def _begin(self, message: bytes) -> Future[bytes]:
         """Begin to sign in a thread. The turn ends when the thread returns, even if the caller has given up."""

@@ -21,7 +21,7 @@ from issuer.errors import SetupError, Undecided
 from issuer.formats import jose
 from issuer.io import keyfile
 from issuer.io.bounds import COUNT_S
-from issuer.service.signing import bounds
+from issuer.service.signing import bounds, remote_key
 from issuer.service.signing.active_keys import LiveSigner
 from issuer.service.signing.aws_kms_key import AwsKmsFile
 from issuer.service.signing.keyring import KeyringSigner, Opener, SigningKey, generate, read_key_file
@@ -294,36 +294,64 @@ def remote(kms: LocalKms, clock: Callable[[], float]) -> RemoteKey:
 # -- readiness --------------------------------------------------------------------------------------------------------
 
 
-async def test_readiness_asks_once_a_minute_and_not_where_somebody_has(kms: LocalKms) -> None:
+async def test_a_key_is_probed_once_a_minute_and_not_where_it_has_signed(kms: LocalKms) -> None:
     clock = Clock()
     key = remote(kms, clock)
     for _ in range(60):
         clock.s += 1
-        await key.check(b"\x00x")
+        await key.demand_live()
     assert kms.asked["Sign"] == 1
     for _ in range(10):
         clock.s += bounds.SIGNER_CHECK_S - 1
         await key.sign_all((b"x",))
-        await key.check(b"\x00x")
+        await key.demand_live()
     assert kms.asked["Sign"] == 11
 
 
-async def test_a_key_that_does_not_sign_is_not_ready_until_it_does(kms: LocalKms) -> None:
+async def test_a_failed_key_is_probed_once_in_5_s_for_all_until_it_signs(kms: LocalKms) -> None:
+    clock = Clock()
+    keyring = KeyringSigner((SigningKey.of(remote(kms, clock), "active"),))
+    kms.refuses = "DisabledException"
+    with pytest.raises(Undecided):
+        await keyring.sign(keyring.active_kid, (b"x",))
+    for probes in (1, 2):
+        for _ in range(int(bounds.SIGNER_PROBE_S)):
+            callers = [keyring.demand_live(keyring.active_kid) for _ in range(9)]
+            answers = await asyncio.gather(*callers, keyring.check(1_795_251_600), return_exceptions=True)
+            assert {isinstance(each, Undecided) and each.code for each in answers} == {Code.DEPENDENCY_SIGNER}
+            assert kms.asked["Sign"] == 1 + probes
+            clock.s += 1
+    kms.refuses = ""
+    await asyncio.gather(*(keyring.demand_live(keyring.active_kid) for _ in range(9)))
+    await keyring.check(1_795_251_600)
+    assert kms.asked["Sign"] == 4
+
+
+async def test_a_caller_that_hangs_up_ends_no_probe(kms: LocalKms) -> None:
     clock = Clock()
     key = remote(kms, clock)
-    keyring = KeyringSigner((SigningKey.of(key, "active"),))
-    kms.refuses = "DisabledException"
     clock.s += bounds.SIGNER_CHECK_S
-    for _ in range(5):
-        with pytest.raises(Undecided) as error:
-            await keyring.check(1_795_251_600)
-        assert error.value.code is Code.DEPENDENCY_SIGNER
-        clock.s += 1
+    first, second = asyncio.create_task(key.demand_live()), asyncio.create_task(key.demand_live())
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
     assert kms.asked["Sign"] == 1
-    kms.refuses = ""
-    await key.sign_all((b"x",))
-    await keyring.check(1_795_251_600)
-    assert kms.asked["Sign"] == 2
+
+
+async def test_more_requests_than_a_key_can_sign_are_no_failure_of_the_key(
+    kms: LocalKms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_key, "SIGNER_TURN_S", 0.02)
+    monkeypatch.setattr(remote_key, "SIGNER_S", 60)
+    key = remote(kms, Clock())
+    kms.delay_s = 0.5
+    signatures = asyncio.gather(*(key.sign_all((b"x",)) for _ in range(bounds.SIGNER_CALLS)))
+    await asyncio.sleep(0)
+    with pytest.raises(Undecided):
+        await key.sign_all((b"x",))
+    await key.demand_live()
+    await signatures
+    assert kms.asked["Sign"] == bounds.SIGNER_CALLS
 
 
 # -- PKCS #11 ---------------------------------------------------------------------------------------------------------

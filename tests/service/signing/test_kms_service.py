@@ -7,10 +7,13 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.signing import bounds
+from issuer.tlog.leaf import TokenLeaf, read_leaf
 from tests.support import make
 from tests.support.http_load import drive, request
 from tests.support.kms import ARN, SECRET, LocalKms
-from tests.support.running import Running, body, numbered, running, write_folder
+from tests.support.logged import Begun, leaf_of, leaves_in
+from tests.support.running import Running, body, numbered, write_folder
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider, k
     path.touch(0o600)
     path.write_text(kms.file(kid=make.KID), "utf-8")
     old.unlink()
-    with running(folder, provider) as live:
+    with Begun(folder).served(provider) as live:
         yield live
         assert kms.faults == []
         assert not any(secret in live.log_text() for secret in (SECRET, ARN, "secret detail"))
@@ -68,6 +71,30 @@ def test_while_kms_does_not_sign_callers_get_503_and_then_a_token_of_the_known_k
         assert (payload["iss"], payload["claims_digest"]) == (service.url, answers[0]["claims_digest"])
     (published,) = service.http.get("/.well-known/jwks.json").json()["keys"]
     assert published["kid"] == make.KID
+
+
+def test_while_kms_does_not_sign_only_the_first_leaf_is_added_and_the_audit_says_why(
+    service: Running, kms: LocalKms
+) -> None:
+    eventually(lambda: service.http.get("/health/ready").status_code == 200)
+    before, identity = token_leaves(service), service.token()
+    kms.refuses = "DisabledException"
+    requests = [(identity, body()), *((service.token(), numbered(number)) for number in range(29))]
+    answers = [service.post(*each) for each in requests]
+    ready = service.http.get("/health/ready")
+    kms.refuses = ""
+    assert {(each.status_code, each.json()["code"]) for each in (*answers, ready)} == {(503, "dependency.signer")}
+    (leaf,) = token_leaves(service)[len(before) :]
+    events = [json.loads(line) for line in service.settings.audit_file.read_text().splitlines()]
+    (event,) = [each for each in events if each["event"] == "logged_not_signed" and each["time"] >= leaf.iat]
+    eventually(lambda: service.post(identity).status_code == 200, 2 * bounds.SIGNER_PROBE_S)
+    answer = service.post(identity).json()
+    assert (event["jti"], event["leaves"]) == ([answer["jti"]], [answer["log"]["index"]])
+    assert read_leaf(leaf_of(answer["verify_token"])) == leaf
+
+
+def token_leaves(service: Running) -> list[TokenLeaf]:
+    return [leaf for leaf in leaves_in(service) if isinstance(leaf, TokenLeaf)]
 
 
 def test_a_slow_kms_is_asked_a_few_times_at_once(service: Running, kms: LocalKms) -> None:
