@@ -81,13 +81,12 @@ class Vouched(Struct, frozen=True):
 
 
 class Contradiction(WitnessFault):
-    """A witness says that the log was rolled back or forked. `shown` is its evidence, signed by the log's key, or None.
-    `is_fork` is set if it claims another history, and not only a larger size than this log has."""
+    """A witness says that the log was rolled back or forked. `shown` is its evidence, signed by the log's key, or
+    None."""
 
-    def __init__(self, why: str, shown: Note | None, *, is_fork: bool) -> None:
+    def __init__(self, why: str, shown: Note | None) -> None:
         super().__init__(why)
         self.shown = shown
-        self.is_fork = is_fork
 
 
 class MovedOn(Exception):
@@ -138,23 +137,23 @@ class LogWitness:
                 case NotExtended():
                     self._size = 0
                     why = f"it says that size {own_size} does not extend the tree that it cosigned"
-                    raise await self._contradiction(why, log, is_fork=True)
+                    raise await self._contradiction(why, log)
         raise WitnessFault("it answers each request with another size")
 
     async def _ahead(self, size: int, log: WitnessedLog) -> Contradiction | MovedOn:
         if size <= (await log.head()).checkpoint.size:
             self._size = size
             return MovedOn()
-        return await self._contradiction(f"it says that it has cosigned size {size}", log, is_fork=False)
+        return await self._contradiction(f"it says that it has cosigned size {size}", log)
 
-    async def _contradiction(self, why: str, log: WitnessedLog, *, is_fork: bool) -> Contradiction:
+    async def _contradiction(self, why: str, log: WitnessedLog) -> Contradiction:
         shown = await self.shown()
         # Read the head only now: the witness may show a checkpoint that another host has just committed.
         newest = (await log.head()).checkpoint
         if shown is None or await _extends(log, newest, earlier := parse_checkpoint(shown.text)):
-            return Contradiction(f"{why}, but shows no evidence", None, is_fork=is_fork)
+            return Contradiction(f"{why}, but shows no evidence", None)
         why = f"it shows a checkpoint of size {earlier.size} that this log has signed and does not extend"
-        return Contradiction(why, shown, is_fork=True)
+        return Contradiction(why, shown)
 
     async def _submit(self, old: int, proof: Sequence[bytes], note: Note) -> Outcome:
         """Request a cosignature. Raises WitnessFault, at the latest after WITNESS_S."""

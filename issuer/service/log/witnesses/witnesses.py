@@ -136,12 +136,12 @@ async def shown_at_start(witnesses: Sequence[LogWitness]) -> tuple[WitnessRecord
 async def vouched_at_start(witnesses: Sequence[LogWitness], log: WitnessedLog) -> int:
     """Have the witnesses cosign the first head, and return the number of those that vouch for it: they knew the log
     before, and cosigned an extension. (A witness that did not know the log cosigns any head.) Raises
-    SetupError(`log.rollback`) if a witness contradicts. A claim of a larger size without evidence counts only if no
-    other witness vouches."""
+    SetupError(`log.rollback`) if a witness contradicts with evidence. A claim without evidence counts only if no other
+    witness vouches: a single liar must not prevent the start."""
     answers = await asyncio.gather(*(_final_answer(witness, log) for witness in witnesses))
     vouching = sum(isinstance(answer, Vouched) and answer.since > 0 for answer in answers)
     for witness, answer in zip(witnesses, answers, strict=True):
-        if isinstance(answer, Contradiction) and (answer.shown or answer.is_fork or not vouching):
+        if isinstance(answer, Contradiction) and (answer.shown or not vouching):
             todo = "Restore the missing leaves. If the witness lies, exclude it by its name in the settings"
             raise SetupError(Code.LOG_ROLLBACK, f"witness {witness.name}: {answer}. {todo}")
         if isinstance(answer, WitnessFault):

@@ -332,22 +332,22 @@ async def test_running_only_what_the_log_has_signed_is_evidence(log: GrowingLog,
         grow(log, shown, 5)
         await until(lambda: bool(shown.alarms))
         name, why = shown.alarms[0]
-        assert (name, why.is_fork) == ("w1", True)
+        assert name == "w1"
         assert why.shown is not None
         assert why.shown.text == log.log.text(9)
     with ScriptedWitness(lambda *_: reply(409, b"9\n"), shown=TestLog("log.example/cosigned").checkpoint(9)) as liar:
         async with showing(log, policy_of(log.log, liar)) as shown:
             grow(log, shown, 5)
             await until(lambda: bool(shown.alarms))
-            assert (shown.alarms[0][1].shown, shown.alarms[0][1].is_fork) == (None, False)
+            assert shown.alarms[0][1].shown is None
 
 
 async def test_evidence_is_told_with_the_checkpoint_once_and_a_mere_word_is_not(log: GrowingLog) -> None:
     shown, tell = parse_note(log.log.checkpoint(7)), Faults().alarm
     with capture_logs() as logged:
         for evidence in (None, shown, shown):
-            tell("w1", Contradiction("it shows size 7", evidence, is_fork=True))
-        tell("w2", Contradiction("it shows size 7", shown, is_fork=True))
+            tell("w1", Contradiction("it shows size 7", evidence))
+        tell("w2", Contradiction("it shows size 7", shown))
     assert [(event["event"], event["log_level"], event["witness"]) for event in logged] == [
         ("log contradicted", "critical", "w1"),
         ("log contradicted", "critical", "w2"),
@@ -364,7 +364,7 @@ async def test_a_fork_is_shown_by_what_the_witness_has_cosigned(log: GrowingLog,
             await until(lambda: bool(shown.alarms))
         why = shown.alarms[0][1]
         assert why.shown is not None
-        assert (why.shown.text, why.is_fork) == (forked.text(5), True)
+        assert why.shown.text == forked.text(5)
     assert log.kept == {}
 
 
@@ -402,7 +402,7 @@ async def test_at_start_another_history_is_refused(log: GrowingLog, witness: Run
             await start(log, policy_of(log.log, witness))
 
 
-async def test_at_start_422_is_a_fork_though_nothing_is_shown(log: GrowingLog) -> None:
+async def test_at_start_422_counts_where_nobody_vouches_though_nothing_is_shown(log: GrowingLog) -> None:
     log.size = 5
     with ScriptedWitness(lambda *_: reply(422)) as liar, ScriptedWitness(cosigning, name="b.example") as second:
         policy = policy_of(log.log, liar, second, demanded="any")
@@ -411,11 +411,16 @@ async def test_at_start_422_is_a_fork_though_nothing_is_shown(log: GrowingLog) -
         assert await start(log, policy, excluded=frozenset({"w1"})) == 0
 
 
-async def test_at_start_a_bare_number_counts_until_a_witness_vouches(log: GrowingLog, witness: RunningWitness) -> None:
+@pytest.mark.parametrize(
+    ("lie", "why"), [(reply(409, b"9\n"), "it has cosigned size 9"), (reply(422), "size 5 does not extend the tree")]
+)
+async def test_at_start_a_bare_claim_counts_until_a_witness_vouches(
+    log: GrowingLog, witness: RunningWitness, lie: bytes, why: str
+) -> None:
     log.size = 5
     witness.submit(log.log.submission(0, 3))
-    with ScriptedWitness(lambda *_: reply(409, b"9\n")) as bare:
-        with pytest.raises(SetupError, match="it says that it has cosigned size 9, but shows no evidence"):
+    with ScriptedWitness(lambda *_: lie) as bare:
+        with pytest.raises(SetupError, match=f"it says that {why}.*, but shows no evidence"):
             await start(log, policy_of(log.log, bare))
         assert await start(log, policy_of(log.log, bare, witness, demanded="any")) == 1
 
