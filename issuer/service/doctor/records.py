@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from issuer.audit.chain import BROKEN, Chains, TooMany
@@ -15,7 +16,8 @@ from issuer.formats.times import show_span, show_when
 from issuer.io.common_documents import Home
 from issuer.policy.authoring.load import check_policies
 from issuer.policy.authoring.suite import PolicyTestOutcome
-from issuer.service.log.database.engines import database_at, home_of, reading_at
+from issuer.service.log.bounds import LOG_HOST_CONNECTIONS, LOG_WORKER_CONNECTIONS
+from issuer.service.log.database.engines import connections_at, database_at, home_of, reading_at
 from issuer.service.log.database.store import Reader, StoreFailed
 from issuer.service.log.sequencer.setup import log_settings, read_seal, records_of
 from issuer.service.revocation.ledger import Ledger
@@ -125,6 +127,22 @@ def _log(settings: Settings) -> Iterator[Line]:
         yield Line("log", "pass", "off, because `log.origin` is not set")
         return
     yield looked("log", lambda: _compare(settings), step="See deploy/LOG.md about a refused start of the log.")
+    with suppress(StoreFailed, SetupError):  # the line before says so
+        if (most := connections_at(settings.log_place)) is not None:
+            yield _connections(most)
+
+
+def _connections(most: int) -> Line:
+    """Compare the connections that PostgreSQL accepts with those of a host with a worker for each of its processors."""
+    workers, processors = (most - LOG_HOST_CONNECTIONS) // LOG_WORKER_CONNECTIONS, os.cpu_count() or 1
+    needs = f"a host needs {LOG_HOST_CONNECTIONS}, and {LOG_WORKER_CONNECTIONS} for each worker"
+    detail = f"PostgreSQL accepts {most} connections of this account; {needs}"
+    step = "Raise `max_connections`, or the limit of the account or the database, for the workers of all hosts."
+    if workers < 1:
+        return failed("log connections", SetupError(Code.STATE_UNREACHABLE, detail), step=step)
+    if workers < processors:
+        return Line("log connections", "warning", detail, step)
+    return Line("log connections", "pass", f"{detail}: enough for {workers} workers in all")
 
 
 def _compare(settings: Settings) -> str:

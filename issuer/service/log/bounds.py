@@ -62,6 +62,14 @@ LOG_NARROWED_S = 10
 # question gets its answer within a tenth of a second.
 LOG_READERS = 2
 LOG_READING_S = 60.0  # the age at which a connection is replaced: its file or server may have been exchanged
+# "No such leaf" needs a look through a new connection, because the open file or server may not be the log's any more.
+# All answers of this time share one look, and after a failed look there is no other for this time: anybody may ask, and
+# PostgreSQL starts a process for each connection.
+LOG_FRESH_S = 0.25
+# PostgreSQL: the connections of a host's sequencer, and of each worker: its LOG_READERS, and one that reads documents,
+# one that writes the keys' history and one that writes the revocations.
+LOG_HOST_CONNECTIONS = 1
+LOG_WORKER_CONNECTIONS = LOG_READERS + 3
 
 # -- witnesses of the log ----------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from issuer.service.settings.reader import read_settings
 from tests.support.decisions import decision
 from tests.support.disk import fill, small_disk
 from tests.support.in_process import run
+from tests.support.postgresql import shared
 from tests.support.running import running
 from tests.support.sequencing import tokens
 from tests.support.settings import by_name, settings_text
@@ -369,6 +370,20 @@ def test_a_database_that_does_not_answer_is_a_fault_without_its_password(home: P
         code, lines, out = examine(home, ISSUER_STORE_URL=store.url, ISSUER_LOG_RECORDS=str(tmp_path), **env)
     assert (code, bad(lines), "hush" in out) == (6, {"log": "state.unreachable"}, False)
     assert "127.0.0.1" in lines["log"]["detail"]
+
+
+@pytest.mark.long
+def test_postgresql_must_accept_the_connections_of_all_workers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    server, found = shared(), dict[int, str]()
+    server.execute("CREATE ROLE few LOGIN")
+    for most in (-1, 11, 10, 6, 5):
+        server.execute(f"ALTER ROLE few CONNECTION LIMIT {most}")
+        env = {"ISSUER_LOG_DATABASE": server.url(user="few"), "ISSUER_LOG_ORIGIN": "issuer.example/log/1"}
+        line = examine(home, **env)[1]["log connections"]
+        assert "a host needs 1, and 5 for each worker" in line["detail"]
+        found[most] = line["verdict"]
+    assert found == {-1: "pass", 11: "pass", 10: "warning", 6: "warning", 5: "FAIL"}
 
 
 # -- disk and backup -----------------------------------------------------------------------------------------------------------

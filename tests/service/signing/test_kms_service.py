@@ -13,7 +13,7 @@ from tests.support.http_load import drive, request
 from tests.support.kms import ARN, SECRET, LocalKms
 from tests.support.logged import Begun, leaf_of, leaves_in
 from tests.support.running import Running, body, numbered, write_folder
-from tests.support.waiting import eventually
+from tests.support.waiting import ask_until
 
 
 @pytest.fixture(scope="module")
@@ -76,19 +76,17 @@ def test_while_kms_does_not_sign_callers_get_503_and_then_a_token_of_the_known_k
 def test_while_kms_does_not_sign_only_the_first_leaf_is_added_and_the_audit_says_why(
     service: Running, kms: LocalKms
 ) -> None:
-    eventually(lambda: service.http.get("/health/ready").status_code == 200)
     before, identity = token_leaves(service), service.token()
     kms.refuses = "DisabledException"
     requests = [(identity, body()), *((service.token(), numbered(number)) for number in range(29))]
     answers = [service.post(*each) for each in requests]
-    ready = service.http.get("/health/ready")
+    ready = ask_until(lambda: service.http.get("/health/ready"), lambda answer: answer.status_code == 503)
     kms.refuses = ""
     assert {(each.status_code, each.json()["code"]) for each in (*answers, ready)} == {(503, "dependency.signer")}
     (leaf,) = token_leaves(service)[len(before) :]
     events = [json.loads(line) for line in service.settings.audit_file.read_text().splitlines()]
     (event,) = [each for each in events if each["event"] == "logged_not_signed" and each["time"] >= leaf.iat]
-    eventually(lambda: service.post(identity).status_code == 200, 2 * bounds.SIGNER_PROBE_S)
-    answer = service.post(identity).json()
+    answer = ask_until(lambda: service.post(identity), lambda answer: answer.status_code == 200).json()
     assert (event["jti"], event["leaves"]) == ([answer["jti"]], [answer["log"]["index"]])
     assert read_leaf(leaf_of(answer["verify_token"])) == leaf
 

@@ -41,6 +41,16 @@ def reading_at(place: str) -> ReadConnection:
     return postgres.PostgresReading(place)
 
 
+def connections_at(place: str) -> int | None:
+    """Return how many connections the database accepts from this account; None for a SQLite file. Raises SetupError
+    (`settings.invalid`) and StoreFailed."""
+    if not place.startswith(SCHEME):
+        return None
+    with _postgres_library():
+        from issuer.service.log.database import postgres
+    return postgres.most_connections(place)
+
+
 def home_of(data: Path, origin: str, place: str) -> Home:
     """Return the home of the keys' history and the revocations. It is the folder `data`, unless the log `origin` is in
     PostgreSQL and the folder is empty or they have moved: then it is that database. Raises SetupError

@@ -80,6 +80,22 @@ class PostgresReading:
             connection.close()
 
 
+# -1 is no limit of its own.
+_CONNECTIONS = (
+    "SELECT least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int "
+    "- coalesce(current_setting('reserved_connections', true), '0')::int, nullif(rolconnlimit, -1), "
+    "nullif(datconnlimit, -1)) FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_database()"
+)
+
+
+def most_connections(url: str) -> int:
+    """Return how many connections the server, this account and this database accept. Raises StoreFailed and
+    SetupError."""
+    with closing(PostgresReading(url)) as reading:
+        ((most,),) = reading.fetch(_CONNECTIONS)
+        return int(most)
+
+
 class PostgresDatabase(PostgresReading, Database):
     """Implements `store.Database`."""
 

@@ -20,7 +20,7 @@ import structlog
 from issuer.codes import Code
 from issuer.errors import FormatError, Refused, Undecided
 from issuer.io.bounds import COUNT_S
-from issuer.service.log.bounds import LOG_READERS, LOG_READING_S
+from issuer.service.log.bounds import LOG_FRESH_S, LOG_READERS, LOG_READING_S
 from issuer.service.log.database.engines import SCHEME, reading_at
 from issuer.service.log.database.store import ReadConnection, Reader, StoreCorrupt, StoreFailed, TreeHead
 from issuer.service.settings.background import OwnThreads
@@ -54,6 +54,8 @@ class PublicLog:
         self._own = _Own()
         self._lock = threading.Lock()
         self._seen: TreeHead | None = None
+        self._fresh = threading.Lock()
+        self._fresh_at, self._failed_at = float("-inf"), float("-inf")
         self._logged_at = 0.0
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
@@ -94,20 +96,33 @@ class PublicLog:
         return self._look(lambda reader: _proof(reader, index, size))
 
     def _index(self, iat: int, token: bytes) -> int:
-        # The open file or server may not be the log's any more, so only a new connection can prove an absence.
-        for anew in (False, True):
-            index = self._look(lambda reader: reader.index_of_token(iat, token), anew=anew)
-            if index is not None:
-                return index
-        raise Refused(Code.LOG_NO_LEAF)
+        index = self._look(lambda reader: reader.index_of_token(iat, token))
+        if index is None:
+            # The open file or server may not be the log's any more: then its tree is smaller than one just seen.
+            self._refresh()
+            self._look(self._head)
+            index = self._look(lambda reader: reader.index_of_token(iat, token))
+        if index is None:
+            raise Refused(Code.LOG_NO_LEAF)
+        return index
 
-    def _look(self, read: Callable[[Reader], T], *, anew: bool = False) -> T:
-        """Return the result of `read`, with a new connection if `anew`. Raises Undecided(`dependency.log_read`) in
-        place of StoreFailed and FormatError."""
+    def _refresh(self) -> None:
+        """See the head through a new connection, unless a thread has just done so. Raises
+        Undecided(`dependency.log_read`)."""
+        with self._fresh:
+            if time.monotonic() - self._fresh_at >= LOG_FRESH_S:
+                self.let_go()
+                self._look(self._head)
+                self._fresh_at = time.monotonic()
+
+    def _look(self, read: Callable[[Reader], T]) -> T:
+        """Return the result of `read`. Raises Undecided(`dependency.log_read`) in place of StoreFailed and FormatError,
+        and just after such a failure if this thread would need a new connection."""
         try:
-            return read(self._reader(anew=anew))
+            return read(self._reader())
         except (StoreFailed, FormatError) as error:
             self.let_go()
+            self._failed_at = time.monotonic()
             self._log_failure(error)
             raise Undecided(Code.DEPENDENCY_LOG_READ) from error
 
@@ -116,11 +131,13 @@ class PublicLog:
         seen = self._seen  # the log only grows
         return (seen is not None and size <= seen.size) or size <= self._look(self._head).size
 
-    def _reader(self, *, anew: bool) -> Reader:
-        own = self._own
-        if own.reading is None or anew or time.monotonic() - own.since > self._oldest_s:
+    def _reader(self) -> Reader:
+        own, now = self._own, time.monotonic()
+        if own.reading is None or now - own.since > self._oldest_s:
             self.let_go()
-            own.reading, own.since = self._connect(), time.monotonic()
+            if now - self._failed_at < LOG_FRESH_S:
+                raise Undecided(Code.DEPENDENCY_LOG_READ)
+            own.reading, own.since = self._connect(), now
             self._head(Reader(own.reading))
         return Reader(own.reading)
 

@@ -4,7 +4,8 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import pytest
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
+from issuer.service.log.database import public
 from issuer.service.log.database.engines import reading_at
 from issuer.service.log.database.public import PublicLog
 from issuer.service.log.database.sqlite import SqliteDatabase
-from issuer.service.log.database.store import LogStore
+from issuer.service.log.database.store import LogStore, ReadConnection
 from issuer.tlog.tiles import WIDTH, TilePath, read_entries, tiles_between
 from tests.support.log_store import ORIGIN, Place, append, token
 from tests.support.public_log import Writer, size_proved, writing
@@ -31,9 +33,9 @@ def writer(place: Place) -> Iterator[Writer]:
 @pytest.fixture
 def log(place: Place, writer: Writer) -> Iterator[PublicLog]:
     """Of one thread: this one."""
-    public = PublicLog(ORIGIN, partial(reading_at, place.setting))
-    yield public
-    public.let_go()
+    log = PublicLog(ORIGIN, partial(reading_at, place.setting))
+    yield log
+    log.let_go()
 
 
 def proof_of(log: PublicLog, number: int, size: int | None = None) -> bytes:
@@ -125,9 +127,9 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sqlite_log(file: Path) -> Iterator[PublicLog]:
-    public = PublicLog(ORIGIN, partial(reading_at, str(file)))
-    yield public
-    public.let_go()
+    log = PublicLog(ORIGIN, partial(reading_at, str(file)))
+    yield log
+    log.let_go()
 
 
 def grown(file: Path, count: int) -> None:
@@ -166,7 +168,69 @@ def test_a_log_that_is_away_or_never_was_has_no_verdict(sqlite_log: PublicLog, f
     grown(file, 1)
     with closing(SqliteDatabase(file)) as database:  # a reader alone cannot make the files that WAL needs
         database.open()
-        assert size_proved(proof_of(sqlite_log, 0), 0) == 1, "it is back"
+        eventually(lambda: proved_size(sqlite_log, 0) == 1)  # it is back
+
+
+def proved_size(log: PublicLog, number: int) -> int | None:
+    with suppress(Undecided):
+        return size_proved(proof_of(log, number), number)
+    return None
+
+
+class Counted(PublicLog):
+    """It counts its connections."""
+
+    def __init__(self, place: Place) -> None:
+        self.connections: list[ReadConnection] = []
+        super().__init__(ORIGIN, self._count)
+        self._place = place
+
+    def _count(self) -> ReadConnection:
+        self.connections.append(reading_at(self._place.setting))
+        return self.connections[-1]
+
+
+def test_no_leaf_needs_a_fresh_look_which_all_threads_share(
+    place: Place, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(public, "LOG_FRESH_S", 60)
+    log = Counted(place)
+    writer.grow(1)
+    with ThreadPoolExecutor(1) as other:
+        for _ in range(20):
+            assert {code_of(log, 1), other.submit(code_of, log, 1).result()} == {Code.LOG_NO_LEAF}
+        other.submit(log.let_go).result()
+    assert len(log.connections) == 3, "one for each thread, and the fresh one"
+    monkeypatch.setattr(public, "LOG_FRESH_S", 0)
+    assert code_of(log, 1) is Code.LOG_NO_LEAF
+    assert len(log.connections) == 4
+    log.let_go()
+
+
+def test_a_failure_costs_one_connection(place: Place, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(public, "LOG_FRESH_S", 60)
+    log = Counted(place)
+    writer.store.database.write("DELETE FROM head WHERE one = 1", [()])
+    assert {code_of(log, 1) for _ in range(20)} == {Code.DEPENDENCY_LOG_READ}
+    assert len(log.connections) == 1
+
+
+def test_a_stale_connection_says_no_to_nobody_after_another_s_fresh_look(
+    sqlite_log: PublicLog, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(public, "LOG_FRESH_S", 60)
+    grown(file, 1)
+    shutil.copy(file, newer := tmp_path / "newer.sqlite")
+    grown(newer, 1)
+    with ThreadPoolExecutor(1) as other, closing(SqliteDatabase(file)) as database:
+        database.open()
+        assert sqlite_log.tile(TilePath(0, 0, 1))
+        put_back(newer, file)
+        with closing(SqliteDatabase(file)) as current:
+            current.open()
+            assert other.submit(code_of, sqlite_log, 2).result() is Code.LOG_NO_LEAF
+            assert code_of(sqlite_log, 1) is Code.DEPENDENCY_LOG_READ
+            other.submit(sqlite_log.let_go).result()
 
 
 def test_the_log_of_another_origin_is_not_this_one(file: Path) -> None:
