@@ -11,7 +11,8 @@ The source of each claim, and the members that are not used for it:
 * `task_id`: `eval.task` without its package (`inspect_evals/arc_easy` is `arc_easy`); never the random `eval.task_id`.
 * `framework.version`: `eval.packages.inspect_ai`. No log contains the command.
 * samples of a score: `scored_samples`, which counts each sample once, whatever the number of epochs.
-* completeness: the dataset's number of samples, against the results' counts, which count a sample once for each epoch.
+* completeness: the dataset's number of samples, against the results' counts, which count a sample once for each epoch;
+  and samples with an error, which the results may not count.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def read(raw: Octets, name: str = "") -> Run:
         benchmark_revision=said((spec.metadata or Metadata()).benchmark_revision, "/eval/metadata/benchmark_revision"),
         task_id=said(spec.task.rpartition("/")[2], "/eval/task"),
         mock=next(_mocks(log, results), None),
-        partial=tuple(_partial(spec, results)),
+        partial=tuple(_partial(spec, results, samples)),
         unknown=tuple(_unknown(spec, results)),
         remarks=(*_other_weights(spec), *((_NOT_SEARCHED,) if samples.unseen else ())),
         scores=tuple(_scores(spec, results, samples)),
@@ -92,8 +93,9 @@ def _finished(log: InspectLog, name: str) -> LogResults:
 # -- completeness -----------------------------------------------------------------------------------------------------
 
 
-def _partial(spec: Spec, results: LogResults) -> Iterator[Fault]:
-    """Yield the reasons why the run does not cover the whole dataset that its task loaded."""
+def _partial(spec: Spec, results: LogResults, samples: Samples) -> Iterator[Fault]:
+    """Yield the reasons why the run does not cover the whole dataset that its task loaded. The samples can have errors
+    that the results do not count."""
     done, total, limit = results.completed_samples, results.total_samples, spec.config.limit
     available, epochs = spec.dataset.samples, spec.config.epochs or 1
     if spec.config.sample_id is not None:
@@ -108,6 +110,8 @@ def _partial(spec: Spec, results: LogResults) -> Iterator[Fault]:
         yield reason("/results/logged_samples", f"{results.logged_samples} of {total} samples were resolved")
     if results.early_stopping is not None:
         yield reason("/results/early_stopping", "the run was stopped early")
+    if samples.failed:
+        yield reason("/samples", f"{samples.failed} of {total} samples ended with an error")
 
 
 def _unknown(spec: Spec, results: LogResults) -> Iterator[Fault]:

@@ -1,7 +1,7 @@
 """The parser of Inspect AI's logs (log format 2, JSON and `.eval`). It also finds scores that were edited. Pure.
 
 `inspect_ai` interprets the members. The samples are not kept: they are only searched for edited scores, which no other
-part of a log shows, and their scores are counted if the run has several epochs.
+part of a log shows, and for errors; and their scores are counted if the run has several epochs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ PASSED_OVER = frozenset({"samples", "reductions"})  # one item for each sample: 
 
 # Other objects also have a `history`. After a match the samples are parsed, to find the histories of scores.
 _HISTORY = re.compile(rb'"history"\s*:\s*\[\s*[^\]\s]')
+# A call of a tool also has an `error`. After a match the samples are parsed.
+_ERROR = re.compile(rb'"error"\s*:\s*[^\sn]')
 _EDIT_EVENT = re.compile(rb'"event"\s*:\s*"score_edit"')
 
 
@@ -137,12 +139,14 @@ class InspectLog(Struct, frozen=True):
 class Samples(Struct, frozen=True):
     """The facts that the samples show. `edited` has the scorers with a score that was changed by hand after the run;
     `any_edited` means that an unknown scorer's score was changed. `unseen` means that the samples were too large to
-    search. `scored` counts the scores of each scorer in all epochs; None if they were not counted."""
+    search. `scored` counts the scores of each scorer in all epochs; None if they were not counted. `failed` counts the
+    samples that ended with an error."""
 
     edited: frozenset[str] = frozenset()
     any_edited: bool = False
     unseen: bool = False
     scored: dict[str, int] | None = None
+    failed: int = 0
 
 
 def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
@@ -173,6 +177,7 @@ class _SampleScore(Struct, frozen=True):
 
 class _Sample(Struct, frozen=True):
     scores: dict[str, _SampleScore] | None = None
+    error: object = None
 
 
 class _Document(Struct, frozen=True):
@@ -180,15 +185,16 @@ class _Document(Struct, frozen=True):
 
 
 def _samples(raw: Octets, log: InspectLog, name: str) -> Samples:
-    """Search the samples of a JSON log. They are parsed only if a `history` or several epochs require it."""
+    """Search the samples of a JSON log. Only a `history`, an `error` or several epochs require parsing them."""
     event, counted = _EDIT_EVENT.search(raw) is not None, _has_epochs(log)
-    if not counted and not _HISTORY.search(raw):
+    if not counted and not _needs_parsing(raw):
         return Samples(any_edited=event)
     if raw.count(b"{") > MAX_OBJECTS:
         return Samples(any_edited=event, unseen=True)
     samples = large_json.picked(raw, _Document, name, _RULE).samples or []
     edited = _edited(samples)
-    return Samples(edited, event and not edited, scored=_scored(samples) if counted and samples else None)
+    scored = _scored(samples) if counted and samples else None
+    return Samples(edited, event and not edited, scored=scored, failed=_failed(samples))
 
 
 def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: InspectLog, name: str) -> Samples:
@@ -196,14 +202,15 @@ def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: Inspe
     packed = [member for member in members.values() if member.name.startswith("samples/")]
     if sum(member.unpacked for member in packed) > MAX_SAMPLES:
         return Samples(unseen=True)
-    edited, event = set[str](), False
+    edited, event, failed = set[str](), False, 0
     for member in packed:
         sample = eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
         event = event or _EDIT_EVENT.search(sample) is not None
-        if _HISTORY.search(sample):
-            edited |= _edited([large_json.picked(sample, _Sample, name, _RULE)])
+        if _needs_parsing(sample):
+            parsed = [large_json.picked(sample, _Sample, name, _RULE)]
+            edited, failed = edited | _edited(parsed), failed + _failed(parsed)
     scored = _summarized(raw, members, name) if _has_epochs(log) else None
-    return Samples(frozenset(edited), event and not edited, scored=scored)
+    return Samples(frozenset(edited), event and not edited, scored=scored, failed=failed)
 
 
 def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> dict[str, int] | None:
@@ -217,6 +224,14 @@ def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> 
 
 def _has_epochs(log: InspectLog) -> bool:
     return (log.eval.config.epochs or 1) > 1
+
+
+def _needs_parsing(raw: Octets) -> bool:
+    return bool(_HISTORY.search(raw) or _ERROR.search(raw))
+
+
+def _failed(samples: list[_Sample]) -> int:
+    return sum(sample.error is not None for sample in samples)
 
 
 def _edited(samples: list[_Sample]) -> frozenset[str]:

@@ -119,6 +119,19 @@ def test_samples_without_a_score_make_a_run_partial() -> None:
     assert entry["notes"].startswith("Partial run: 5 of 8 samples were scored by 'match'.")
 
 
+def test_samples_with_an_error_make_a_run_partial_whatever_its_results_count() -> None:
+    failed, called = {"error": {"message": "timeout"}}, {"events": [{"event": "tool", "error": {"type": "timeout"}}]}
+    raw = edited("/samples", [{"error": None}, called, failed, {**failed, "scores": {"match": {}}}])
+    error = refusal(raw)
+    assert (error.pointer, error.detail) == ("/samples", "2 of 8 samples ended with an error (--allow-partial)")
+    assert details(raw)["run"]["completeness"] == "partial"
+    header = ("header.json", json.dumps({**json.loads(ONE_SCORER), "reductions": None}).encode())
+    packed = zipped([("samples/0_epoch_1.json", json.dumps(failed).encode()), header])
+    assert [fault.pointer for fault in inspect_ai.read(packed).partial] == ["/samples"]
+    for sample in (called, {"error": None}):
+        built(edited("/samples", [sample]))
+
+
 def in_epochs(scored: int = 16) -> bytes:
     """Return a log of eight samples in two epochs, with this number of scores."""
     raw = edited("/eval/config/epochs", 2)
