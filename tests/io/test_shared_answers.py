@@ -33,6 +33,23 @@ async def test_callers_with_one_question_share_one_task_that_a_cancelled_one_doe
     assert shared.load() == 0
 
 
+async def test_whoever_is_cancelled_and_whenever_they_come_the_others_get_the_answer() -> None:
+    """Some come in the turn in which a task ends, and find it replaced or forgotten after their wait."""
+    shared, callers = answers(), list[asyncio.Task[str]]()
+
+    async def ask() -> str:
+        await asyncio.sleep(0)
+        return "answer"
+
+    for turn in range(100):
+        callers += [asyncio.create_task(shared.find("a", ask)) for _ in range(3)]
+        await asyncio.sleep(0)
+        callers[3 * turn].cancel()
+    found = await asyncio.gather(*callers, return_exceptions=True)
+    assert {type(each) for each in found if each != "answer"} == {asyncio.CancelledError}
+    assert found.count("answer") >= 200
+
+
 async def test_a_question_after_the_end_of_a_task_begins_a_new_one() -> None:
     shared, gate = answers(), asyncio.Event()
     gate.set()
