@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 import uvicorn
-from litestar import Litestar, get, post
+from litestar import Litestar, post
 from litestar.exceptions import HTTPException, MethodNotAllowedException
 
 from issuer.codes import Code
@@ -26,7 +26,7 @@ from issuer.io import files, keyfile
 from issuer.io.sockets import bind, listen_addresses
 from issuer.limits.rate import Rate
 from issuer.limits.sources import Sources
-from issuer.service.http.messages import Answer, Http, answer, read_whole, source_of
+from issuer.service.http.messages import Answer, Http, answer, get_and_head, read_whole, source_of
 from issuer.service.http.protocol import protocol_for
 from issuer.service.http.request_limits import Gate
 from issuer.service.settings.bounds import GRACE_S, KEEP_ALIVE_S
@@ -64,13 +64,12 @@ def app(witness: Witness) -> Litestar:
         raw = await read_whole(request, MAX_SUBMISSION_BYTES)
         return await ask(request, partial(witness.add_checkpoint, raw))
 
-    @get("/{origin_hash:str}/checkpoint")
     async def checkpoint(request: Http, origin_hash: str) -> Answer:
         gate.demand(_source(request))
         return await ask(request, partial(witness.checkpoint, origin_hash))
 
     return Litestar(
-        [add_checkpoint, checkpoint],
+        [add_checkpoint, *get_and_head("/{origin_hash:str}/checkpoint", checkpoint)],
         exception_handlers=_HANDLERS,
         openapi_config=None,
         request_max_body_size=None,  # `read_whole` bounds it
@@ -85,7 +84,7 @@ def _source(request: Http) -> str:
 
 
 def _not_routed(request: Http, error: HTTPException) -> Answer:
-    allow = {"Allow": "POST" if request.scope["path"] == ADD_CHECKPOINT_PATH else "GET"}
+    allow = {"Allow": "POST" if request.scope["path"] == ADD_CHECKPOINT_PATH else "GET, HEAD"}
     headers = allow if isinstance(error, MethodNotAllowedException) else {}
     return _plain(error.status_code, HTTPStatus(error.status_code).phrase, **headers)
 

@@ -29,11 +29,28 @@ class Wire(asyncio.Transport):
     def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(pieces))
 
+    def close(self) -> None:
+        """Stay open: the client is always there."""
+
+    write_eof = pause_reading = resume_reading = close
+
     def is_closing(self) -> bool:
         return False
 
     def get_extra_info(self, name: str, default: object = None) -> Any:
         return {"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 5000)}.get(name, default)
+
+
+async def answer_to(running: Server, sent: bytes) -> bytes:
+    """Return the answer of the running application to one request, on a connection of its own."""
+    wire = Wire()
+    make: Any = running.config.http_protocol_class
+    protocol = make(running.config, running.server_state, {})
+    protocol.connection_made(wire)
+    protocol.data_received(sent)
+    answer = await wire.answered
+    protocol.connection_lost(None)
+    return answer
 
 
 class Client:

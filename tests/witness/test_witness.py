@@ -142,6 +142,14 @@ def test_a_malformed_or_too_large_request_is_refused(witness: RunningWitness) ->
     got = httpx.get(f"{witness.url}/add-checkpoint")
     assert (got.status_code, got.headers["allow"]) == (405, "POST")
     assert httpx.get(witness.url).status_code == 404
+    path = f"{witness.url}/{'0' * 64}/checkpoint"
+    assert httpx.post(path).headers["allow"] == "GET, HEAD"
+    got, alone = httpx.get(path), httpx.head(path)
+    assert (alone.status_code, alone.headers["content-length"], alone.content) == (
+        404,
+        got.headers["content-length"],
+        b"",
+    )
 
 
 # -- its state -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from litestar import get, route
 from litestar.openapi.spec import Operation
 from msgspec import Struct
 
@@ -27,6 +26,7 @@ from issuer.service.http.messages import (
     HttpDocument,
     WrittenProblem,
     document,
+    get_and_head,
     header_values,
     problem_response,
     readable,
@@ -122,11 +122,7 @@ class _Pages:
         async def read(request: Http) -> Answer:
             return await self._answer(request, prefix, find)
 
-        path, described = prefix + path, prefix == LOG_PATH
-        return [
-            get(path, operation_class=described_by, include_in_schema=described)(read),
-            route(path, http_method="HEAD", include_in_schema=False)(read),
-        ]
+        return get_and_head(prefix + path, read, described_by if prefix == LOG_PATH else None)
 
     async def _answer(self, request: Http, prefix: str, find: Find) -> Answer:
         request_id = str(uuid.uuid4())

@@ -9,13 +9,15 @@ import ipaddress
 import math
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from string import ascii_letters, digits
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request as HttpRequest
+from litestar import get, route
 from litestar.datastructures import State
+from litestar.openapi.spec import Operation
 from litestar.types import Receive, Scope, Send
 from msgspec import UNSET, Struct
 
@@ -142,6 +144,17 @@ def json_answer(value: object, request_id: str, status: int = 200, **headers: st
     """Return a JSON answer for one caller, which no cache may store."""
     own = {"Cache-Control": "no-store", "X-Request-Id": request_id}
     return answer(msgspec.json.encode(value), "application/json", status, headers={**own, **headers})
+
+
+def get_and_head(
+    path: str, read: Callable[..., Awaitable[Answer]], described_by: type[Operation] | None = None
+) -> list[Any]:
+    """Return the handlers of GET and HEAD at a path (RFC 9110 9.3.2). The OpenAPI document has GET, if it is described.
+
+    They are two handlers, because the document would list both methods of one.
+    """
+    handler = get(path, operation_class=described_by) if described_by else get(path, include_in_schema=False)
+    return [handler(read), route(path, http_method="HEAD", include_in_schema=False)(read)]
 
 
 # -- cross-origin requests ---------------------------------------------------------------------------------------------

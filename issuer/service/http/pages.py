@@ -14,14 +14,21 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from litestar import route
 from msgspec import Struct
 
 from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.table import Provider
 from issuer.page.site import PageLink, cards, links, places, site, write_alone
-from issuer.service.http.messages import Answer, Http, HttpDocument, document, header_values, problem_response
+from issuer.service.http.messages import (
+    Answer,
+    Http,
+    HttpDocument,
+    document,
+    get_and_head,
+    header_values,
+    problem_response,
+)
 from issuer.service.metrics.counts import Counters
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATIONS_PATH
 
@@ -211,5 +218,4 @@ def ui_routes(issuer_url: str, counts: Counters, *, has_log: bool) -> list[Any]:
         counts.problem(error)
         return problem_response(error, issuer_url, str(uuid.uuid4()))
 
-    paths = ["/ui", "/ui/{path:path}"]
-    return [route(paths, http_method=["GET", "HEAD"], include_in_schema=False)(look)]
+    return [*get_and_head("/ui", look), *get_and_head("/ui/{path:path}", look)]

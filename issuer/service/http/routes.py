@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import structlog
-from litestar import get, route
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from litestar.openapi.spec import Operation
 
@@ -25,6 +24,7 @@ from issuer.service.http.messages import (
     HttpDocument,
     answer,
     document,
+    get_and_head,
     header_values,
     problem_response,
     readable,
@@ -44,7 +44,6 @@ def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) ->
     """Return the handlers of one service, with `more` handlers. `ui` and `has_log` say which links the pages have."""
     schemas = _schemas()
 
-    @route("/", http_method=["GET", "HEAD"], include_in_schema=False)
     async def landing(request: Http) -> Answer:
         chosen = service.live.active.landing.choose(",".join(header_values(request, b"accept")))
         return chosen.answer(",".join(header_values(request, b"if-none-match")))
@@ -72,7 +71,7 @@ def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) ->
         *publish("/openapi.json", lambda _: description),
         *publish("/errors", lambda _: errors[""]),
         *publish("/errors/{code:str}", lambda code: _find(errors, code)),
-        landing,
+        *get_and_head("/", landing),
     ]
 
 
@@ -80,13 +79,11 @@ def _health(service: Service) -> list[Any]:
     """Return the handlers that report the state of the service."""
     alive_answer = _state({"status": "live"})
 
-    @get("/health/live", operation_class=openapi.JsonOperation)
     async def alive() -> Answer:
         return alive_answer
 
     checks: SharedAnswers[str, None] = SharedAnswers(Code.SERVICE_BUSY, kept_s=READY_KEPT_S)
 
-    @get("/health/ready", operation_class=openapi.JsonOperation)
     async def ready() -> Answer:
         await checks.find("ready", service.check)
         live = service.live
@@ -106,11 +103,11 @@ def _health(service: Service) -> list[Any]:
         }
         return _state(body if service.log is None else {**body, "log": service.log.status})
 
-    @get(STOPS_PATH, operation_class=openapi.JsonOperation)
     async def stops() -> Answer:
         return _state(service.stops.status)  # needs neither store nor disk, so it answers even when both fail
 
-    return [alive, ready, stops]
+    read = {"/health/live": alive, "/health/ready": ready, STOPS_PATH: stops}
+    return [handler for path in read for handler in get_and_head(path, read[path], openapi.JsonOperation)]
 
 
 def write_documents(*, ui: bool, has_log: bool) -> None:
@@ -146,8 +143,7 @@ def _publish(
             service.counts.problem(error)
             return readable(problem_response(error, service.issuer_url, str(uuid.uuid4())))
 
-    shown = get(path, operation_class=described_by) if described_by else get(path, include_in_schema=False)
-    return [shown(published), route(path, http_method="HEAD", include_in_schema=False)(published)]
+    return get_and_head(path, published, described_by)
 
 
 def _find(documents: Mapping[str, HttpDocument], name: str) -> HttpDocument:

@@ -34,8 +34,8 @@ def test_an_unknown_path_is_a_problem(service: Running) -> None:
 def test_another_method_is_a_problem_that_names_the_right_ones(service: Running) -> None:
     for method, path, allowed in (
         ("GET", "/tokens", {"POST"}), ("DELETE", "/tokens/batch", {"POST"}),
-        ("POST", "/.well-known/jwks.json", {"GET", "HEAD"}), ("POST", "/integrations/x/requirements", {"GET"}),
-        ("POST", "/schemas/policy.json", {"GET"}), ("TRACE", "/health/live", {"GET"}),
+        ("POST", "/.well-known/jwks.json", {"GET", "HEAD"}), ("POST", "/integrations/x/requirements", {"GET", "HEAD"}),
+        ("POST", "/schemas/policy.json", {"GET", "HEAD"}), ("TRACE", "/health/live", {"GET", "HEAD"}),
     ):  # fmt: skip
         answer = service.http.request(method, path)
         assert_problem(answer, 405, "request.method")
