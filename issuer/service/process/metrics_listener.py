@@ -7,6 +7,7 @@ may read everything, so it must be loopback or a network of the operator.
 
 from __future__ import annotations
 
+import io
 import re
 import socket
 import time
@@ -40,20 +41,20 @@ from issuer.service.settings.bounds import BEAT_S
 # -- rebinding ---------------------------------------------------------------------------------------------------------
 
 # An attacker's page, in the browser of a person who can reach this address, can make its own name resolve to it (DNS
-# rebinding) and then read the answers. It cannot choose the Host that the browser sends: that is the page's name, which
-# has a dot, because every name on the Internet has one.
+# rebinding) and then read the answers. It cannot choose the Host that the browser sends: that is the page's name. That
+# may be a name without a dot: a top-level domain can have an address, and a host of the local network can claim a name.
 
 # RFC 3986 3.2.2 without escapes, and 3.2.3: an IPv6 address in brackets, a name or an IPv4 address.
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{0,5})?")
 
 
 def is_own(host: str, names: Collection[str]) -> bool:
-    """Return whether a Host is an IP address, a name without a dot (`localhost`) or one of these lowercase names."""
+    """Return whether a Host is an IP address, `localhost` or one of these lowercase names."""
     found = _HOST.fullmatch(host.lower())
     if found is None:
         return False
     address, name = found.groups()
-    return address is not None or "." not in name or name in names or _is_address(name)
+    return address is not None or name == "localhost" or name in names or _is_address(name)
 
 
 def _is_address(name: str) -> bool:
@@ -187,6 +188,14 @@ class _Handler(MetricsHandler):
                 self._say(*found)
             case _:
                 self.send_error(404)
+
+    do_HEAD = do_GET  # noqa: N815 (http.server's own name)
+
+    def end_headers(self) -> None:
+        """End the head. In answer to a HEAD, drop the body (RFC 9110 9.3.2)."""
+        super().end_headers()
+        if self.command == "HEAD":
+            self.wfile = io.BytesIO()
 
     def _say(self, body: bytes, media_type: str, status: int = 200) -> None:
         self.send_response(status)

@@ -96,9 +96,7 @@ class MetricsRoom(Struct, frozen=True, forbid_unknown_fields=True):
 
     host: Annotated[Text, Meta(description="the address that Prometheus scrapes")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="the TCP port; 0: no metrics")] = 0
-    names: Annotated[
-        str, Meta(description="further names with a dot that requests may use for this address, with commas")
-    ] = ""
+    names: Annotated[str, Meta(description="further names that requests may use for this address, with commas")] = ""
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):

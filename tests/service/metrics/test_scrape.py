@@ -82,21 +82,21 @@ def test_the_public_port_has_no_metrics_and_the_other_nothing_else(live: Running
     assert httpx.post(f"{own}/metrics").status_code == 501
 
 
-OWN = frozenset({"issuer.inside.example"})
+OWN = frozenset({"issuer", "issuer.inside.example"})
 
 
 GOOD_HOSTS = (
     "127.0.0.1", "127.0.0.1:9464", "[::1]:9464", "[fd00::7]", "10.244.1.17:9464", "localhost:9464", "LOCALHOST",
-    "issuer:9464", "issuer-0", "issuer.inside.example:9464", "Issuer.Inside.Example",
+    "issuer:9464", "issuer.inside.example:9464", "Issuer.Inside.Example",
 )  # fmt: skip
 OTHER_HOSTS = (
     "evil.example", "evil.example:9464", "localhost.evil.example", "127.0.0.1.evil.example:9464", "issuer.inside.example.",
     "x.issuer.inside.example", "127.0.0.1@evil.example", "evil.example/127.0.0.1", "127.1", "0x7f.0.0.1", "evil.", ".", "",
-    "[::1", "[::1]evil.example", "[evil.example]", "127.0.0.1:x", "evil\u3002example", "evil.example#.localhost", "a b",
+    "issuer-0", "wpad:9464", "ai", "issuer.", "[::1", "[::1]evil.example", "[evil.example]", "127.0.0.1:x", "evil\u3002example", "evil.example#.localhost", "a b",
 )  # fmt: skip
 
 
-def test_it_answers_by_addresses_by_names_without_a_dot_and_by_its_own() -> None:
+def test_it_answers_by_addresses_by_localhost_and_by_its_own_names() -> None:
     assert [host for host in GOOD_HOSTS if not is_own(host, OWN)] == []
     assert [host for host in OTHER_HOSTS if is_own(host, OWN)] == []
 
@@ -105,11 +105,15 @@ def test_it_answers_by_addresses_by_names_without_a_dot_and_by_its_own() -> None
 @pytest.mark.parametrize("path", ["/", "/metrics", "/style.css", "/nowhere"])
 def test_a_page_whose_name_was_led_here_reads_nothing(live: Running, path: str) -> None:
     url = f"http://127.0.0.1:{live.settings.metrics.port}{path}"
-    refused = httpx.get(url, headers={"Host": f"evil.example:{live.settings.metrics.port}"})
-    assert refused.status_code == 421
-    assert refused.headers["content-type"] == "text/plain; charset=utf-8"
-    assert refused.text.endswith("or add the name to the setting metrics.names.\n")
-    assert httpx.get(url, headers={"Host": "issuer:9464"}).status_code == (404 if path == "/nowhere" else 200)
+    for name in ("evil.example", "evil"):
+        refused = httpx.get(url, headers={"Host": f"{name}:{live.settings.metrics.port}"})
+        assert refused.status_code == 421
+        assert refused.headers["content-type"] == "text/plain; charset=utf-8"
+        assert refused.text.endswith("or add the name to the setting metrics.names.\n")
+    found = httpx.get(url, headers={"Host": "localhost:9464"})
+    assert found.status_code == (404 if path == "/nowhere" else 200)
+    alone = httpx.head(url, headers={"Host": "localhost:9464"})
+    assert (alone.status_code, alone.content, alone.headers.keys()) == (found.status_code, b"", found.headers.keys())
 
 
 @pytest.mark.long
