@@ -20,6 +20,7 @@ from issuer.codes import Code
 from issuer.errors import Refused
 from issuer.identity.table import Provider
 from issuer.page.site import PageLink, cards, links, places, site, write_alone
+from issuer.service.http.bounds import MAX_MEDIA_RANGES
 from issuer.service.http.messages import (
     Answer,
     Http,
@@ -131,8 +132,12 @@ class Landing(Struct, frozen=True):
         )
 
     def choose(self, accept: str) -> HttpDocument:
-        """Return the document for an Accept header (RFC 9110 12.5.1): the page only if it ranks HTML above JSON."""
-        weights = dict(map(_range, accept.lower().split(",")))
+        """Return the document for an Accept header (RFC 9110 12.5.1): the page only if it ranks HTML above JSON, in at
+        most MAX_MEDIA_RANGES ranges."""
+        ranges = accept.lower().split(",", MAX_MEDIA_RANGES)
+        if len(ranges) > MAX_MEDIA_RANGES:
+            return self.metadata
+        weights = dict(map(_range, ranges))
 
         def rank(kind: str, any_of_kind: str) -> float:
             return next((weights[each] for each in (kind, any_of_kind, "*/*") if each in weights), 0)

@@ -32,7 +32,10 @@ from issuer.service.http.bounds import (
     MAX_BEGUN,
     MAX_CONNECTIONS,
     MAX_FRAMING_BYTES,
+    MAX_HEADER_LINES,
     MAX_LARGE_BEGUN,
+    MAX_LIST_BYTES,
+    MAX_TARGET_BYTES,
     PIECE_BYTES,
     READ_S,
     SMALL_BODY_BYTES,
@@ -45,6 +48,8 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-
 # Methods of uvicorn that `BoundedProtocol` overrides or calls, and that uvicorn does not document.
 _HOOKS = ("_start_asgi_task", "_unset_keepalive_if_required")
 _TOKEN_PATHS = frozenset(get_args(Endpoint))
+# Headers whose parts cost time: uvicorn splits Connection and X-Forwarded-For, and we the others.
+_LISTS = {b"accept", b"connection", b"host", b"if-none-match", b"x-forwarded-for"}
 _NO_TRAILERS = {b"connection", b"proxy-connection", b"upgrade", b"content-length", b"transfer-encoding"}
 
 
@@ -179,6 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_message = False
     _in_head = False
     _framing_bytes = 0
+    _lines = 0
     _unread = b""
     _ended = False
     idle_since = 0.0
@@ -249,13 +255,18 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_message = self._in_head = self.transport.lingers = True
         self._framing_bytes = -PIECE_BYTES
+        self._lines = 0
         self._await(HEAD_S)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header. Ignore a trailer (RFC 9110 6.5.1): Authorization after the body does not count.
 
-        Raises Refused for a trailer that the parser would treat as a header: it would misread the next message.
+        Raises Refused for too many lines, and for a trailer that the parser would treat as a header: it would misread
+        the next message.
         """
+        self._lines += 1
+        if self._lines > MAX_HEADER_LINES:
+            raise Refused(Code.REQUEST_FRAMING, "The message has too many headers and trailers")
         if self._in_head:
             super().on_header(name, value)
         elif name.lower() in _NO_TRAILERS:
@@ -383,13 +394,16 @@ class BoundedProtocol(HttpToolsProtocol):
 def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], *, upgrades: bool = False) -> None:
     """Raise Refused (`request.framing`) for invalid heads that the parser accepts. Names of headers are in lowercase.
 
-    These are: a head that is too large; a version other than HTTP/1 (RFC 9112 2.3); no Host, two of them, or an invalid
-    one (3.2); a transfer coding except chunked alone, or any in HTTP/1.0 (6.1); and a body after `Connection:
-    Upgrade`, which the parser reads as the next request, or as data of another protocol (RFC 9110 7.8).
+    These are: a head that is too large, or a part of it that takes long to read; a version other than HTTP/1 (RFC 9112
+    2.3); no Host, two of them, or an invalid one (3.2); a transfer coding except chunked alone, or any in HTTP/1.0
+    (6.1); and a body after `Connection: Upgrade`, which the parser reads as the next request, or as data of another
+    protocol (RFC 9110 7.8).
     """
-    size, hosts, codings, lengths = len(target), [], [], []
+    size, listed, hosts, codings, lengths = len(target), 0, [], [], []
     for name, value in headers:
         size += len(name) + len(value)
+        if name in _LISTS:
+            listed += len(value)
         if name == b"host":
             hosts.append(value)
         elif name == b"transfer-encoding":
@@ -398,6 +412,11 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
             lengths.append(value)
     if size > MAX_FRAMING_BYTES:
         raise Refused(Code.REQUEST_FRAMING, "The head is too large")
+    if len(target) > MAX_TARGET_BYTES:
+        raise Refused(Code.REQUEST_FRAMING, "The request target is too long")
+    if listed > MAX_LIST_BYTES:
+        detail = "Accept, Connection, Host, If-None-Match and X-Forwarded-For together are too long"
+        raise Refused(Code.REQUEST_FRAMING, detail)
     if version not in {"1.0", "1.1"}:
         raise Refused(Code.REQUEST_FRAMING, "The version is not HTTP/1")
     if len(hosts) > 1 or (version == "1.1" and not hosts) or (hosts and not _HOST.fullmatch(hosts[0])):

@@ -5,6 +5,7 @@ import re
 from msgspec.structs import replace
 
 from issuer.policy.authoring.load import load_policies
+from issuer.service.http.bounds import MAX_MEDIA_RANGES
 from issuer.service.http.pages import Landing, pages
 from tests.support.shared import ROOT
 
@@ -20,10 +21,11 @@ def landing(url: str = URL, provider: str = "ci", log_url: str = "", *, ui: bool
 PERSONS = (
     "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html", "TEXT/HTML ; level=1", "text/*",
     "text/html;q=0.9, application/json;q=0.8", "application/json;q=0.9, text/html", "text/html;q=nan",
+    "text/html" + "," * (MAX_MEDIA_RANGES - 1),
 )  # fmt: skip
 MACHINES = (
     "", "*/*", "text/html, application/json", "text/html;q=0.5, application/json", "text/html;q=0", "text/html;q=0, text/*",
-    "application/problem+json", "image/png", ",;,=;q=,",
+    "text/html" + "," * MAX_MEDIA_RANGES, "application/problem+json", "image/png", ",;,=;q=,",
 )  # fmt: skip
 
 
