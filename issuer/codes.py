@@ -82,7 +82,7 @@ class Code(enum.StrEnum):
         "request.framing", 400,
         "The HTTP message is malformed or ambiguous, or its headers or trailers are too large.",
         "Send one Host, and one Content-Length or `Transfer-Encoding: chunked`; at most 64 KiB of headers, chunk "
-        "sizes and trailers, in 100 lines; a request target of at most 2 KiB; no body with `Connection: Upgrade`.",
+        "sizes and trailers; no body with `Connection: Upgrade`.",
     )
     NONCE_REQUIRED = (
         "nonce.required", 400, "A reusable credential needs a nonce in every request.",

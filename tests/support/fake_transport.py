@@ -42,7 +42,7 @@ class Wire(asyncio.Transport):
 
 
 async def answer_to(running: Server, sent: bytes) -> bytes:
-    """Return the answer of the running application to one request, on a connection of its own."""
+    """Return the answer of the running application to one request, on a new connection."""
     wire = Wire()
     make: Any = running.config.http_protocol_class
     protocol = make(running.config, running.server_state, {})

@@ -266,7 +266,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         self._lines += 1
         if self._lines > MAX_HEADER_LINES:
-            raise Refused(Code.REQUEST_FRAMING, "The message has too many headers and trailers")
+            detail = f"The message has too many headers and trailers: more than {MAX_HEADER_LINES}"
+            raise Refused(Code.REQUEST_FRAMING, detail)
         if self._in_head:
             super().on_header(name, value)
         elif name.lower() in _NO_TRAILERS:
@@ -413,10 +414,10 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
     if size > MAX_FRAMING_BYTES:
         raise Refused(Code.REQUEST_FRAMING, "The head is too large")
     if len(target) > MAX_TARGET_BYTES:
-        raise Refused(Code.REQUEST_FRAMING, "The request target is too long")
+        raise Refused(Code.REQUEST_FRAMING, f"The request target is longer than {MAX_TARGET_BYTES} bytes")
     if listed > MAX_LIST_BYTES:
-        detail = "Accept, Connection, Host, If-None-Match and X-Forwarded-For together are too long"
-        raise Refused(Code.REQUEST_FRAMING, detail)
+        headers_of_lists = "Accept, Connection, Host, If-None-Match and X-Forwarded-For"
+        raise Refused(Code.REQUEST_FRAMING, f"{headers_of_lists} together are longer than {MAX_LIST_BYTES} bytes")
     if version not in {"1.0", "1.1"}:
         raise Refused(Code.REQUEST_FRAMING, "The version is not HTTP/1")
     if len(hosts) > 1 or (version == "1.1" and not hosts) or (hosts and not _HOST.fullmatch(hosts[0])):
