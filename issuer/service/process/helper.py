@@ -50,6 +50,7 @@ class Helper:
 
         If either of them hangs, the beat stops, and the supervisor replaces the helper.
         """
+        self._receiver.close()
         if self._follower.state is not self.state:
             self._follower.resume(self.state)
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
@@ -64,6 +65,13 @@ class Helper:
                 change = self._follower.turn(asked)
                 if change is not None:
                     self._send(change)
+
+    def close(self) -> None:
+        """Close, in a worker, the helper's sockets: a worker that could send changes could replace every policy."""
+        self._receiver.close()
+        self._sender.close()
+        if self.metrics is not None:
+            self.metrics.close()
 
     def _send(self, change: FolderStep | FailedLoad) -> None:
         with _written(change) as file:

@@ -180,12 +180,10 @@ def serve(
         else:
             prepare(settings)
             progress = Progress()
-            metrics = _metrics(settings, board)
-            helper = Helper(load(settings, progress.note), progress, metrics)
+            helper = Helper(load(settings, progress.note), progress, _metrics(settings, board))
 
             def run(place: int, beat: Beat, receiver: Channel) -> None:
-                if metrics is not None:
-                    metrics.close()
+                helper.close()
                 _demand_data(settings, had=found)  # the disk may be gone when a worker is restarted
                 own = replace(shared, policies=PolicyUpdates(helper.state, receiver), row=board.rows[place])
                 _run(settings, log, own, clock, given or bind(addresses), beat)

@@ -81,8 +81,10 @@ class Pipes:
         return SetupError(Code.named(code) or Code.SETTINGS_INVALID, detail or "a worker did not start")
 
     def follow_parent(self) -> None:
-        """Stop, as by SIGTERM, when the supervisor dies for any reason: the kernel then closes its end of the pipe."""
-        os.close(self._held)
+        """Close the supervisor's ends, in a child. Stop, as by SIGTERM, when the supervisor dies for any reason: the
+        kernel then closes its end of the third pipe."""
+        for descriptor in (self._beats_in, self._why_in, self._held):
+            os.close(descriptor)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
 
     def _end_with_parent(self) -> None:
@@ -145,16 +147,18 @@ class Worker:
         self._silent_s = silent_s
         self._patience = 0
 
-    def start(self, pipes: Pipes) -> None:
-        """Fork. The child runs, and never returns."""
+    def start(self, pipes: Pipes, places: Sequence[Worker] = ()) -> None:
+        """Fork. The child runs, and never returns. It closes the supervisor's channels to all `places`: it could send
+        changes to the other processes by these."""
         self._started = time.monotonic()
         self._starts += 1
         self._patience = LOADING_S
-        if self._channel is not None:
-            self._channel.close()  # drops the changes that the previous process did not receive
+        self.close()  # drops the changes that the previous process did not receive
         self._channel, end = channel()
         pid = os.fork()
         if pid == 0:
+            for place in (self, *places):
+                place.close()
             _work(lambda beat: self._run(beat, end), pipes)
         end.close()
         self.pid = pid
@@ -204,6 +208,11 @@ class Worker:
             _log.error(f"{self._name} received no change", pid=self.pid, detail=error.strerror)
             self.signal(signal.SIGKILL)
 
+    def close(self) -> None:
+        """Close the channel to the process."""
+        if self._channel is not None:
+            self._channel.close()
+
     def signal(self, number: int) -> None:
         """Send a signal to the process, if there is one."""
         if self.pid is not None:
@@ -245,7 +254,7 @@ def _turn(workers: Sequence[Worker], pipes: Pipes) -> int | None:
     now = time.monotonic()
     for worker in workers:
         if worker.pid is None and worker.due <= now:
-            worker.start(pipes)
+            worker.start(pipes, workers)
     number = _wait(min([BEAT_S, *(worker.due - now for worker in workers if worker.pid is None)]))
     for worker in workers:  # always: several may have ended for one SIGCHLD
         worker.reap(pipes)

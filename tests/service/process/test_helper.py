@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -124,6 +125,33 @@ def test_a_restarted_worker_has_the_newest_policies_although_the_folder_is_broke
     eventually(lambda: issued(two) == {"integration.suspended"})
     file_of(two).with_name("broken.yaml").unlink()
     eventually(lambda: {stale for _, stale in active(two)} == {False})
+
+
+def ends_of(pid: int) -> set[tuple[str, bool]]:
+    """Return the pipes and datagram sockets of a process, each with whether it can be written."""
+    datagrams = {
+        row.split()[6] for row in Path("/proc/net/unix").read_text().splitlines()[1:] if row.split()[4] == "0002"
+    }
+    found = set()
+    for path in Path(f"/proc/{pid}/fd").glob("*"):
+        kind, _, inode = os.readlink(path).strip("]").partition(":[")
+        flags = int(re.search(r"flags:\s*(\d+)", Path(f"/proc/{pid}/fdinfo/{path.name}").read_text())[1], 8)  # type: ignore[index]
+        if kind == "pipe" or inode in datagrams:
+            found.add((f"{kind}:{inode}", flags & os.O_ACCMODE != os.O_RDONLY))
+    return found
+
+
+def test_a_worker_holds_no_end_of_a_channel_of_another_process(two: Running) -> None:
+    """Also one that started after the others: it could send policies, pickled, to any of them."""
+    kill(two, workers_of(two)[0])
+    parent, helper = ends_of(two.process.pid), ends_of(helper_of(two))
+    others = {end for end, _ in parent | helper if end.startswith("socket")}
+    reads = {(end, False) for end, writes in parent if writes} & parent  # of these pipes the parent has both ends
+    for own in map(ends_of, workers_of(two)):
+        sockets = {end for end, _ in own if end.startswith("socket")}
+        assert (len(sockets), sockets & others) == (1, set())
+        others |= sockets
+        assert len(own & reads) == 1, "the one that shows that the parent is dead"
 
 
 def test_a_restarted_helper_finds_what_changed_meanwhile(two: Running) -> None:
