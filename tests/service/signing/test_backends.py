@@ -107,8 +107,8 @@ async def test_a_key_is_published_guarded_and_signs_as_rfc_8032_says_wherever_it
     assert (keyring.active_kid, keyring.usable_kids) == (kid_of(KEY), (kid_of(KEY),))
     assert json.loads(keyring.jwks) == {"keys": [jose.public_jwk(KEY.public_key())]}
     assert keyring.max_message_bytes(kid_of(KEY)) == place.largest
-    batch = (jose.signing_input({"alg": "EdDSA"}, b"{}"), b"\x00" * place.largest, *(b"%d" % n for n in range(98)))
-    requests = [batch, *((b"s%d" % number,) for number in range(50))]
+    batch = (jose.signing_input({"alg": "EdDSA"}, b"{}"), b"\x00" * place.largest, *(b"%d" % n for n in range(8)))
+    requests = [batch, *((b"s%d" % number,) for number in range(5))]
     answers = await asyncio.gather(*(keyring.sign(kid_of(KEY), messages) for messages in requests))
     assert answers == [tuple(map(KEY.sign, messages)) for messages in requests]
     await keyring.check(1_795_251_600)
