@@ -80,7 +80,7 @@ class PostgresReading:
             connection.close()
 
 
-# -1 is no limit of its own.
+# -1 means that the account or the database has no limit.
 _CONNECTIONS = (
     "SELECT least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int "
     "- coalesce(current_setting('reserved_connections', true), '0')::int, nullif(rolconnlimit, -1), "
