@@ -24,9 +24,11 @@ RECEIVE_S = 0.2
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
-# Scrapes at the same time; further ones are closed. Each has this long to send its request and to read the answer.
+# Scrapes at the same time. Each has this long to send its request and to read the answer. One more ends the first, and
+# waits this long for its place.
 MAX_SCRAPES = 8
 SCRAPE_S = 10.0
+SCRAPE_ENDS_S = 0.5
 
 # -- processes ---------------------------------------------------------------------------------------------------------
 

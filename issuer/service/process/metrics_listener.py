@@ -34,7 +34,7 @@ from issuer.service.metrics.idle_rules import AuditWatch
 from issuer.service.metrics.limit_usage import StoreLook
 from issuer.service.metrics.state import BoardReader
 from issuer.service.policies.watcher import Follower
-from issuer.service.process.bounds import MAX_SCRAPES, SCRAPE_S
+from issuer.service.process.bounds import MAX_SCRAPES, SCRAPE_ENDS_S, SCRAPE_S
 from issuer.service.process.overview import View
 from issuer.service.settings.bounds import BEAT_S
 
@@ -123,7 +123,7 @@ class MetricsListener:
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers up to MAX_SCRAPES at once, each in a thread, and ends each after SCRAPE_S."""
+    """Answers up to MAX_SCRAPES at once, each in a thread, and ends each after SCRAPE_S. One more ends the first."""
 
     daemon_threads = True
 
@@ -134,14 +134,19 @@ class _Server(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self._free = BoundedSemaphore(MAX_SCRAPES)
+        self._scrapes: dict[Any, None] = {}
         self.service_actions = turn  # type: ignore[method-assign]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a scrape, or close it if there are too many."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer a scrape. If there are too many, end the first of them, so silent clients keep no scrape out."""
+        if not self._free.acquire(blocking=False):
+            for first in list(self._scrapes)[:1]:
+                _hang_up(first)
+            if not self._free.acquire(timeout=SCRAPE_ENDS_S):
+                self.shutdown_request(request)
+                return
+        self._scrapes[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer a scrape, and close it after SCRAPE_S."""
@@ -152,6 +157,7 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             ends.cancel()
+            del self._scrapes[request]
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -246,6 +246,14 @@ def test_slow_scrapers_delay_no_request_and_other_scrapers_not_for_ever(live: Ru
         each.close()
 
 
+def test_silent_connections_keep_no_scrape_out(live: Running) -> None:
+    address = ("127.0.0.1", live.settings.metrics.port)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(2 * MAX_SCRAPES)]
+        assert scraped(live)
+        assert silent[0].recv(1) == b"", "the first one ended"
+
+
 @pytest.mark.long
 def test_an_address_that_is_taken_refuses_the_start(tmp_path: Path, provider: LocalProvider, live: Running) -> None:
     write_folder(tmp_path, provider)
