@@ -1,9 +1,11 @@
 """deploy/nginx/nginx.conf before a service: which of a caller's headers it passes on, and which requests it refuses."""
 
+import contextlib
 import itertools
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -17,6 +19,9 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.needs_tool("nginx"), pytest.mark.long]
 JSON = {"Content-Type": "application/json"}
+# nginx takes the address of a caller from a header, as it does behind another proxy; and answers without TLS, too.
+REAL_IP = "set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP; listen 127.0.0.1:{};"
+HELD = 256
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +65,40 @@ def test_a_stranger_is_refused_before_its_body_has_come(behind: tuple[Running, h
     with socket.create_connection(address, timeout=5) as plain, tls.wrap_socket(plain) as connection:
         connection.sendall(f"{head}\r\n\r\n{{".encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
+
+
+def test_the_addresses_of_a_network_are_one_source_and_half_a_body_stays_in_nginx(tmp_path: Path) -> None:
+    port, plain = free_port(), free_port()
+
+    def status(address: str) -> int:
+        return httpx.get(f"http://127.0.0.1:{plain}/health/live", headers={"X-Real-IP": address}).status_code
+
+    with (
+        LocalProvider() as provider,
+        running(tmp_path, provider, listen_trusted_proxies="127.0.0.1") as live,
+        fronted(tmp_path, port, live.settings.listen.port, REAL_IP.format(plain)),
+        contextlib.ExitStack() as stack,
+    ):
+        for number in range(HELD):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", plain)))
+            half = (
+                "POST /verify HTTP/1.1",
+                "Host: x",
+                f"X-Real-IP: 2001:db8::{number:x}",
+                "Content-Length: 9",
+                "",
+                "{",
+            )
+            connection.sendall("\r\n".join(half).encode())
+        eventually(lambda: status("2001:db8::ffff:ffff:ffff:ffff") == 429)
+        assert [status(other) for other in ("2001:db8:0:1::1", "192.0.2.1", "192.0.2.2")] == [200] * 3
+        assert 0 < connections_to(live.settings.listen.port) < HELD / 8
+
+
+def connections_to(port: int) -> int:
+    """Count the established connections that a local port has accepted (proc(5), state 01)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
 
 def test_an_address_that_a_caller_claims_is_ignored(behind: tuple[Running, httpx.Client]) -> None:

@@ -13,12 +13,17 @@ from tests.support.waiting import eventually
 NGINX = ROOT / "deploy" / "nginx"
 
 
-def nginx_folder(folder: Path, port: int, service: int) -> Path:
-    """Write nginx's files for its own port and the service's, and a certificate of the CA in `ca.pem`."""
+def nginx_folder(folder: Path, port: int, service: int, more: str = "") -> Path:
+    """Write nginx's files for its own port and the service's, with more lines of its server, and a certificate of the CA
+    in `ca.pem`."""
     place = folder / "nginx"
     place.mkdir()
     make_certificates(place, "issuer.example")
-    changes = {"listen 443 ssl": f"listen 127.0.0.1:{port} ssl", "/etc/issuer/tls": str(place), "/run/": f"{place}/"}
+    changes = {
+        "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl; {more}",
+        "/etc/issuer/tls": str(place),
+        "/run/": f"{place}/",
+    }
     for name, replaced in {"nginx.conf": changes, "upstream.conf": {"127.0.0.1:8000": f"127.0.0.1:{service}"}}.items():
         text = (NGINX / name).read_text("utf-8")
         for shown, real in replaced.items():
@@ -29,9 +34,9 @@ def nginx_folder(folder: Path, port: int, service: int) -> Path:
 
 
 @contextlib.contextmanager
-def fronted(folder: Path, port: int, service: int) -> Iterator[Path]:
+def fronted(folder: Path, port: int, service: int, more: str = "") -> Iterator[Path]:
     """Run it until the block ends. Yields its folder."""
-    place = nginx_folder(folder, port, service)
+    place = nginx_folder(folder, port, service, more)
     command = ["nginx", "-c", str(place / "nginx.conf"), "-p", str(place), "-e", "stderr", "-g", "daemon off;"]
     with (place / "error.log").open("wb") as errors:
         process = subprocess.Popen(command, stdout=errors, stderr=errors)
