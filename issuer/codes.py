@@ -68,7 +68,7 @@ class Code(enum.StrEnum):
     )
     REQUEST_TIMEOUT = (
         "request.timeout", 408, "The request body did not arrive in time.",
-        "Send the whole body within 10 seconds.",
+        "Send the whole body within 10 seconds, and at least 1 KiB/s after the first 5 seconds.",
     )
     REQUEST_TOO_LARGE = (
         "request.too_large", 413, "The request body is larger than this endpoint allows.",

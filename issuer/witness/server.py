@@ -26,7 +26,7 @@ from issuer.io import files, keyfile
 from issuer.io.sockets import bind, listen_addresses
 from issuer.limits.rate import Rate
 from issuer.limits.sources import Sources
-from issuer.service.http.messages import Answer, Http, answer, get_and_head, read_whole, source_of
+from issuer.service.http.messages import Answer, Http, answer, get_and_head, source_of
 from issuer.service.http.protocol import protocol_for
 from issuer.service.http.request_limits import Gate
 from issuer.service.settings.bounds import GRACE_S, KEEP_ALIVE_S
@@ -61,7 +61,7 @@ def app(witness: Witness) -> Litestar:
     @post(ADD_CHECKPOINT_PATH)
     async def add_checkpoint(request: Http) -> Answer:
         gate.demand(_source(request))
-        raw = await read_whole(request, MAX_SUBMISSION_BYTES)
+        raw = await gate.read(request, MAX_SUBMISSION_BYTES)
         return await ask(request, partial(witness.add_checkpoint, raw))
 
     async def checkpoint(request: Http, origin_hash: str) -> Answer:
@@ -72,7 +72,7 @@ def app(witness: Witness) -> Litestar:
         [add_checkpoint, *get_and_head("/{origin_hash:str}/checkpoint", checkpoint)],
         exception_handlers=_HANDLERS,
         openapi_config=None,
-        request_max_body_size=None,  # `read_whole` bounds it
+        request_max_body_size=None,  # `Gate.read` bounds it
         logging_config=None,
         debug=False,
         pdb_on_exception=False,

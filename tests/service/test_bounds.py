@@ -40,11 +40,11 @@ def test_answers_leave_before_their_deadlines() -> None:
     assert b.HEARD_S < b.CALL_S - b.PIPELINE_S
 
     # The endpoint answers a late body before the connection is closed under it.
-    assert b.BODY_DEADLINE_S < b.BODY_S
+    assert b.BODY_FREE_S < b.BODY_DEADLINE_S < b.BODY_S
 
 
 def test_connections_descriptors_and_places_are_enough_for_all() -> None:
-    # There is always a connection to close that is owed no answer, and the rest of the descriptors is enough while a
+    # Seldom are all connections owed an answer, and the rest of the descriptors is enough while a
     # whole table of providers hangs.
     assert b.MAX_REQUESTS + b.MAX_BATCHES < b.MAX_CONNECTIONS
     assert b.MAX_CONNECTIONS + b.MAX_WAITING_IN_ALL + OTHER_DESCRIPTORS <= b.DESCRIPTORS
@@ -57,9 +57,11 @@ def test_connections_descriptors_and_places_are_enough_for_all() -> None:
     assert b.MAX_ASKED_FOR_SOURCE < b.MAX_WAITING < b.MAX_WAITING_IN_ALL
     assert 2 * b.MAX_WAITING_IN_ALL <= b.MAX_REQUESTS * 3 / 4
 
-    # One identity's bodies leave places to the others; all bodies together fit in memory.
+    # The bodies of one identity, and of one integration, leave places to the others; all together fit in memory.
     assert b.MAX_BODIES <= b.MAX_REQUESTS / 4
     assert b.MAX_BATCH_BODIES <= b.MAX_BATCHES / 4
+    assert b.MAX_BODIES < b.MAX_INTEGRATION_BODIES <= b.MAX_REQUESTS / 2
+    assert b.MAX_BATCH_BODIES < b.MAX_INTEGRATION_BATCH_BODIES <= b.MAX_BATCHES / 2
     assert b.MAX_REQUESTS * SINGLE + b.MAX_BATCHES * BATCH <= 64 * MIB
 
 

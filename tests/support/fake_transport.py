@@ -34,6 +34,9 @@ class Wire(asyncio.Transport):
 
     write_eof = pause_reading = resume_reading = close
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
     def is_closing(self) -> bool:
         return False
 

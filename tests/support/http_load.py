@@ -7,14 +7,18 @@ says how much it was.
 from __future__ import annotations
 
 import contextlib
+import resource
 import select
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from issuer.service.http.bounds import BODY_DEADLINE_S
+from issuer.service.http.bounds import BODY_DEADLINE_S, MAX_CONNECTIONS
+
+# More connections than a process of the service accepts.
+CROWD = MAX_CONNECTIONS + 100
 
 
 @dataclass
@@ -45,8 +49,8 @@ class Run:
 class Connection:
     """One keep-alive connection with at most one request under way."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sent = 0.0
         self._buffer = b""
@@ -154,3 +158,55 @@ def request(path: str, identity: str, body: bytes, *lines: str) -> bytes:
     head = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}",
             f"Authorization: Bearer {identity}", *lines, "", "")  # fmt: skip
     return "\r\n".join(head).encode("latin-1") + body
+
+
+def crowd(port: int, first: bytes, sources: Sequence[str], seconds: float) -> int:
+    """Keep CROWD connections open that send these bytes, read nothing, and come back when they are closed.
+
+    Run this in a process of its own. Returns the number of connections made.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * CROWD)), hard))
+    opened: dict[int, socket.socket] = {}
+    made, ends = 0, time.monotonic() + seconds
+    with select.epoll() as closed:
+        while time.monotonic() < ends:
+            for _ in range(min(CROWD - len(opened), 20)):
+                made += 1
+                with contextlib.suppress(OSError):  # it was closed at once
+                    connection = _join(port, first, sources[made % len(sources)])
+                    opened[connection.fileno()] = connection
+                    closed.register(connection, select.EPOLLRDHUP)
+            for number, _ in closed.poll(0.01):
+                closed.unregister(number)
+                opened.pop(number).close()
+    for connection in opened.values():
+        connection.close()
+    return made
+
+
+def _join(port: int, first: bytes, source: str) -> socket.socket:
+    connection = socket.socket()
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.bind((source, 0))
+        connection.settimeout(1)
+        connection.connect(("127.0.0.1", port))
+        connection.send(first)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def ask_once(port: int, sent: bytes, source: str) -> tuple[int, float]:
+    """Send one request on a connection of its own. Return the status (0: no whole answer) and the seconds that it took."""
+    began, status = time.perf_counter(), 0
+    with contextlib.suppress(OSError):
+        connection = Connection(port, source)
+        with connection.socket:
+            connection.socket.settimeout(30)
+            connection.socket.sendall(sent)
+            while not (status := connection.receive()):
+                pass
+    return max(status, 0), time.perf_counter() - began

@@ -176,13 +176,13 @@ def rewrite(folder: Path, pattern: str, new: str, name: str = "inspect-ai.yaml")
     draft.rename(path)
 
 
-def register(folder: Path, count: int) -> list[str]:
+def register(folder: Path, count: int, name: str = "inspect-ai.yaml", first: int = 800_000_000) -> list[str]:
     """Register further identities, each with its own repository. Returns the `repository_id`s."""
-    ids = [str(800_000_000 + number) for number in range(count)]
+    ids = [str(first + number) for number in range(count)]
     pins = '{{repository_id: "{}", repository_owner_id: "600000001"}}'
     rest = 'require: {ref: "refs/heads/main"}'
     added = (f"  - {{id: other-{each}, provider: github-actions, pins: {pins.format(each)}, {rest}}}\n" for each in ids)
-    rewrite(folder, r"^identities:\n", "identities:\n" + "".join(added))
+    rewrite(folder, r"^identities:\n", "identities:\n" + "".join(added), name)
     return ids
 
 

@@ -14,8 +14,14 @@ MAX_BATCHES = 32
 # in up to ten seconds.
 MAX_BODIES = 64
 MAX_BATCH_BODIES = 8
-# From the end of the head to the end of the body. After that the answer is 408.
+# All identities of one integration together leave half of the places to other integrations.
+MAX_INTEGRATION_BODIES = 256
+MAX_INTEGRATION_BATCH_BODIES = 16
+# From the end of the head to the end of the body. After that the answer is 408. After the first BODY_FREE_S the body
+# must come at BODY_BYTES_PER_S or more: a connection that only keeps its place has it half as long.
 BODY_DEADLINE_S = 10.0
+BODY_FREE_S = 5.0
+BODY_BYTES_PER_S = 1024
 # A larger body keeps its caller's place until it is judged: judging takes up to 0.1 s, for a batch up to 2 s. A smaller
 # body gives its place up as soon as it is read, because an honest caller may send hundreds of them at once.
 SMALL_BODY_BYTES = 8 * 1024
@@ -23,7 +29,7 @@ SMALL_BODY_BYTES = 8 * 1024
 # -- connections -------------------------------------------------------------------------------------------------------
 
 # A process has 1024 descriptors by default. The rest is for providers, the store, keys and the audit. There may be more
-# connections than requests in flight, so one of them is always idle and can be closed.
+# connections than requests in flight, so usually one of them waits for its client and can be closed.
 MAX_CONNECTIONS = 800
 # How long a client may take to send a request's head, and to read an answer. uvicorn's own timer bounds the time until
 # the next request.
@@ -65,6 +71,8 @@ READY_KEPT_S = 1.0
 MAX_BEGUN = 16
 # The same for token requests that announce a large body: each takes a millisecond before its body is read.
 MAX_LARGE_BEGUN = 2
+# Bodies that one gate reads at once, each of at most 64 KiB. Beyond it the first one ends with 408.
+MAX_OPEN_BODIES = 64
 
 # -- POST /verify ------------------------------------------------------------------------------------------------------
 

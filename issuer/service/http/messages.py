@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
-from issuer.service.http.bounds import BODY_DEADLINE_S
+from issuer.service.http.bounds import BODY_BYTES_PER_S, BODY_DEADLINE_S, BODY_FREE_S
 from issuer.token.wire import PROBLEM_TYPE, Denied, Problem, ProblemFault
 
 # The characters of a bearer credential, before its padding (RFC 6750 2.1).
@@ -85,16 +85,19 @@ def header_values(request: Http, name: bytes) -> list[str]:
 
 
 async def read_whole(request: Http, max_bytes: int) -> bytes:
-    """Read the whole body. Raises Refused if it is larger than `max_bytes`, or comes later than BODY_DEADLINE_S."""
+    """Read the whole body. Raises Refused if it is larger than `max_bytes`, ends later than BODY_DEADLINE_S, or after
+    BODY_FREE_S has come more slowly than BODY_BYTES_PER_S."""
     body = bytearray()
+    began = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
+        async with asyncio.timeout_at(began + BODY_FREE_S) as due:
             while (part := await request.receive())["type"] == "http.request":
                 body += part["body"]
                 if len(body) > max_bytes:
                     raise Refused(Code.REQUEST_TOO_LARGE)
                 if not part["more_body"]:
                     return bytes(body)
+                due.reschedule(began + min(BODY_DEADLINE_S, BODY_FREE_S + len(body) / BODY_BYTES_PER_S))
     except TimeoutError:
         raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
     raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # no 500, because the client hung up

@@ -14,8 +14,9 @@ import asyncio
 import functools
 import re
 import uuid
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, cast, get_args
 
 import uvicorn
@@ -40,7 +41,7 @@ from issuer.service.http.bounds import (
     READ_S,
     SMALL_BODY_BYTES,
 )
-from issuer.service.http.messages import problem_response
+from issuer.service.http.messages import problem_response, source_of
 from issuer.token.wire import Endpoint
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
@@ -162,12 +163,32 @@ class StartQueue:
             loop.call_soon(self._take)
 
 
+class WaitingLine:
+    """The connections of one server that wait for their clients, in the order in which their waits began.
+
+    One sort serves many new connections, because a wait that begins later has its place at the end.
+    """
+
+    def __init__(self) -> None:
+        self._line: list[tuple[BoundedProtocol, float]] = []
+
+    def take_first(self, connections: Collection[Any]) -> BoundedProtocol:
+        """Return the connection that has waited longest. At least one must wait."""
+        while True:
+            if not self._line:
+                waiting = [(each, each.waits_since) for each in connections if each.waits_since is not None]
+                self._line = sorted(waiting, key=itemgetter(1), reverse=True)
+            first, since = self._line.pop()
+            if first in connections and first.waits_since == since:
+                return first
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with deadlines and bounds.
 
     Without them a connection that sends half a head would stay open for ever. An endless head or trailer would stop all
-    other requests, because uvicorn joins its pieces one by one (others waited 4 s, measured). New connections replace
-    the one that has been idle longest, so a client with many open connections cannot keep others out.
+    other requests, because uvicorn joins its pieces one by one (others waited 4 s, measured). A new connection replaces
+    the one that has waited longest for its client, so a client with many open connections cannot keep others out.
     """
 
     transport: JoinedTransport
@@ -177,6 +198,9 @@ class BoundedProtocol(HttpToolsProtocol):
     note_early_close: Callable[[], object] = staticmethod(lambda: None)
     starts = StartQueue(MAX_BEGUN)
     large_starts = StartQueue(MAX_LARGE_BEGUN)
+    line = WaitingLine()
+    max_connections = MAX_CONNECTIONS
+    source = ""
     _due: asyncio.TimerHandle | None = None
     _deadline_s: float | None = None
     _has_new_deadline = False
@@ -187,21 +211,28 @@ class BoundedProtocol(HttpToolsProtocol):
     _lines = 0
     _unread = b""
     _ended = False
-    idle_since = 0.0
+    since = 0.0
+    blocked_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Set the deadline of the first head. Above MAX_CONNECTIONS, close an idle connection."""
+        """Set the deadline of the first head. If there are too many connections, close one.
+
+        Connections of a trusted proxy have no source: the proxy closes those of its own clients.
+        """
         super().connection_made(JoinedTransport(transport, self.loop))
         self.flow = PatientFlow(self.transport, self.pipeline)
-        self.idle_since = self.loop.time()
+        transport.set_write_buffer_limits(0)  # so `pause_writing` comes as soon as the kernel takes no more bytes
+        self.since = self.loop.time()
+        if self.client and self.client[0] not in getattr(self.app, "trusted_hosts", ()):
+            self.source = source_of(self.client[0])
         self._await(HEAD_S)
         self._set_clock()
-        if len(self.connections) > MAX_CONNECTIONS:
+        if len(self.connections) > self.max_connections:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all timers. Count a client that did not wait for its answers."""
-        if not self.is_idle:
+        if not self.is_idle and self in self.connections:
             self.note_early_close()
         self._await(None)
         self._set_clock()
@@ -282,6 +313,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.expect_100_continue = False  # RFC 9110 10.1.1: an HTTP/1.0 client expects a single answer
         super().on_headers_complete()
         self._in_head = False
+        self.since = self.loop.time()
         self._await(BODY_S)
 
     def on_body(self, body: bytes) -> None:
@@ -345,7 +377,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Become idle, or continue with input that was received but not yet parsed."""
-        self.idle_since = self.loop.time()
+        self.since = self.loop.time()
         super().on_response_complete()
         if self._unread:
             self.data_received(b"")
@@ -353,30 +385,61 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Set a deadline for a client that does not read."""
         super().pause_writing()
+        self.blocked_since = self.loop.time()
         self._reader_due = self.loop.call_later(READ_S, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Cancel that deadline: the client reads."""
         super().resume_writing()
+        self.blocked_since = None
         if self._reader_due is not None:
             self._reader_due.cancel()
             self._reader_due = None
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle longest: this new one, if no other is idle."""
-        idle: list[BoundedProtocol] = [
-            other for other in self.connections if isinstance(other, BoundedProtocol) and other.is_idle
-        ]
-        oldest = min(idle, key=lambda other: other.idle_since)
-        self.connections.discard(oldest)  # at once: the next new connection must close another one
-        oldest.transport.lingers = False
-        oldest.transport.close()
+        """Close the connection that has waited longest for its client; if only this new one waits, `_busy_one`."""
+        first = self.line.take_first(self.connections)
+        if first is self:
+            first = self._busy_one()
+        self.connections.discard(first)  # at once: the next new connection must close another one
+        first.transport.lingers = False
+        if first.is_idle and first.blocked_since is None:
+            first.transport.close()
+        else:
+            first.transport.abort()
+
+    def _busy_one(self) -> BoundedProtocol:
+        """Return the connection whose request has lacked a part of its body longest; else the newest of the source that
+        has more than half of all; else this one."""
+        ours = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+        if unread := [other for other in ours if other.awaits_body]:
+            return min(unread, key=attrgetter("since"))
+        source, count = Counter(other.source for other in ours).most_common(1)[0]
+        if not source or count <= self.max_connections / 2:
+            return self
+        return max((other for other in ours if other.source == source), key=attrgetter("since"))
 
     @property
     def is_idle(self) -> bool:
         """Whether no request waits for an answer: the connection is between requests, or in the middle of a head."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn's type lacks the initial None
         return cycle is None or cycle.response_complete
+
+    @property
+    def waits_since(self) -> float | None:
+        """The loop's time since which the client has not read an answer, or has not sent the next head. Else None."""
+        if self.blocked_since is not None:
+            return self.blocked_since
+        return self.since if self.is_idle else None
+
+    @property
+    def awaits_body(self) -> bool:
+        """Whether a request that is owed an answer lacks a part of its body, and only the client can continue.
+
+        Such a request may have a place in flight. Those are bounded, so it makes room only after all idle connections.
+        """
+        is_due = self._in_message and not self._in_head and not self.is_idle and not self.flow.read_paused
+        return is_due and not self.cycle.waiting_for_100_continue
 
     def _await(self, seconds: float | None) -> None:
         """Record the client's new deadline in seconds from now, or None for no deadline. `_set_clock` starts it."""
@@ -459,5 +522,6 @@ def protocol_for(
             "note_early_close": staticmethod(note_early_close),
             "starts": StartQueue(MAX_BEGUN),
             "large_starts": StartQueue(MAX_LARGE_BEGUN),
+            "line": WaitingLine(),
         },
     )

@@ -18,8 +18,8 @@ from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.io.bounds import COUNT_S
 from issuer.limits.sources import Sources
-from issuer.service.http.bounds import HELD_S, MAX_HELD
-from issuer.service.http.messages import Answer, Headers, WrittenProblem
+from issuer.service.http.bounds import HELD_S, MAX_HELD, MAX_OPEN_BODIES
+from issuer.service.http.messages import Answer, Headers, Http, WrittenProblem, read_whole
 
 Found = TypeVar("Found")
 # Does blocking work in a thread, and passes on its result or exception.
@@ -43,6 +43,7 @@ class Gate:
         self._all = of_all
         self._run = run
         self._working = asyncio.Semaphore(at_once)
+        self._bodies: dict[asyncio.Timeout, None] = {}
 
     def demand(self, source: str) -> None:
         """Charge a source the minimum cost of a request, before the service reads the body.
@@ -58,6 +59,22 @@ class Gate:
         if retry_after_s := self._all.allowance(ALL, now_us).retry_after_s:
             raise Undecided(Code.SERVICE_BUSY, retry_after_s=retry_after_s)
         self._demand_place()
+
+    async def read(self, request: Http, max_bytes: int) -> bytes:
+        """Read the body. If MAX_OPEN_BODIES others are being read, end the first of them. Raises Refused."""
+        if len(self._bodies) >= MAX_OPEN_BODIES:
+            first = next(iter(self._bodies))
+            del self._bodies[first]
+            first.reschedule(0)
+        end = asyncio.timeout(None)
+        self._bodies[end] = None
+        try:
+            async with end:
+                return await read_whole(request, max_bytes)
+        except TimeoutError:
+            raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
+        finally:
+            self._bodies.pop(end, None)
 
     async def work(self, source: str, work: Callable[[], Found]) -> Found:
         """Do the work and charge it. Raises what the work raises; Undecided (`service.busy`) without a free place."""

@@ -35,6 +35,8 @@ from issuer.service.http.bounds import (
     MAX_BATCH_BODIES,
     MAX_BATCHES,
     MAX_BODIES,
+    MAX_INTEGRATION_BATCH_BODIES,
+    MAX_INTEGRATION_BODIES,
     MAX_REQUESTS,
     SMALL_BODY_BYTES,
 )
@@ -57,16 +59,18 @@ from issuer.token.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
 
 MAX_IN_FLIGHT: dict[Kind, int] = {"single": MAX_REQUESTS, "batch": MAX_BATCHES}
 MAX_BODIES_IN_FLIGHT: dict[Kind, int] = {"single": MAX_BODIES, "batch": MAX_BATCH_BODIES}
+MAX_INTEGRATION_IN_FLIGHT: dict[Kind, int] = {"single": MAX_INTEGRATION_BODIES, "batch": MAX_INTEGRATION_BATCH_BODIES}
 
 
 class InFlight:
     """A context manager that counts requests in flight. Beyond the limit it raises Undecided (`service.busy`)."""
 
-    def __init__(self, limit: int, max_bodies: int) -> None:
-        self._limit = limit
+    def __init__(self, kind: Kind) -> None:
+        self._limit = MAX_IN_FLIGHT[kind]
         self._count = 0
-        self._max_bodies = max_bodies
-        self._bodies: Counter[Payer] = Counter()
+        self._max_bodies = MAX_BODIES_IN_FLIGHT[kind]
+        self._max_of_integration = MAX_INTEGRATION_IN_FLIGHT[kind]
+        self._bodies: Counter[Payer | str] = Counter()
 
     def __enter__(self) -> None:
         if self._count >= self._limit:
@@ -77,17 +81,23 @@ class InFlight:
         self._count -= 1
 
     def refusal(self, payer: Payer) -> Refused | None:
-        """Return the refusal (`rate.identity`) of one more body if the payer's share is used up; else None."""
-        return Refused(Code.RATE_IDENTITY, retry_after_s=1) if self._bodies[payer] >= self._max_bodies else None
+        """Return the refusal of one more body if the payer's share is used up (`rate.identity`), or its integration's
+        share (`rate.integration`); else None."""
+        if self._bodies[payer] >= self._max_bodies:
+            return Refused(Code.RATE_IDENTITY, retry_after_s=1)
+        is_used_up = self._bodies[payer.integration] >= self._max_of_integration
+        return Refused(Code.RATE_INTEGRATION, retry_after_s=1) if is_used_up else None
 
     @contextmanager
     def body_of(self, payer: Payer) -> Iterator[None]:
-        """Count one more body of a payer while it is read."""
+        """Count one more body of a payer and of its integration while it is read."""
         self._bodies[payer] += 1
+        self._bodies[payer.integration] += 1
         try:
             yield
         finally:
             self._bodies[payer] -= 1
+            self._bodies[payer.integration] -= 1
 
 
 # -- rate limit --------------------------------------------------------------------------------------------------------
@@ -139,7 +149,7 @@ class TokenEndpoint(Struct, frozen=True):
 
 def token_routes(service: Service) -> list[Any]:
     """Return the handlers of the three endpoints."""
-    singles, batches = (InFlight(MAX_IN_FLIGHT[kind], MAX_BODIES_IN_FLIGHT[kind]) for kind in ("single", "batch"))
+    singles, batches = InFlight("single"), InFlight("batch")
 
     def handler(endpoint: TokenEndpoint, operation: type[Operation], status: int) -> Any:
         @post(endpoint.path, operation_class=operation, status_code=status)

@@ -1,4 +1,4 @@
-"""A connection that its client resets, in one process with the server: the server soon frees all its state."""
+"""Connections in one process with the server: one that its client resets, and one that makes room for a new one."""
 
 import asyncio
 import socket
@@ -19,6 +19,7 @@ from tests.support.running import Running
 from tests.support.waiting import until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+_opened: list[socket.socket] = []
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends RST
 
 
@@ -30,11 +31,19 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def serving(
-    app: Any = empty, note_early_close: Callable[[], object] = lambda: None
+    app: Any = empty, note_early_close: Callable[[], object] = lambda: None, places: int = 100, proxy: str = ""
 ) -> AsyncIterator[tuple[ServerState, tuple[str, int]]]:
-    """Serve on a fresh socket; yield the server's state and address."""
+    """Serve on a fresh socket; yield the server's state and address. It trusts one proxy, and has this many places."""
     protocol = protocol_for("https://issuer.example", note_early_close=note_early_close)
-    config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_S)
+    protocol.max_connections = places
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        proxy_headers=bool(proxy),
+        forwarded_allow_ips=proxy,
+    )
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
@@ -43,16 +52,26 @@ async def serving(
         yield state, server.sockets[0].getsockname()
     finally:
         server.close()
+        while _opened:
+            _opened.pop().close()
 
 
-async def ask(address: tuple[str, int]) -> socket.socket:
+async def ask(address: tuple[str, int], source: str = "127.0.0.1") -> socket.socket:
     """Return a connection that has got an answer, and may send its next request."""
+    client = await begin(address, source, REQUEST)
+    assert (await asyncio.get_running_loop().sock_recv(client, 1024)).startswith(b"HTTP/1.1 200")
+    return client
+
+
+async def begin(address: tuple[str, int], source: str, sent: bytes) -> socket.socket:
+    """Return a connection from this address that has sent something."""
     client = socket.socket()
+    _opened.append(client)
     client.setblocking(False)
+    client.bind((source, 0))
     loop = asyncio.get_running_loop()
     await loop.sock_connect(client, address)
-    await loop.sock_sendall(client, REQUEST)
-    assert (await loop.sock_recv(client, 1024)).startswith(b"HTTP/1.1 200")
+    await loop.sock_sendall(client, sent)
     return client
 
 
@@ -111,3 +130,100 @@ def test_the_log_stream_counts_the_clients_that_close_early(service: Running) ->
     with socket.create_connection(address) as client:
         client.sendall(request("/tokens", service.token(), b"{}").replace(b"Content-Length: 2", b"Content-Length: 9"))
     assert '"requests":' in service.until_log_says("clients closed early")
+
+
+# -- making room ----------------------------------------------------------------------------------------------------------
+
+
+async def mute(scope: Any, receive: Any, send: Any) -> None:
+    """Wait for the body, and then for the end of the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def by_path(scope: Any, receive: Any, send: Any) -> None:
+    await {"/": empty, "/large": large, "/mute": mute}[scope["path"]](scope, receive, send)
+
+
+def to(path: bytes, *lines: bytes) -> bytes:
+    return b"\r\n".join((b"POST " + path + b" HTTP/1.1", b"Host: x", *lines, b"", b""))
+
+
+def ports(state: ServerState) -> set[int]:
+    return {one.client[1] for one in state.connections if isinstance(one, BoundedProtocol) and one.client}
+
+
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1_000_000) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def port(client: socket.socket) -> int:
+    return int(client.getsockname()[1])
+
+
+async def make_room_in_the_order_of_waits() -> None:
+    closed: list[int] = []
+    async with serving(by_path, lambda: closed.append(1), places=3) as (state, address):
+        unread = await begin(address, "127.0.0.1", to(b"/large"))
+        await until(lambda: any(one.flow.write_paused for one in state.connections if isinstance(one, BoundedProtocol)))
+        bodiless = await begin(address, "127.0.0.1", to(b"/mute", b"Content-Length: 9"))
+        await until(lambda: len(state.tasks) == 2)
+        silent = await begin(address, "127.0.0.1", b"")
+        await until(lambda: len(state.connections) == 3)
+        for first in (unread, silent, bodiless):
+            assert port(first) in ports(state)
+            client = await ask(address)
+            assert port(first) not in ports(state)
+            await until(lambda first=first: is_closed(first))  # type: ignore[misc]
+            begun = len(state.tasks)
+            await asyncio.get_running_loop().sock_sendall(client, to(b"/mute"))
+            await until(lambda begun=begun: len(state.tasks) > begun)  # type: ignore[misc]
+        assert not closed, "the service closed them, not the clients"
+
+
+def test_the_connection_that_has_waited_longest_for_its_client_makes_room() -> None:
+    """First of a client that does not read, then of a silent one, then of one whose request lacks its body."""
+    uvloop.run(make_room_in_the_order_of_waits())
+
+
+async def under_work(address: tuple[str, int], state: ServerState, *sources: str) -> list[socket.socket]:
+    """Have the service work on a request of each source, one after the other."""
+    made: list[socket.socket] = []
+    for source in sources:
+        made.append(await begin(address, source, to(b"/mute")))
+        await until(lambda: len(state.tasks) == len(made))
+    return made
+
+
+async def make_room_while_none_waits() -> None:
+    async with serving(by_path, places=3) as (state, address):
+        first, newest, other = await under_work(address, state, "127.0.0.2", "127.0.0.2", "127.0.0.3")
+        client = await ask(address, "127.0.0.4")
+        left = {port(first), port(other), port(client)}
+        assert ports(state) == left
+        await asyncio.get_running_loop().sock_sendall(client, to(b"/mute"))
+        await until(lambda: is_closed(newest) and len(state.tasks) == 3)
+        late = await begin(address, "127.0.0.5", b"")
+        await until(lambda: is_closed(late))
+        assert ports(state) == left, "no source has more than half"
+
+
+def test_while_no_client_is_waited_for_a_source_with_more_than_half_makes_room() -> None:
+    uvloop.run(make_room_while_none_waits())
+
+
+async def make_room_behind_a_proxy() -> None:
+    async with serving(by_path, places=3, proxy="127.0.0.2") as (state, address):
+        passed_on = await under_work(address, state, "127.0.0.2", "127.0.0.2", "127.0.0.3")
+        late = await begin(address, "127.0.0.4", b"")
+        await until(lambda: is_closed(late))
+        assert ports(state) == set(map(port, passed_on))
+
+
+def test_a_trusted_proxy_is_not_a_source() -> None:
+    uvloop.run(make_room_behind_a_proxy())

@@ -24,9 +24,9 @@ from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.errors import SetupError
 from issuer.service.admission.bounds import AGAIN_RATE
-from issuer.service.http.bounds import BODY_DEADLINE_S, BODY_S, HEAD_S, MAX_BEGUN, MAX_CONNECTIONS
+from issuer.service.http.bounds import BODY_DEADLINE_S, BODY_FREE_S, BODY_S, HEAD_S, MAX_BEGUN, MAX_CONNECTIONS
 from issuer.service.http.protocol import StartQueue, is_large, protocol_for
-from issuer.service.http.tokens import MAX_BODIES_IN_FLIGHT, MAX_IN_FLIGHT
+from issuer.service.http.tokens import MAX_BODIES_IN_FLIGHT, MAX_IN_FLIGHT, MAX_INTEGRATION_IN_FLIGHT
 from issuer.service.settings.bounds import KEEP_ALIVE_S
 from tests.support.http_load import drive, request
 from tests.support.no_tls import NO_TLS
@@ -34,6 +34,8 @@ from tests.support.running import BODY, FIVE_TIMES, WIDE_LIMITS, Running, regist
 from tests.support.waiting import eventually, within
 
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+# The first repository of another integration.
+OTHERS = 810_000_000
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvider) -> I
     folder = tmp_path_factory.mktemp("edge")
     write_folder(folder, provider)
     register(folder, 4)
+    register(folder, 2, "lm-eval.yaml", OTHERS)
     with running(folder, provider) as live:
         yield live
         assert "unforeseen" not in live.log_text()
@@ -75,12 +78,13 @@ def expecting(head: bytes) -> bytes:
 
 
 @pytest.mark.long
-def test_a_body_that_does_not_come_is_refused_after_ten_seconds(edge: Running) -> None:
-    """Ten of each at once: silent, dripping, chunked, and unsolicited."""
-    assert (HEAD_S, BODY_DEADLINE_S, BODY_S) == (10, 10, 11)
+def test_a_body_that_comes_too_slowly_is_refused_after_five_seconds_and_a_late_one_after_ten(edge: Running) -> None:
+    """Ten of each at once: silent, dripping, chunked, steady but too large for its time, and unsolicited."""
+    assert (HEAD_S, BODY_FREE_S, BODY_DEADLINE_S, BODY_S) == (10, 5, 10, 11)
     kinds = {
         "silent": post_head(edge, 100),
         "dripping": post_head(edge, 60_000),
+        "steady": post_head(edge, 60_000),
         "chunked": post_head(edge, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"5\r\n",
         "not asked for": LIVE.replace(b"\r\n\r\n", b"\r\nContent-Length: 9\r\n\r\n"),
     }
@@ -96,17 +100,19 @@ def test_a_body_that_does_not_come_is_refused_after_ten_seconds(edge: Running) -
                         break
                     answer += data
                 except TimeoutError:
-                    if kind == "dripping":
-                        connection.send(b" ")
+                    if kind in {"dripping", "steady"}:
+                        connection.send(b" " * (4096 if kind == "steady" else 1))
                 except OSError:
                     break
             return kind, answer, time.monotonic() - began
 
-    with ThreadPoolExecutor(40) as pool:
+    with ThreadPoolExecutor(50) as pool:
         for kind, answer, took_s in pool.map(spend, list(kinds) * 10):
             assert (b"200 OK" if kind == "not asked for" else b"request.timeout") in answer, (kind, answer)
             assert took_s < 3 * BODY_S, (kind, took_s)  # the machine's share is twice ours
-            assert kind == "not asked for" or took_s > BODY_DEADLINE_S - 0.5, (kind, took_s)
+            due_s = BODY_DEADLINE_S if kind == "steady" else BODY_FREE_S
+            assert kind == "not asked for" or took_s > due_s - 0.5, (kind, took_s)
+            assert kind != "silent" or took_s < BODY_DEADLINE_S, "a silent client has half of the time"
             assert kind == "not asked for" or b"retry-after" in answer.lower()
     assert edge.http.get("/health/live").status_code == 200
 
@@ -194,8 +200,9 @@ def test_a_batch_beyond_the_places_is_refused_for_now_and_singles_go_on(edge: Ru
     with contextlib.ExitStack() as stack:
         many = MAX_BODIES_IN_FLIGHT["batch"]
         slow = [
-            stack.enter_context(waiting(edge, many, "/tokens/batch", 1000, repository_id=str(800_000_000 + number)))
-            for number in range(MAX_IN_FLIGHT["batch"] // many)
+            stack.enter_context(waiting(edge, many, "/tokens/batch", 1000, repository_id=str(first + number)))
+            for first in (800_000_000, OTHERS)
+            for number in range(MAX_INTEGRATION_IN_FLIGHT["batch"] // many)
         ]
         for _ in range(5):
             answer = batch(edge.token())
@@ -210,6 +217,19 @@ def test_a_batch_beyond_the_places_is_refused_for_now_and_singles_go_on(edge: Ru
     eventually(lambda: batch(identity).status_code == 201)
 
 
+def test_slow_bodies_of_all_identities_of_an_integration_leave_places_to_others(edge: Running) -> None:
+    share, many = MAX_INTEGRATION_IN_FLIGHT["batch"], MAX_BODIES_IN_FLIGHT["batch"]
+    with contextlib.ExitStack() as stack:
+        for number in range(share // many):
+            own = str(800_000_000 + number)
+            stack.enter_context(waiting(edge, many, "/tokens/batch", 1000, repository_id=own))
+        refused = edge.post(edge.token(repository_id="800000003"), {"results": [BODY]}, "/tokens/batch")
+        assert (refused.status_code, refused.json()["code"]) == (429, "rate.integration")
+        assert refused.headers["retry-after"] == "1"
+        with waiting(edge, many, "/tokens/batch", 1000, repository_id=str(OTHERS)):
+            pass
+
+
 @pytest.mark.parametrize(
     "first",
     [
@@ -218,7 +238,7 @@ def test_a_batch_beyond_the_places_is_refused_for_now_and_singles_go_on(edge: Ru
         pytest.param(LIVE, id="idle"),
     ],
 )
-def test_the_connection_that_was_idle_the_longest_makes_room(edge: Running, first: bytes) -> None:
+def test_the_connection_that_has_waited_longest_makes_room(edge: Running, first: bytes) -> None:
     others = open_connections(edge)
     with many(edge, MAX_CONNECTIONS + 50, first) as connections:
         assert httpx.get(f"{edge.url}/health/live", timeout=30, verify=NO_TLS).status_code == 200

@@ -1,15 +1,20 @@
-"""The gate in front of public questions: how many are under way, and which source is charged."""
+"""The gate in front of public questions: how many and whose bodies are under way, and which source is charged."""
 
 import asyncio
 import threading
 import time
 
 import pytest
+from litestar import Request
+from litestar.types import HTTPReceiveMessage
 
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided
 from issuer.limits.rate import Rate
 from issuer.limits.sources import Sources
+from issuer.service.http import messages
+from issuer.service.http.bounds import MAX_OPEN_BODIES
+from issuer.service.http.messages import Http
 from issuer.service.http.request_limits import Gate
 from issuer.service.settings.background import OwnThreads
 
@@ -96,3 +101,43 @@ async def test_all_sources_together_have_a_limit() -> None:
     with pytest.raises(Undecided) as caught:
         gate.demand("c")
     assert caught.value.code is Code.SERVICE_BUSY
+
+
+class Body:
+    """A request's body, of which `send` delivers parts."""
+
+    def __init__(self) -> None:
+        self._parts: asyncio.Queue[HTTPReceiveMessage] = asyncio.Queue()
+        self.request: Http = Request({"type": "http", "headers": []}, receive=self._parts.get)  # type: ignore[typeddict-item]
+
+    def send(self, part: bytes, *, more: bool = False) -> None:
+        self._parts.put_nowait({"type": "http.request", "body": part, "more_body": more})
+
+
+async def test_a_body_beyond_those_that_are_read_at_once_ends_the_first_of_them() -> None:
+    gate, bodies = Gate(3, Sources(WIDE), Sources(WIDE)), [Body() for _ in range(MAX_OPEN_BODIES + 1)]
+    reading = []
+    for body in bodies:
+        reading.append(asyncio.create_task(gate.read(body.request, 100)))
+        await asyncio.sleep(0)
+    with pytest.raises(Refused) as caught:
+        await reading[0]
+    assert caught.value.code is Code.REQUEST_TIMEOUT
+    assert not any(task.done() for task in reading[1:])
+    for body in bodies:
+        body.send(b"whole")
+    assert await asyncio.gather(*reading[1:]) == [b"whole"] * MAX_OPEN_BODIES
+
+
+async def test_a_body_has_more_time_the_more_of_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a shorter time at the beginning, and a lower rate: the first part is enough for minutes."""
+    monkeypatch.setattr(messages, "BODY_FREE_S", 0.05)
+    monkeypatch.setattr(messages, "BODY_BYTES_PER_S", 1)
+    steady, silent = Body(), Body()
+    steady.send(b"x" * 600, more=True)
+    task = asyncio.create_task(messages.read_whole(steady.request, 1000))
+    with pytest.raises(Refused) as caught:
+        await messages.read_whole(silent.request, 1000)
+    assert caught.value.code is Code.REQUEST_TIMEOUT
+    steady.send(b"y")
+    assert await task == b"x" * 600 + b"y"
