@@ -15,7 +15,7 @@ import functools
 import re
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, cast, get_args
 
@@ -172,15 +172,16 @@ class WaitingLine:
     def __init__(self) -> None:
         self._line: list[tuple[BoundedProtocol, float]] = []
 
-    def take_first(self, connections: Collection[Any]) -> BoundedProtocol:
-        """Return the connection that has waited longest. At least one must wait."""
-        while True:
-            if not self._line:
-                waiting = [(each, each.waits_since) for each in connections if each.waits_since is not None]
-                self._line = sorted(waiting, key=itemgetter(1), reverse=True)
-            first, since = self._line.pop()
-            if first in connections and first.waits_since == since:
-                return first
+    def take_first(self, connections: Collection[Any]) -> BoundedProtocol | None:
+        """Return the connection that has waited longest, or None if none waits."""
+        for _ in range(2):
+            while self._line:
+                first, since = self._line.pop()
+                if first in connections and first.waits_since == since:
+                    return first
+            waiting = [(each, each.waits_since) for each in connections if each.waits_since is not None]
+            self._line = sorted(waiting, key=itemgetter(1), reverse=True)
+        return None
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -334,7 +335,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Requests for tokens with a large body begin a few in each turn, so small ones do not wait for all of them.
         """
         start = functools.partial(super()._start_asgi_task, cycle, app)
-        if cycle.scope["method"] != "POST" or cycle.scope["path"] not in _TOKEN_PATHS:
+        if not is_for_tokens(cycle.scope):
             self.starts.begin(start)
         elif is_large(self.headers):
             self.large_starts.begin(start)
@@ -399,7 +400,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _make_room(self) -> None:
         """Close the connection that has waited longest for its client; if only this new one waits, `_busy_one`."""
         first = self.line.take_first(self.connections)
-        if first is self:
+        if first is None or first is self:
             first = self._busy_one()
         self.connections.discard(first)  # at once: the next new connection must close another one
         first.transport.lingers = False
@@ -409,11 +410,13 @@ class BoundedProtocol(HttpToolsProtocol):
             first.transport.abort()
 
     def _busy_one(self) -> BoundedProtocol:
-        """Return the connection whose request has lacked a part of its body longest; else the newest of the source that
-        has more than half of all; else this one."""
+        """Return the connection with the oldest request that is not for tokens. Else that of the token request that has
+        lacked a part of its body longest; else the newest of the source that has more than half; else this one."""
         ours = [other for other in self.connections if isinstance(other, BoundedProtocol)]
-        if unread := [other for other in ours if other.awaits_body]:
-            return min(unread, key=attrgetter("since"))
+        busy = [other for other in ours if not other.is_idle]
+        public = [other for other in busy if not is_for_tokens(other.cycle.scope)]
+        if first := public or [other for other in busy if other.awaits_body]:
+            return min(first, key=attrgetter("since"))
         source, count = Counter(other.source for other in ours).most_common(1)[0]
         if not source or count <= self.max_connections / 2:
             return self
@@ -427,10 +430,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def waits_since(self) -> float | None:
-        """The loop's time since which the client has not read an answer, or has not sent the next head. Else None."""
+        """The loop's time since which the client has not read an answer, or has not sent the next head. Else None.
+
+        A client that has sent several requests waits, too: it could send one at a time. A trusted proxy keeps few idle
+        connections, and would answer 502 if it just used the one that we close.
+        """
         if self.blocked_since is not None:
             return self.blocked_since
-        return self.since if self.is_idle else None
+        return self.since if self.source and (self.is_idle or self.pipeline) else None
 
     @property
     def awaits_body(self) -> bool:
@@ -489,6 +496,11 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
         raise Refused(Code.REQUEST_FRAMING, "The only valid transfer coding is chunked, in HTTP/1.1")
     if upgrades and (codings or any(length.strip(b"0") for length in lengths)):
         raise Refused(Code.REQUEST_FRAMING, "A request with an Upgrade must not have a body")
+
+
+def is_for_tokens(scope: Mapping[str, Any]) -> bool:
+    """Return whether a request is one for tokens. Any other one is a stranger's."""
+    return scope["method"] == "POST" and scope["path"] in _TOKEN_PATHS
 
 
 def is_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:

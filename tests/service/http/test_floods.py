@@ -20,7 +20,7 @@ from tests.support.witnessing import TestLog, witnessing
 
 pytestmark = pytest.mark.attack
 SECONDS, GOOD = 40, 200
-ONE, MANY, GOOD_SOURCE = ["127.0.0.2"], [f"127.0.1.{number}" for number in range(1, 51)], "127.0.0.1"
+ONE, MANY, GOOD_SOURCE = ["127.0.0.2"], [f"127.0.1.{number}" for number in range(1, 51)], "127.0.0.3"
 UNREAD = b"GET /errors HTTP/1.1\r\nHost: x\r\n\r\n" * 40
 
 
@@ -76,8 +76,8 @@ def test_good_callers_of_a_service_that_is_flooded_get_their_tokens(
 
 @pytest.mark.parametrize("sources", [ONE, MANY], ids=["one source", "many sources"])
 def test_good_logs_of_a_witness_that_is_flooded_get_their_cosignatures(tmp_path: Path, sources: list[str]) -> None:
-    logs = [TestLog(f"log.example/{number}") for number in range(GOOD)]
-    good = [request(ADD_CHECKPOINT_PATH, "none", log.submission(0, 1)) for log in logs]
+    logs = [TestLog(f"log.example/{number}") for number in range(20)]
+    good = [request(ADD_CHECKPOINT_PATH, "none", log.submission(size, size + 1)) for size in range(10) for log in logs]
     with witnessing(tmp_path / "w", [log.vkey for log in logs]) as witness:
         beside(witness.port, head(ADD_CHECKPOINT_PATH), sources, good, GOOD_SOURCE)
 
