@@ -142,7 +142,7 @@ async def mute(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def by_path(scope: Any, receive: Any, send: Any) -> None:
-    await {"/": empty, "/large": large, "/mute": mute}[scope["path"]](scope, receive, send)
+    await {"/": empty, "/large": large}.get(scope["path"], mute)(scope, receive, send)
 
 
 def to(path: bytes, *lines: bytes) -> bytes:
@@ -168,26 +168,30 @@ def port(client: socket.socket) -> int:
 
 async def make_room_in_the_order_of_waits() -> None:
     closed: list[int] = []
-    async with serving(by_path, lambda: closed.append(1), places=3) as (state, address):
+    async with serving(by_path, lambda: closed.append(1), places=5) as (state, address):
         unread = await begin(address, "127.0.0.1", to(b"/large"))
         await until(lambda: any(one.flow.write_paused for one in state.connections if isinstance(one, BoundedProtocol)))
-        bodiless = await begin(address, "127.0.0.1", to(b"/mute", b"Content-Length: 9"))
+        pipelined = await begin(address, "127.0.0.1", 2 * to(b"/mute"))
         await until(lambda: len(state.tasks) == 2)
+        public = await begin(address, "127.0.0.1", to(b"/mute"))
+        bodiless = await begin(address, "127.0.0.1", to(b"/tokens", b"Content-Length: 9"))
+        await until(lambda: len(state.tasks) == 4)
         silent = await begin(address, "127.0.0.1", b"")
-        await until(lambda: len(state.connections) == 3)
-        for first in (unread, silent, bodiless):
+        await until(lambda: len(state.connections) == 5)
+        for first in (unread, pipelined, silent, public, bodiless):
             assert port(first) in ports(state)
             client = await ask(address)
             assert port(first) not in ports(state)
             await until(lambda first=first: is_closed(first))  # type: ignore[misc]
             begun = len(state.tasks)
-            await asyncio.get_running_loop().sock_sendall(client, to(b"/mute"))
+            await asyncio.get_running_loop().sock_sendall(client, to(b"/tokens"))
             await until(lambda begun=begun: len(state.tasks) > begun)  # type: ignore[misc]
         assert not closed, "the service closed them, not the clients"
 
 
 def test_the_connection_that_has_waited_longest_for_its_client_makes_room() -> None:
-    """First of a client that does not read, then of a silent one, then of one whose request lacks its body."""
+    """First of a client that does not read, that pipelines, that is silent; then a request that is not for tokens, and
+    a request for tokens without its body."""
     uvloop.run(make_room_in_the_order_of_waits())
 
 
@@ -195,7 +199,7 @@ async def under_work(address: tuple[str, int], state: ServerState, *sources: str
     """Have the service work on a request of each source, one after the other."""
     made: list[socket.socket] = []
     for source in sources:
-        made.append(await begin(address, source, to(b"/mute")))
+        made.append(await begin(address, source, to(b"/tokens")))
         await until(lambda: len(state.tasks) == len(made))
     return made
 
@@ -206,7 +210,7 @@ async def make_room_while_none_waits() -> None:
         client = await ask(address, "127.0.0.4")
         left = {port(first), port(other), port(client)}
         assert ports(state) == left
-        await asyncio.get_running_loop().sock_sendall(client, to(b"/mute"))
+        await asyncio.get_running_loop().sock_sendall(client, to(b"/tokens"))
         await until(lambda: is_closed(newest) and len(state.tasks) == 3)
         late = await begin(address, "127.0.0.5", b"")
         await until(lambda: is_closed(late))
@@ -219,11 +223,12 @@ def test_while_no_client_is_waited_for_a_source_with_more_than_half_makes_room()
 
 async def make_room_behind_a_proxy() -> None:
     async with serving(by_path, places=3, proxy="127.0.0.2") as (state, address):
-        passed_on = await under_work(address, state, "127.0.0.2", "127.0.0.2", "127.0.0.3")
+        passed_on = await under_work(address, state, "127.0.0.2", "127.0.0.3")
+        passed_on.append(await ask(address, "127.0.0.2"))
         late = await begin(address, "127.0.0.4", b"")
         await until(lambda: is_closed(late))
         assert ports(state) == set(map(port, passed_on))
 
 
-def test_a_trusted_proxy_is_not_a_source() -> None:
+def test_a_trusted_proxy_is_not_a_source_and_keeps_its_idle_connections() -> None:
     uvloop.run(make_room_behind_a_proxy())
