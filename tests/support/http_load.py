@@ -163,7 +163,7 @@ def request(path: str, identity: str, body: bytes, *lines: str) -> bytes:
 def crowd(port: int, first: bytes, sources: Sequence[str], seconds: float) -> int:
     """Keep CROWD connections open that send these bytes, read nothing, and come back when they are closed.
 
-    Run this in a process of its own. Returns the number of connections made.
+    Run this in a separate process. Returns the number of connections made.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * CROWD)), hard))
@@ -200,7 +200,7 @@ def _join(port: int, first: bytes, source: str) -> socket.socket:
 
 
 def ask_once(port: int, sent: bytes, source: str) -> tuple[int, float]:
-    """Send one request on a connection of its own. Return the status (0: no whole answer) and the seconds that it took."""
+    """Send one request on a new connection. Return the status (0: no whole answer) and the seconds that it took."""
     began, status = time.perf_counter(), 0
     with contextlib.suppress(OSError):
         connection = Connection(port, source)

@@ -218,7 +218,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Set the deadline of the first head. If there are too many connections, close one.
 
-        Connections of a trusted proxy have no source: the proxy closes those of its own clients.
+        Connections of a trusted proxy have no source: the proxy itself bounds those of its clients.
         """
         super().connection_made(JoinedTransport(transport, self.loop))
         self.flow = PatientFlow(self.transport, self.pipeline)

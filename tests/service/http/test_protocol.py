@@ -78,7 +78,7 @@ def expecting(head: bytes) -> bytes:
 
 
 @pytest.mark.long
-def test_a_body_that_comes_too_slowly_is_refused_after_five_seconds_and_a_late_one_after_ten(edge: Running) -> None:
+def test_a_slow_body_is_refused_after_five_seconds_and_a_late_one_after_ten(edge: Running) -> None:
     """Ten of each at once: silent, dripping, chunked, steady but too large for its time, and unsolicited."""
     assert (HEAD_S, BODY_FREE_S, BODY_DEADLINE_S, BODY_S) == (10, 5, 10, 11)
     kinds = {

@@ -1,4 +1,4 @@
-"""The gate in front of public questions: how many and whose bodies are under way, and which source is charged."""
+"""The gate in front of public questions: the bodies under way, and the source that is charged."""
 
 import asyncio
 import threading
@@ -108,7 +108,7 @@ class Body:
 
     def __init__(self) -> None:
         self._parts: asyncio.Queue[HTTPReceiveMessage] = asyncio.Queue()
-        self.request: Http = Request({"type": "http", "headers": []}, receive=self._parts.get)  # type: ignore[typeddict-item]
+        self.request: Http = Request({"type": "http", "headers": []}, receive=self._parts.get)  # type: ignore[arg-type]
 
     def send(self, part: bytes, *, more: bool = False) -> None:
         self._parts.put_nowait({"type": "http.request", "body": part, "more_body": more})
