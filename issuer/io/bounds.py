@@ -9,6 +9,19 @@ FETCH_S = 5.0
 # The time for one of several addresses. If a host's IPv6 does not work, IPv4 still connects within any deadline.
 ADDRESS_S = 1.5
 
+# -- host names --------------------------------------------------------------------------------------------------------
+
+# The time for a look-up. It is within the deadlines of those who wait for it, so that they can say what was late, and
+# the end of the process waits no longer for them.
+LOOKUP_S = 1.5
+# How long an answer or a failure is kept: a slow name server's answer, which came too late, serves the next try.
+LOOKUP_KEPT_S = 3.0
+# The threads of one client's look-ups: with four workers, half of the tasks that the systemd unit allows. The operator
+# lists the hosts, and few of them have the same name server.
+MAX_LOOKUPS = 32
+# With more names, the kept answers are dropped.
+MAX_NAMES = 256
+
 # -- the store ---------------------------------------------------------------------------------------------------------
 
 # The service promises its 503 within a second. No request waits longer than this for the store.

@@ -6,7 +6,6 @@ answers. The caller enforces the deadline.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 import ssl
@@ -21,6 +20,7 @@ from issuer.errors import FormatError, InputError
 from issuer.formats import jose
 from issuer.formats.url import UrlError, UrlFault, split_url
 from issuer.io.bounds import ADDRESS_S, FETCH_S
+from issuer.io.resolver import NameTimeout, resolver_of
 
 HEADERS = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "eval-token-issuer"))
 Pool: TypeAlias = httpcore.AsyncConnectionPool
@@ -58,16 +58,17 @@ def reason(failure: Exception) -> str:
             return f"{failure.code}: {failure.detail}"
         case FetchRefused() | httpcore.ConnectError():
             return str(failure)
+        case NameTimeout():
+            return "its name server does not answer (DNS)"
         case socket.gaierror():
             return "its name is not found (DNS)"
         case _:  # h11's messages quote the provider's bytes
             return type(failure).__name__
 
 
-async def addresses_of(host: str, port: int) -> Sequence[str]:
-    """Return a host's addresses from the system's resolver, in the order in which to try them (RFC 6724)."""
-    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in infos]
+async def addresses_of(host: str, _port: int) -> Sequence[str]:
+    """Return a host's addresses, in the order in which to try them. Raises socket.gaierror."""
+    return await resolver_of("providers").find(host)
 
 
 # -- one fetch --------------------------------------------------------------------------------------------------------

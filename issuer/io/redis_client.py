@@ -10,16 +10,18 @@ The credentials are for the store; Sentinels do not get them. Query parameters a
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from hiredis import pack_command
 from msgspec import Struct
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import SSLConnection, parse_url
+from redis.asyncio.connection import Connection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -30,6 +32,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from issuer.codes import Code
 from issuer.errors import SetupError
 from issuer.io.bounds import MOST_SKEW_S, SENTINEL_S, STORE_CONNECT_S
+from issuer.io.resolver import resolver_of
 
 # All keys have one hash tag, so a cluster keeps them in one slot, which a script demands. The number is the version of
 # the stored data. A service with another version finds no epoch, so it refuses everything from before, as after a loss.
@@ -49,6 +52,7 @@ def connect(url: str, connections: int) -> Redis:
         if scheme in SENTINEL_SCHEMES:
             return _to_master(url.replace(scheme, SENTINEL_SCHEMES[scheme], 1), connections)
         pool = BlockingConnectionPool.from_url(url, max_connections=connections, timeout=STORE_CONNECT_S, **_patience())
+        _use_resolver(pool)
         return Redis.from_pool(pool)
     except ValueError as cause:
         detail = (
@@ -56,6 +60,41 @@ def connect(url: str, connections: int) -> Redis:
             "redis+sentinel://HOST:PORT,HOST:PORT/MASTER."
         )
         raise SetupError(Code.SETTINGS_INVALID, detail) from cause
+
+
+def _use_resolver(pool: Any) -> None:
+    """Let a pool's connections resolve their hosts with our resolver, whose look-ups no one else waits for."""
+    if issubclass(pool.connection_class, Connection):  # and not of a unix socket
+        pool.connection_class = _resolving(pool.connection_class)
+
+
+@functools.cache
+def _resolving(kind: Any) -> type[Connection]:
+    return type(kind.__name__, (_Resolving, kind), {})
+
+
+class _Resolving(Connection):
+    """A connection to the first address of its host that answers."""
+
+    _address = ""
+
+    async def _connect(self) -> None:
+        failure = OSError(0, "the store's host has no address")
+        async with asyncio.timeout(self.socket_connect_timeout):
+            for address in await resolver_of("store").find(self.host):
+                self._address = address
+                try:
+                    await super()._connect()  # type: ignore[no-untyped-call]
+                except OSError as error:
+                    failure = error
+                else:
+                    return
+        raise failure
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        arguments: Mapping[str, Any] = super()._connection_arguments()
+        tls = {"server_hostname": self.host} if "ssl" in arguments else {}  # the certificate is for the name
+        return {**arguments, **tls, "host": self._address}
 
 
 class Connections:
@@ -224,4 +263,6 @@ def _to_master(url: str, connections: int) -> Redis:
         options["ssl"] = True
     sentinel: Any = Sentinel(sentinels, sentinel_kwargs=once)  # type: ignore[no-untyped-call]
     client: Redis = sentinel.master_for(master, max_connections=4 * connections, **options, **_patience())
+    for each in (client, *sentinel.sentinels):
+        _use_resolver(each.connection_pool)
     return client

@@ -39,6 +39,10 @@ def test_answers_leave_before_their_deadlines() -> None:
     assert max(b.STORE_CONNECT_S, 3 * b.SENTINEL_S, b.REPLICAS_MS / 1000) < b.PIPELINE_S < b.CALL_S < 1
     assert b.HEARD_S < b.CALL_S - b.PIPELINE_S
 
+    # A look-up that hangs is reported as such, and its name's answer is still there for the next try.
+    assert min(b.ASK_S, b.FETCH_S, b.WITNESS_S) > b.LOOKUP_S
+    assert b.LOOKUP_KEPT_S > b.LOOKUP_S
+
     # The endpoint answers a late body before the connection is closed under it.
     assert b.BODY_FREE_S < b.BODY_DEADLINE_S < b.BODY_S
 

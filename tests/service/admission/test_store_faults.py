@@ -270,10 +270,12 @@ async def test_a_store_behind_tls_is_asked_if_it_can_be_verified(tmp_path: Path)
         await started(state)
         await state.aclose()
         assert proxy.handshakes > before > 0
-        state = RedisAdmission(url)
-        with pytest.raises(SetupError, match=r"state\.unreachable"):
-            await state.start()
-        await state.aclose()
+        named = f"{url.replace('127.0.0.1', 'localhost')}?ssl_ca_certs={trusted}"  # the certificate is for the address
+        for unverified in (url, named):
+            state = RedisAdmission(unverified)
+            with pytest.raises(SetupError, match=r"state\.unreachable"):
+                await started(state)
+            await state.aclose()
 
 
 @pytest.mark.long

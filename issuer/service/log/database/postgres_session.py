@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from issuer.codes import Code
 from issuer.errors import SetupError
+from issuer.io.resolver import resolver_of
 from issuer.service.log.bounds import LOG_CONNECT_S, LOG_DATABASE_S, LOG_IDLE_S, LOG_ROW_LOCK_S
 from issuer.service.log.database.store import OutcomeUnknown, StoreFailed
 
@@ -127,7 +128,7 @@ class Server:
         """Connect to a primary with durable commits. Raises StoreFailed and SetupError."""
         try:
             with failing():
-                session = Session.connect(**self._parts, autocommit=True)  # type: ignore[arg-type]
+                session = Session.connect(**_resolved(self._parts), autocommit=True)  # type: ignore[arg-type]
         except StoreFailed as error:
             message = str(error)
             for secret in filter(None, (self._parts.get("password"), self._parts.get("sslpassword"))):
@@ -174,6 +175,26 @@ def _defaults(given: dict[str, str]) -> dict[str, str]:
         "client_encoding": "utf8",
         "target_session_attrs": "primary",
     } | ({} if here else {"sslmode": "verify-full"})
+
+
+def _resolved(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return the parts with the addresses of their hosts. psycopg would look the names up without a time limit, one
+    after the other. Raises psycopg.OperationalError if no host has an address."""
+    hosts, ports = parts.get("host", "").split(","), parts.get("port", "").split(",")
+    names = {host for host in hosts if host and host[0] not in "/@"}
+    if not names or parts.get("hostaddr") or len(ports) not in {1, len(hosts)}:
+        return {**parts}
+    found = resolver_of("database").find_all(names)
+    places: list[tuple[str, str, str]] = []
+    for host, port in zip(hosts, ports * len(hosts), strict=False):
+        addresses = found.get(host, ("",))  # an address of a unix socket is its path
+        if not isinstance(addresses, OSError):
+            places += ((host, address, port) for address in addresses)
+    if not places:
+        raise psycopg.OperationalError(f"no address of {', '.join(sorted(names))} is found (DNS)")
+    names_of, addresses_of, ports_of = map(",".join, zip(*places, strict=True))
+    resolved = {**parts, "host": names_of, "hostaddr": addresses_of}
+    return resolved | {"port": ports_of} if "port" in parts else resolved
 
 
 def fetch_rows(session: Session, statement: str, values: Sequence[object] = ()) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -413,6 +415,26 @@ def test_another_machine_is_reached_by_tls_unless_the_url_says_otherwise(server:
             database.open(create=True)
         with closing(PostgresDatabase(proxy.url(options=schema))) as database:
             database.open(create=True)
+
+
+def test_a_host_whose_look_up_hangs_is_passed_over(
+    server: PostgreSQL, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, real = threading.Event(), socket.getaddrinfo
+
+    def look_up(host: str, *rest: Any, **more: Any) -> Any:
+        assert host != "silent.example" or go_on.wait(60)
+        return real(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with Proxy(server, tcp=True) as proxy:
+        url = proxy.url(host="silent.example,localhost", options=schema, sslmode="disable")
+        with closing(PostgresDatabase(url)) as database:
+            database.open(create=True)
+        alone = PostgresDatabase(proxy.url(host="silent.example", options=schema))
+        with closing(alone), pytest.raises(StoreFailed, match=r"no address of silent\.example is found"):
+            alone.open()
+    go_on.set()
 
 
 def test_the_name_in_the_server_s_certificate_is_verified(server: PostgreSQL, schema: str, tmp_path: Path) -> None:
