@@ -273,18 +273,18 @@ def make_folder(path: Path, *, mode: int = 0o700, follow: bool = True, shared: b
         sync_folder(folder)
 
 
-def move(path: Path, to: Path) -> None:
-    """Move a plain file to another folder on its file system, durably and in one step. Links in the paths are refused.
+def move(path: Path, to: Path, *, follow: bool = False) -> None:
+    """Move a plain file to another folder on its file system, durably and in one step. `replace` explains `follow`.
 
     Raises OSError with the path: FileExistsError if `to` exists. Concurrent moves there need a lock.
     """
     with ExitStack() as opened:
         with naming(path):
-            before = opened.enter_context(_folder(path.parent, follow=False))
+            before = opened.enter_context(_folder(path.parent, follow=follow))
             if _mode_of(before, path.name) is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         with naming(to):
-            after = opened.enter_context(_folder(to.parent, follow=False))
+            after = opened.enter_context(_folder(to.parent, follow=follow))
             if _mode_of(after, to.name) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             os.replace(path.name, to.name, src_dir_fd=before, dst_dir_fd=after)

@@ -30,6 +30,7 @@ async def identify(authority: Authority, arrival: Arrival, credential: str) -> R
         answer = await refuse(authority, Refusal(stranger, error))
         await report_recycled(authority, stranger)
         raise answer from None
+    await authority.kept.keep(registration.digest)  # before its first decision
     return Registered.of(arrival, caller, registration, authority.secret)
 
 

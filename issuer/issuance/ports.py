@@ -268,7 +268,10 @@ class Recycled(Protocol):
 
 
 class KeptPolicies(Protocol):
-    """All policies that were ever active, by digest."""
+    """All policies that ever decided, by digest."""
+
+    async def keep(self, digest: str) -> None:
+        """Keep a policy for ever, because it is about to decide. Raises Undecided(`dependency.audit`)."""
 
     def integration_of(self, digest: str) -> str | None:
         """Return the integration of a policy; None if the digest is unknown."""

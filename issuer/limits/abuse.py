@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from issuer.formats.strict_json import Text
 from issuer.limits.rate import Burst, Positive, Rate, RateSeconds
 from issuer.token.verify_token import MAX_ATTEMPTS
 
@@ -21,6 +20,7 @@ from issuer.token.verify_token import MAX_ATTEMPTS
 # it is quarantined.
 Then = Literal["observe", "warn", "throttle", "quarantine"]
 THENS: tuple[Then, ...] = get_args(Then)
+Pattern = Annotated[str, Meta(min_length=1, max_length=512)]
 Days = Annotated[int, Meta(ge=1, le=90)]
 Seconds = Annotated[int, Meta(ge=60, le=2_592_000)]
 
@@ -50,7 +50,7 @@ class Attempts(Struct, frozen=True, forbid_unknown_fields=True):
 
     distinct: Sets = 5
     per_days: Days = 30
-    ignore: tuple[Text, ...] = NO_SCORES
+    ignore: tuple[Pattern, ...] = NO_SCORES
     then: Then = "warn"
 
 

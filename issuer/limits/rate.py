@@ -44,6 +44,32 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     quarantine_s: Annotated[int, Meta(ge=1, le=86_400)] = 900
 
 
+class Ceilings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The operator's bounds for every policy file: all integrations share what one of them uses up.
+
+    Each is far above the needs of an integration, and far below what would stop a service.
+    """
+
+    per_hour: Annotated[
+        int, Meta(ge=1, le=3_600_000_000, description="the most requests an hour that a rate of a policy may allow")
+    ] = 360_000
+    burst: Annotated[Burst, Meta(description="the most requests that a rate of a policy may allow at once")] = 10_000
+    ttl_s: Annotated[int, Meta(ge=1, le=86_400, description="the longest life of a token, in seconds")] = 86_400
+
+    def excess(self, rate: Rate) -> str:
+        """Return how a rate is above the ceilings, or "" if it is not."""
+        if rate.count * 3600 > self.per_hour * rate.per_s:
+            return f"{rate.count} in {rate.per_s} s: more than the operator's `ceilings.per_hour`, {self.per_hour}"
+        if rate.burst > self.burst:
+            return f"a burst of {rate.burst}: more than the operator's `ceilings.burst`, {self.burst}"
+        return ""
+
+
+DEFAULT_CEILINGS = Ceilings()
+# The bounds of the types alone. For commands that explain policies without the operator's settings.
+NO_CEILINGS = Ceilings(per_hour=3_600_000_000, burst=50_000, ttl_s=86_400)
+
+
 class RateState(Struct, frozen=True):
     """A caller's rate after its request. The theoretical arrival time is `ahead_us` microseconds ahead of now."""
 

@@ -232,7 +232,7 @@ def _log_pages(settings: Settings, parts: Parts, tarpit: Tarpit) -> list[Any]:
 def load(settings: Settings, note: Callable[[], object] = lambda: None) -> Follower:
     """Load the policies, and return the follower of their folder. `note` is called for each file. Raises InputError."""
     folder, kept = settings.policies_folder, settings.kept_folder
-    return Follower(PolicySource(folder, settings.url, settings.development), kept, note)
+    return Follower(PolicySource(folder, settings.url, settings.development, settings.ceilings), kept, note)
 
 
 def make_own_secret(settings: Settings) -> None:

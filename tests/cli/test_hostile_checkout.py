@@ -287,6 +287,7 @@ pat list --json --dir @folder
 pat revoke 4Fq0ZtB2x9Lm --config @config
 pat revoke 4Fq0ZtB2x9Lm --dir @folder
 policy check @directory
+policy check {policies} --config @config
 policy explain @directory --identity-claims-file {good}/identity.json
 policy explain {policies} --url https://issuer.example --identity-claims-file @claims_file
 policy explain {policies} --url https://issuer.example --identity-claims-file {good}/identity.json --claims @run_file
@@ -299,6 +300,7 @@ policy plan @old {policies} --audit {good}/identity.json
 policy plan {policies} @new --audit {good}/identity.json
 policy plan {policies} {policies} --audit @audit
 policy test @directory
+policy test {policies} --config @config
 reproduce compare @paths @paths
 reproduce compare {run} {run} $VERIEVALS @verievals_ledger
 reproduce compare {run} {run} --map @map_path

@@ -145,6 +145,9 @@ class KeptPolicies:
     def __init__(self) -> None:
         self.by_digest = dict[str, str]()
 
+    async def keep(self, digest: str) -> None:
+        self.by_digest.setdefault(digest, "")
+
     def integration_of(self, digest: str) -> str | None:
         return self.by_digest.get(digest)
 

@@ -12,6 +12,7 @@ from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.errors import IssuerError
 from issuer.io import keyfile
+from issuer.limits.rate import NO_CEILINGS
 from issuer.policy.authoring.load import PolicySource
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.policies.watcher import Follower
@@ -153,7 +154,7 @@ def test_folders_as_a_checkout_leaves_them_are_accepted(tmp_path: Path, provider
             write_folder(folder, provider)
         finally:
             os.umask(before)
-        follower = Follower(PolicySource(folder / "policies", ISSUER_URL, True), folder / "kept")
+        follower = Follower(PolicySource(folder / "policies", ISSUER_URL, True, NO_CEILINGS), folder / "kept")
         assert follower.state.policies.policies
         if (folder / "keys").stat().st_gid == os.geteuid():
             assert load_keyring(folder / "keys").active_kid

@@ -36,8 +36,7 @@ from issuer.service.audit.sink import FileAudit
 from issuer.service.authn.pat_records import DAY_S, Order, create, read_records, revoke
 from issuer.service.log.database.engines import database_at, reading_at
 from issuer.service.log.database.store import Reader
-from issuer.service.policies.archive import PolicyArchive
-from issuer.service.policies.watcher import keep_policies
+from issuer.service.policies.archive import PolicyArchive, keep_policies
 from issuer.service.revocation.ledger import Ledger, Signing
 from issuer.service.settings.model import Keys, Settings, Store, values_of
 from issuer.service.settings.reader import read_settings

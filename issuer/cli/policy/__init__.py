@@ -18,7 +18,15 @@ from typing import Any
 import click
 
 from issuer.cli.exits import Exit, exit_for_findings
-from issuer.cli.options import A_FILE, FILE_OR_INPUT, all_of, demand, development_option, verbose_option
+from issuer.cli.options import (
+    A_FILE,
+    FILE_OR_INPUT,
+    all_of,
+    config_option,
+    demand,
+    development_option,
+    verbose_option,
+)
 from issuer.cli.policy.explain import NOBODY, explain, own_url, plan
 from issuer.cli.render import FORMATS, Case, counted, format_finding, junit, render, render_checks, render_table
 from issuer.cli.terminal import printable, render_json, say
@@ -32,7 +40,7 @@ from issuer.io.files import create, make_folder, read_argument
 from issuer.io.files import read as read_file
 from issuer.io.files import replace as replace_file
 from issuer.policy.authoring.fmt import format_file
-from issuer.policy.authoring.load import PROVIDERS_FILE, check_policies, try_policies
+from issuer.policy.authoring.load import PROVIDERS_FILE, PolicySource, check_policies, try_policies
 from issuer.policy.authoring.new import Choices, NewPolicy, TokenProvider, find_provider, make_policy
 from issuer.policy.authoring.schema import schemas
 from issuer.policy.authoring.stops import STOPS_FILE
@@ -51,8 +59,9 @@ policy.add_command(plan)
 
 
 _directory_options = all_of(
-    click.argument("directory", default="policies", type=A_FILE, metavar="[DIR]"), own_url, development_option
-)
+    click.argument("directory", default="policies", type=A_FILE, metavar="[DIR]"), config_option, own_url,
+    development_option,
+)  # fmt: skip
 _format = click.option("--format", "form", type=click.Choice(FORMATS), default="human", show_default=True)
 
 
@@ -60,16 +69,22 @@ _format = click.option("--format", "form", type=click.Choice(FORMATS), default="
 @_directory_options
 @_format
 @click.option("--warnings-as-errors", is_flag=True, help="Treat warnings as errors.")
-def check(directory: Path, url: str | None, development: bool, form: str, warnings_as_errors: bool) -> None:
+def check(
+    directory: Path, config: Path | None, url: str | None, development: bool, form: str, warnings_as_errors: bool
+) -> None:
     """Check the policies of DIR ("policies") and run their tests.
+
+    With --config, URL and ceilings are those of these settings; without it, the ceilings are the defaults.
 
     Prints every error and warning as file:line:col: code: defect, next step. If all policies are good, prints their
     digests, which the issuer shows at /health/ready and puts into tokens.
     """
     tests: list[PolicyTestOutcome] = []
+    source = _source(directory, config, url, development=development)
     policies, findings = check_policies(
-        directory, url or NOBODY, int(time.time()), development=development, tell=tests.extend
-    )
+        directory, source.issuer_url, int(time.time()), development=source.development, ceilings=source.ceilings,
+        tell=tests.extend,
+    )  # fmt: skip
     if warnings_as_errors:
         findings = tuple(replace(finding, severity="error") for finding in findings)
     code = exit_for_findings(findings)
@@ -77,19 +92,29 @@ def check(directory: Path, url: str | None, development: bool, form: str, warnin
     if text:
         say(text)
     if policies is not None and code is Exit.GOOD and form == "human":
-        say(_digests(policies, len(tests), url))
+        say(_digests(policies, len(tests), source.issuer_url))
     sys.exit(code)
+
+
+def _source(directory: Path, config: Path | None, url: str | None, *, development: bool) -> PolicySource:
+    """Return the folder with the options of its rules: of the settings if they are given, else the defaults."""
+    if config is None:
+        return PolicySource(directory, url or NOBODY, development)
+    from issuer.service.settings.reader import read_settings
+
+    settings = read_settings(config)
+    return PolicySource(directory, url or settings.url, development or settings.development, settings.ceilings)
 
 
 def _files(directory: Path) -> list[str]:
     return [str(path) for path in sorted(directory.glob("*.yaml"))]
 
 
-def _digests(policies: PolicySet, tests: int, url: str | None) -> str:
+def _digests(policies: PolicySet, tests: int, url: str) -> str:
     """Return the counts, and the digests if the URL of the issuer is known."""
     counts = f"{counted(len(policies.policies), 'integration')}, {counted(len(policies.providers), 'provider')}"
     good = f"good: {counts}, {counted(tests, 'test')} passed"
-    if url is None:
+    if url == NOBODY:
         return f"{good}\nFor the digests, give --url, the issuer's URL. It is the default audience of providers."
     digests = {
         (f"{registration.policy.integration} ({registration.provider.id})", registration.digest)
@@ -105,10 +130,14 @@ def _digests(policies: PolicySet, tests: int, url: str | None) -> str:
 @click.option("--integration", metavar="ID", help="Only the tests of this integration.")
 @verbose_option
 def test(
-    directory: Path, url: str | None, development: bool, form: str, integration: str | None, verbose: bool
-) -> None:
+    directory: Path, config: Path | None, url: str | None, development: bool, form: str, integration: str | None,
+    verbose: bool,
+) -> None:  # fmt: skip
     """Run the tests in the policies of DIR ("policies") with the evaluator that decides requests."""
-    outcomes, findings = try_policies(directory, url or NOBODY, int(time.time()), development=development)
+    source = _source(directory, config, url, development=development)
+    outcomes, findings = try_policies(
+        directory, source.issuer_url, int(time.time()), development=source.development, ceilings=source.ceilings
+    )
     errors = [finding for finding in findings if finding.severity == "error"]
     if integration is not None:
         own = str(directory / f"{integration}.yaml")

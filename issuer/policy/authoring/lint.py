@@ -1,4 +1,4 @@
-"""The lint of identities and of `abuse`: errors keep a policy from loading, warnings mark likely mistakes. Pure."""
+"""The lint of identities, rates and `abuse`: errors keep a policy from loading, warnings mark likely mistakes. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from issuer.formats.strict_yaml import Document
 from issuer.identity.profiles import Profile
 from issuer.identity.table import Provider
 from issuer.limits.abuse import SPREADS, THENS
+from issuer.limits.rate import Ceilings
 from issuer.policy import patterns
 from issuer.policy.model import Grants, Identity, Matcher, Policy, Requirement, exact_values
 from issuer.policy.patterns import glob_matches
@@ -228,6 +229,19 @@ def _warn_of_case(entry: _IdentityEntry, name: str, requirement: Requirement) ->
             if part.lower() in whole.lower() and part not in whole:
                 detail = f"spelled differently from `names.{twin}`: values are compared byte for byte"
                 entry.warn(entry.part_of(name), Code.LINT_CASE, detail)
+
+
+# -- the operator's ceilings ------------------------------------------------------------------------------------------
+
+
+def lint_ceilings(findings: Findings, document: Document, policy: Policy, ceilings: Ceilings) -> None:
+    """Record each rate, and the life of a token, that is above the operator's ceilings. Defaults count, too."""
+    limits, life = policy.limits, policy.token.ttl_s
+    rates = {"identity": limits.identity, "integration": limits.integration, "refusals": limits.refusals}
+    for name, rate in rates.items():
+        findings.demand(document, f"/limits/{name}", not (why := ceilings.excess(rate)), why)
+    rule = f"{life} s: more than the operator's `ceilings.ttl_s`, {ceilings.ttl_s}"
+    findings.demand(document, "/token/ttl_s", life <= ceilings.ttl_s, rule)
 
 
 # -- abuse -------------------------------------------------------------------------------------------------------------

@@ -28,9 +28,10 @@ from issuer.formats.strict_yaml import MAX_BYTES, Document
 from issuer.formats.strict_yaml import load as load_yaml
 from issuer.identity.table import Provider, ProvidersFile, check_token_prefixes, fill_in
 from issuer.io import files
+from issuer.limits.rate import DEFAULT_CEILINGS, NO_CEILINGS, Ceilings
 from issuer.policy.assemble import NOTHING, Admits, Change, PolicyBasis, PolicyEntry, assemble, keys, touched
 from issuer.policy.authoring.benchmarks import read_registered
-from issuer.policy.authoring.lint import lint_abuse, lint_identity
+from issuer.policy.authoring.lint import lint_abuse, lint_ceilings, lint_identity
 from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.authoring.suite import PolicyTestOutcome, doubt_tests, run_tests
 from issuer.policy.compiled import is_unbounded
@@ -58,12 +59,13 @@ class PolicySource(Struct, frozen=True):
     """A directory, and the options of its rules.
 
     `issuer_url` is the URL of this service: the default audience, and never a provider. `development` allows providers
-    on plain http at loopback addresses.
+    on plain http at loopback addresses. A file above the operator's `ceilings` has an error.
     """
 
     directory: Path
     issuer_url: str
     development: bool = False
+    ceilings: Ceilings = DEFAULT_CEILINGS
 
 
 class Known(Struct, frozen=True, gc=False):
@@ -144,11 +146,9 @@ class Folder(Struct, frozen=True):
 
 
 def load_policies(directory: Path, issuer_url: str, *, development: bool = False) -> PolicySet:
-    """Load a directory in which every rule holds and every test passes; the arguments are those of `PolicySource`.
-
-    Raises InputError for the first error, with the number of further ones.
-    """
-    folder, _ = load_folder(PolicySource(directory, issuer_url, development), Folder(), {})
+    """Load a directory in which every rule holds, except the operator's ceilings, and every test passes; the arguments
+    are those of `PolicySource`. Raises InputError for the first error, with the number of further ones."""
+    folder, _ = load_folder(PolicySource(directory, issuer_url, development, NO_CEILINGS), Folder(), {})
     return folder.policies
 
 
@@ -156,7 +156,7 @@ def load_for_plan(
     directory: Path, issuer_url: str, *, development: bool = False
 ) -> tuple[PolicySet, tuple[Finding, ...]]:
     """Load a directory as `load_policies` does, and return its failing tests instead of raising."""
-    reading = _Reading(PolicySource(directory, issuer_url, development), Folder(), {})
+    reading = _Reading(PolicySource(directory, issuer_url, development, NO_CEILINGS), Folder(), {})
     folder, _ = reading.run()
     errors = [finding for finding in reading.findings.in_order() if finding.severity == "error"]
     _refuse_first([finding for finding in errors if finding.code is not Code.POLICY_TEST_FAILED])
@@ -191,6 +191,7 @@ def check_policies(
     now: int,
     *,
     development: bool = False,
+    ceilings: Ceilings = DEFAULT_CEILINGS,
     tell: Callable[[Iterable[PolicyTestOutcome]], object] = lambda _: None,
 ) -> tuple[PolicySet | None, tuple[Finding, ...]]:
     """Check a directory at `now` (Unix seconds, for warnings only), and return every finding by file and line.
@@ -198,18 +199,20 @@ def check_policies(
     The PolicySet is None if a finding is an error; a failed test is one. `tell` gets the outcome of each test in
     files without other errors.
     """
-    reading = _Reading(PolicySource(directory, issuer_url, development), Folder(), {}, now)
+    reading = _Reading(PolicySource(directory, issuer_url, development, ceilings), Folder(), {}, now)
     folder, _ = reading.run(tell)
     reading.doubt()
     return (None if reading.findings.broken else folder.policies), reading.findings.in_order()
 
 
 def try_policies(
-    directory: Path, issuer_url: str, now: int, *, development: bool = False
+    directory: Path, issuer_url: str, now: int, *, development: bool = False, ceilings: Ceilings = DEFAULT_CEILINGS
 ) -> tuple[tuple[PolicyTestOutcome, ...], tuple[Finding, ...]]:
     """Return the outcome of each test, as in `check_policies`, and all findings."""
     outcomes: list[PolicyTestOutcome] = []
-    _, findings = check_policies(directory, issuer_url, now, development=development, tell=outcomes.extend)
+    _, findings = check_policies(
+        directory, issuer_url, now, development=development, ceilings=ceilings, tell=outcomes.extend
+    )
     return tuple(outcomes), findings
 
 
@@ -411,6 +414,7 @@ class _Reading:
         _check_grants(findings, document, policy.grants)
         _check_token(findings, document, policy.token)
         _check_abuse(findings, document, policy)
+        lint_ceilings(findings, document, policy, self._source.ceilings)
         if path in findings.broken:
             return None
         tests = msgspec.msgpack.encode(policy.tests)

@@ -105,7 +105,12 @@ def _policies(settings: Settings, now: int) -> Iterator[Line]:
     step = f"Run `issuer policy check {folder} --url {settings.url}`: it shows all errors."
     try:
         policies, findings = check_policies(
-            folder, settings.url, now, development=settings.development, tell=tests.extend
+            folder,
+            settings.url,
+            now,
+            development=settings.development,
+            ceilings=settings.ceilings,
+            tell=tests.extend,
         )
     except InputError as error:
         yield failed("policies", error, detail=f"{error.place}: {error.detail}", step=step)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 # -- the store ---------------------------------------------------------------------------------------------------------
 
-# An archived policy is a file of at most 1 MiB with its provider, in canonical form. Few policies decide within the
-# life of a token.
-MAX_POLICY_BYTES = 4 * 1024 * 1024
+# An archived policy is a file of at most 1 MiB, which its defaults make less than four times as long, and its provider.
+# Few policies decide within the life of a token.
+MAX_POLICY_BYTES = 8 * 1024 * 1024
 MAX_POLICIES = 256
+
+# -- versions that never decided ---------------------------------------------------------------------------------------
+
+# A version that was replaced so long ago is in force in no worker: a worker applies a change within seconds. The
+# watcher reads one change in two looks, so at most UNUSED_S / (2 LOOK_S) = 150 replaced versions of a file wait here.
+UNUSED_S = 300
+# How often a watcher marks the versions in force on its host: hosts may share `data`, and their clocks may differ by
+# MOST_SKEW_S.
+MARK_S = 60.0
+# Digests that a worker knows to be in the archive. Beyond it the table is emptied, which costs a look at the disk.
+MAX_KNOWN = 65_536
 
 # -- emergency stops ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -26,6 +27,8 @@ from issuer.policy.authoring.stops import STOPS_FILE
 from issuer.policy.match import PolicySet
 from issuer.policy.model import Policy
 from issuer.policy.restriction import narrow
+from issuer.service.policies.archive import drop_unused, keep_policies, unused_beside
+from issuer.service.policies.bounds import MARK_S
 
 # policies/benchmarks/<owner>/<name>/eval.yaml
 MAX_DEPTH = 4
@@ -101,6 +104,7 @@ class Follower:
         self._guarded: Looks = {}
         self._folders: dict[str, str] = {}
         self._asked = False
+        self._marked = 0.0
         self._change: FolderStep | FailedLoad | None = None
         gc.disable()  # all objects of a load stay; the collector's visits would take as long as half of it
         try:
@@ -124,6 +128,8 @@ class Follower:
         on the disk as a whole, so it does not count.
         """
         self._asked, had_failed = asked, self.state.failure is not None
+        if time.monotonic() - self._marked >= MARK_S:
+            self._mark(self.state.folder)
         if not self._followed.turn(asked):
             return None
         change = self._change
@@ -154,10 +160,21 @@ class Follower:
         return Reading(WatchedPolicies.of(folder))
 
     def _load(self, before: Folder, looks: Looks) -> tuple[Folder, FolderStep]:
+        """Load the folder. The first versions go to the archive, so that `data` has one as soon as there is an audit;
+        later ones wait beside it until they decide."""
         self._demand_guarded(looks)
         folder, step = load_folder(self._source, before, looks, self._note)
-        keep_policies(folder.policies, self._archive)
+        if before.basis is None:
+            keep_policies(folder.policies, self._archive)
+        else:
+            keep_policies(folder.policies, unused_beside(self._archive), archive=self._archive)
+            self._mark(before, folder)  # workers decide by the versions before until they have the change
         return folder.without_values(), step.without_values()
+
+    def _mark(self, *folders: Folder) -> None:
+        """Mark the versions in force, and remove those that were replaced and never decided."""
+        drop_unused(self._archive, lambda: {name for folder in folders for name in _names(folder)})
+        self._marked = time.monotonic()
 
     def _demand_guarded(self, looks: Looks) -> None:
         """Demand that only the operator may write to a file that decides, and to the folder that it is really in.
@@ -189,14 +206,11 @@ class Follower:
         )
 
 
-def keep_policies(policies: PolicySet, folder: Path) -> None:
-    """Archive every policy value, and every registered benchmark that it names, under its digest, before the first
-    admission under it (contract section 4). An empty value has been archived before."""
-    files.make_folder(folder)
-    for suffix, values in (("yaml", policies.benchmarks), ("json", policies.digests)):
-        for digest, value in values.items():
-            if value and not (path := folder / f"{digest.removeprefix('sha256:')}.{suffix}").exists():
-                files.replace(path, value, mode=0o600, durable=True)
+def _names(folder: Folder) -> Iterator[str]:
+    """Yield the names of the files that the archive has for a folder."""
+    yield from (f"{digest.removeprefix('sha256:')}.json" for digest in folder.policies.digests)
+    for file in folder.basis.files.values() if folder.basis else ():
+        yield f"{file.digest.removeprefix('sha256:')}.yaml"
 
 
 def schema_documents() -> dict[str, bytes]:

@@ -22,6 +22,7 @@ from issuer.errors import InputError, SetupError
 from issuer.formats.times import LEEWAY_S
 from issuer.io import files
 from issuer.io.keyfile import MAX_PASSPHRASE_FILE
+from issuer.limits.rate import Ceilings
 
 # An empty path would mean the service's working directory.
 Text = Annotated[str, Meta(min_length=1)]
@@ -113,6 +114,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     listen: Listen = field(default_factory=Listen)
     log: LogRoom = field(default_factory=LogRoom)
     metrics: MetricsRoom = field(default_factory=MetricsRoom)
+    ceilings: Ceilings = Ceilings()
     pats: Annotated[str, Meta(description="the folder of personal access tokens; default: pats in `data`")] = ""
     trust: Annotated[str, Meta(description="the trust file for POST /verify; without it, there is no /verify")] = ""
     ui: Annotated[bool, Meta(description="serve the pages for people under /ui")] = True

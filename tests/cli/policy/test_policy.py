@@ -19,6 +19,7 @@ from issuer.policy.authoring.load import load_policies
 from issuer.policy.authoring.schema import schemas
 from tests.support.in_process import Done, run
 from tests.support.policies import changed
+from tests.support.settings import settings_text
 from tests.support.shared import ROOT
 
 URL = "https://issuer.example.org"
@@ -57,6 +58,18 @@ def test_check_of_good_policies_prints_the_service_s_digests(policies: Path) -> 
     without = issuer("policy", "check", policies)
     assert (without.code, "sha256:" in without.out, "--url" in without.out) == (0, False, True)
     assert "sha256:" in issuer("policy", "check", policies, env={"ISSUER_URL": URL}).out
+
+
+def test_check_has_the_ceilings_and_the_url_of_the_settings_if_they_are_given(policies: Path, tmp_path: Path) -> None:
+    members = {"url": URL, "policies": "p", "data": "d", "keys_folder": "k", "store_url": "embedded"}
+    config = tmp_path / "settings.yaml"
+    config.write_text(settings_text(**members), "utf-8")
+    done = issuer("policy", "check", policies, "--config", config)
+    assert (done.code, load_policies(policies, URL).digest in done.out) == (0, True)
+    config.write_text(settings_text(**members, ceilings_ttl_s=3599), "utf-8")
+    for command in ("check", "test"):
+        done = issuer("policy", command, policies, "--config", config)
+        assert (done.code, done.out.count("more than the operator's `ceilings.ttl_s`")) == (3, 2), command
 
 
 def test_check_shows_every_error_with_its_place_in_every_form(policies: Path) -> None:

@@ -17,7 +17,8 @@ from issuer.errors import InputError
 from issuer.formats import jcs, jose
 from issuer.identity.profiles import PROFILES
 from issuer.identity.table import Introspection, KeySource
-from issuer.policy.authoring.load import MAX_SHARING, check_policies, load_policies
+from issuer.limits.rate import DEFAULT_CEILINGS, Ceilings
+from issuer.policy.authoring.load import MAX_SHARING, Folder, PolicySource, check_policies, load_folder, load_policies
 from tests.support.policies import ISSUER_URL, NOW, POLICY, PROVIDERS, REUSABLE, changed, load, write
 from tests.support.shared import ROOT
 
@@ -185,6 +186,27 @@ def test_a_range_that_a_wider_grant_makes_pointless_is_warned_of(tmp_path: Path)
         assert policies is not None
         warnings = [finding.detail for finding in findings if finding.code is Code.LINT_SHADOWED]
         assert warnings == [f"{each} already grants every value of these metrics" for each in wider], metrics
+
+
+def test_a_value_above_the_operator_s_ceilings_is_an_error_that_names_the_ceiling(tmp_path: Path) -> None:
+    low = Ceilings(per_hour=3599, burst=999, ttl_s=3599)
+    for limits, ceilings, wanted in (
+        ("identity: {count: 100, per_s: 1, burst: 10000}", DEFAULT_CEILINGS, []),
+        (
+            "identity: {count: 101, per_s: 1, burst: 10001}",
+            DEFAULT_CEILINGS,
+            [("/limits/identity", "ceilings.per_hour")],
+        ),
+        ("refusals: {count: 1, per_s: 1, burst: 10001}", DEFAULT_CEILINGS, [("/limits/refusals", "ceilings.burst")]),
+        ("quarantine_s: 1", low, [("/token/ttl_s", "ceilings.ttl_s"), ("/limits/integration", "ceilings.per_hour")]),
+    ):
+        write(tmp_path, inspect_ai=changed(POLICY, "identity: {count: 600, per_s: 3600, burst: 200}", limits))
+        _, findings = check_policies(tmp_path, ISSUER_URL, NOW, ceilings=ceilings)
+        errors = [finding for finding in findings if finding.severity == "error"]
+        assert [(each.pointer, each.detail.split("`")[1]) for each in errors] == wanted, limits
+    load_folder(PolicySource(tmp_path, ISSUER_URL), Folder(), {})
+    with pytest.raises(InputError, match=r"3600 s: more than the operator's `ceilings.ttl_s`, 3599"):
+        load_folder(PolicySource(tmp_path, ISSUER_URL, ceilings=low), Folder(), {})
 
 
 UNKNOWN = "not known here"

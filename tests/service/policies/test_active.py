@@ -1,5 +1,6 @@
 """The policies of a running service change as a whole or not at all, and no request gets an error meanwhile."""
 
+import asyncio
 import contextlib
 import hashlib
 import itertools
@@ -19,14 +20,16 @@ import pytest
 
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
+from issuer.errors import Undecided
 from issuer.io.followed import Look, look
 from issuer.issuance.ports import Authority, NoLog
+from issuer.limits.rate import NO_CEILINGS
 from issuer.policy.authoring.load import FolderStep, PolicySource, load_policies
 from issuer.policy.match import PolicySet
 from issuer.service.audit.sink import FileAudit
 from issuer.service.policies.active import Active, Live
-from issuer.service.policies.archive import PolicyArchive
-from issuer.service.policies.watcher import MAX_DEPTH, FailedLoad, Follower, keep_policies
+from issuer.service.policies.archive import PolicyArchive, keep_policies, unused_beside
+from issuer.service.policies.watcher import MAX_DEPTH, FailedLoad, Follower
 from tests.support.disk import disk_calls
 from tests.support.http_load import answer_to_head
 from tests.support.no_tls import NO_TLS
@@ -149,6 +152,15 @@ def test_a_policy_is_on_the_disk_before_it_decides(tmp_path: Path, provider: Loc
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.json")} == {0o600}
 
 
+def test_a_version_that_cannot_be_kept_decides_nothing(live: Running) -> None:
+    apply(live, GOOD, "ttl_s: 1799")
+    for path in unused_beside(live.settings.kept_folder).glob("*.json"):
+        path.unlink()
+    answer = live.post(live.token())
+    assert (answer.status_code, answer.json()["code"]) == (503, "dependency.audit")
+    assert not [event for event in live.audit() if event["event"] == "decision"]
+
+
 def test_an_integration_can_come_and_go_and_so_can_a_provider(live: Running) -> None:
     text = policy_of(live).read_text("utf-8").replace("integration: inspect-ai", "integration: newcomer")
     newcomer = policy_of(live).with_name("newcomer.yaml")
@@ -260,7 +272,7 @@ async def test_a_refused_folder_is_audited_once_and_again_when_it_is_good(
         )  # fmt: skip
         return Active(authority, next(loads))
 
-    source = PolicySource(tmp_path / "policies", "https://issuer.example", True)
+    source = PolicySource(tmp_path / "policies", "https://issuer.example", True, NO_CEILINGS)
     live = Live(Follower(source, tmp_path / "data" / "policies"), activate, audit)
     await live.announce()
     rewrite(tmp_path, "^mode: active$", "mode: actve")
@@ -376,7 +388,7 @@ def test_a_change_of_one_file_does_not_count_if_the_folder_changes_during_its_lo
         folder = tmp_path / str(number) / "policies"
         write_folder(folder.parent, provider)
         turns: list[Callable[[Path], object]] = []
-        source = PolicySource(folder, "https://issuer.example", True)
+        source = PolicySource(folder, "https://issuer.example", True, NO_CEILINGS)
         note = lambda turns=turns, folder=folder: turns.pop()(folder) if turns else None  # noqa: E731
         follower = Follower(source, tmp_path / "kept", note)
         rewrite(folder.parent, f"^  {GOOD}$", f"  {OTHER}")
@@ -406,7 +418,7 @@ def test_a_file_that_is_away_for_a_moment_removes_no_integration(tmp_path: Path,
         if away.exists():
             away.rename(blinking)
 
-    follower = Looking(PolicySource(folder, "https://issuer.example", True), tmp_path / "kept", come_back)
+    follower = Looking(PolicySource(folder, "https://issuer.example", True, NO_CEILINGS), tmp_path / "kept", come_back)
     rewrite(tmp_path, f"^  {GOOD}$", f"  {OTHER}")
     moves.append(lambda: blinking.rename(away))
     assert (follower.turn(False), follower.turn(False), moves) == (None, None, [])
@@ -417,7 +429,7 @@ def test_a_file_that_is_away_for_a_moment_removes_no_integration(tmp_path: Path,
 def test_known_policies_that_others_may_now_write_to_are_refused(tmp_path: Path, provider: LocalProvider) -> None:
     write_folder(tmp_path, provider)
     folder = tmp_path / "policies"
-    follower = Follower(PolicySource(folder, "https://issuer.example", True), tmp_path / "kept")
+    follower = Follower(PolicySource(folder, "https://issuer.example", True, NO_CEILINGS), tmp_path / "kept")
     for path in (folder / "inspect-ai.yaml", folder):
         before = path.stat().st_mode
         for mode in (before | stat.S_IWOTH, before):
@@ -513,6 +525,34 @@ def test_every_loaded_policy_is_known_by_its_digest(tmp_path: Path) -> None:
     later = load(tmp_path, inspect_ai=changed(POLICY, "ttl_s: 3600", "ttl_s: 1800"))
     keep_policies(later, kept)
     assert {known.integration_of(each) for each in (*earlier.digests, *later.digests)} == {"inspect-ai"}
+
+
+async def test_of_the_versions_that_were_replaced_only_those_that_decided_stay(
+    tmp_path: Path, provider: LocalProvider
+) -> None:
+    write_folder(tmp_path, provider)
+    kept = tmp_path / "kept"
+    follower = Follower(PolicySource(tmp_path / "policies", "https://issuer.example", True, NO_CEILINGS), kept)
+
+    def change_to(ttl_s: int) -> str:
+        before = follower.state.policies.digests.keys()
+        rewrite(tmp_path, "^  ttl_s: [0-9]+$", f"  ttl_s: {ttl_s}")
+        follower.turn(True)
+        (new,) = follower.state.policies.digests.keys() - before
+        return new
+
+    decided = change_to(1801)
+    await asyncio.gather(*(PolicyArchive(kept).keep(decided) for _ in range(8)))  # one for each worker
+    replaced, in_force = change_to(1802), change_to(1803)
+    for path in unused_beside(kept).iterdir():
+        os.utime(path, (0, 0))  # long ago
+    newest = change_to(1804)
+    assert {f"sha256:{path.stem}" for path in unused_beside(kept).iterdir()} == {in_force, newest}
+    archive = PolicyArchive(kept)
+    await archive.keep(in_force)  # of a worker that does not have the change yet
+    assert {archive.integration_of(digest) for digest in (decided, in_force)} == {"inspect-ai"}
+    with pytest.raises(Undecided):
+        await archive.keep(replaced)
 
 
 def test_any_other_file_or_digest_is_unknown(tmp_path: Path) -> None:

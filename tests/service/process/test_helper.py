@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from issuer.dev.provider import LocalProvider
+from issuer.limits.rate import NO_CEILINGS
 from issuer.policy.authoring.load import PolicySource
 from issuer.service.metrics.counts import Board
 from issuer.service.policies.watcher import Follower
@@ -247,7 +248,7 @@ def test_the_helper_beats_only_while_its_listener_is_alive(
         monkeypatch.setattr(place, name, beat_s)
     write_folder(tmp_path, provider)
     progress = Progress()
-    source = PolicySource(tmp_path / "policies", "https://issuer.example", True)
+    source = PolicySource(tmp_path / "policies", "https://issuer.example", True, NO_CEILINGS)
     follower = Follower(source, tmp_path / "kept", progress.note)
     listener = MetricsListener("127.0.0.1", 0, (), (Board(1), "redis://127.0.0.1:1", tmp_path / "audit.jsonl"))
     if hangs:
