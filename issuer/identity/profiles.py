@@ -173,9 +173,10 @@ PROFILES: dict[str, Profile] = {
             "repository_visibility", "run_attempt", "runner_environment", "sha", "workflow", "workflow_git_ref",
             "workflow_path", "workflow_ref", "workflow_sha",
         }),
-        # A path without a ref is not a restriction: every branch may have a different file at this path.
+        # A path without a ref is not a restriction: every branch may have a different file at this path. Nor is an
+        # environment: without protection rules, which no token shows, every branch may use it.
         narrowed_by=tuple({claim: None} for claim in (
-            "ref", "environment", "workflow_ref", "job_workflow_ref", "workflow_git_ref", "job_workflow_git_ref", "sha",
+            "ref", "workflow_ref", "job_workflow_ref", "workflow_git_ref", "job_workflow_git_ref", "sha",
             "workflow_sha", "job_workflow_sha",
         )),
         event_claim="event_name",

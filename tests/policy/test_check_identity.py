@@ -83,7 +83,7 @@ def test_an_identity_that_names_a_ref_an_environment_or_a_workflow_loads(tmp_pat
         ("github-actions", {"ref": "refs/heads/main"}),
         ("github-actions", {"ref": {"glob": "refs/heads/release-*"}}),
         ("github-actions", {"ref": {"regex": "refs/tags/v[0-9]+", "reason": "r"}}),
-        ("github-actions", {"environment": "evals"}),
+        ("github-actions", {"ref": {"regex": "refs/heads/(main|release-.*)", "reason": "r"}}),
         ("github-actions", {"workflow_ref": {"glob": f"{workflows}/*.yml@refs/heads/main"}}),
         ("github-actions", {"job_workflow_ref": f"{workflows}/a.yml@refs/heads/main"}),
         ("github-actions", {"workflow_git_ref": "refs/heads/main"}),
@@ -105,8 +105,22 @@ def test_j17_an_identity_of_any_branch_loads_only_with_any_ref(tmp_path: Path) -
         ("github-actions", {"workflow_path": f"{workflows}/a.yml"}),
         ("github-actions", {"ref": {"glob": "refs/heads/*"}}),
         ("github-actions", {"workflow_ref": {"glob": f"{workflows}/*.yml@refs/heads/*"}}),
-        ("github-actions", {"environment": {"absent": True}}),
-        ("github-actions", {"environment": {"glob": "*"}}),
+        ("github-actions", {"environment": "evals"}),
+        *(("github-actions", {"ref": {"glob": glob}}) for glob in ("*", "refs/*/*", "refs/*/*/*", "refs/tags/*")),
+        *(
+            ("github-actions", {"ref": {"regex": regex, "reason": "r"}})
+            for regex in ("refs/.*", "refs/(heads|tags)/[^/]+", "refs/pull/[0-9]+/merge", "refs/heads/main|.+/[A-Z]+")
+        ),
+        ("github-actions", {"ref": {"contains_all": ["refs/heads/main"]}}),
+        ("github-actions", {"ref": {"absent": True}}),
+        ("github-actions", {"workflow_ref": {"glob": f"{workflows}/*.yml@refs/*/*"}}),
+        ("github-actions", {"workflow_ref": {"glob": f"{workflows}/*.yml*"}}),
+        # The branch may be called `x@refs/heads/main`.
+        ("github-actions", {"workflow_ref": {"regex": f"{workflows}/.*@refs/heads/main", "reason": "r"}}),
+        ("github-actions", {"sha": {"regex": "[0-9a-f]{40}", "reason": "r"}}),
+        ("github-actions", {"sha": {"glob": "a*"}}),
+        ("gitlab-ci", {"ref_protected": "true", "ref_path": {"glob": "refs/*/*"}}),
+        ("buildkite", {"build_branch": {"regex": "[a-z/]+", "reason": "r"}}),
         ("gitlab-ci", {"ref_protected": "true"}),
         ("gitlab-ci", {"ref_protected": "false", "ref_path": "refs/heads/main"}),
         ("gitlab-ci", {"ref_path": "refs/heads/main"}),

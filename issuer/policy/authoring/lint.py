@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from msgspec import UNSET, Struct
@@ -17,7 +17,7 @@ from issuer.identity.table import Provider
 from issuer.limits.abuse import SPREADS, THENS
 from issuer.limits.rate import Ceilings
 from issuer.policy import patterns
-from issuer.policy.model import Grants, Identity, Matcher, Policy, Requirement, exact_values
+from issuer.policy.model import Grants, Identity, Matcher, Policy, Requirement, exact_values, meets
 from issuer.policy.patterns import glob_matches
 from issuer.policy.registration import has_expired, names_commit
 
@@ -101,7 +101,8 @@ def _check_narrowed(entry: _IdentityEntry) -> None:
     if identity.any_ref is UNSET:
         rule = (
             f"{profile} identities must say which ref, environment or workflow may ask, because anyone who may push a "
-            f"branch gets tokens with these pins: require {_describe(ways)}, or write `any_ref: true` with a `reason`"
+            f"branch gets tokens with these pins: require {_describe(ways)}, by exact values or a glob that admits no "
+            "other branch, or write `any_ref: true` with a `reason`"
         )
         entry.demand("/require", narrowed or not ways, rule)
     else:
@@ -112,17 +113,42 @@ _REASONED = "`any_ref` and `reason` go together: say why any ref may ask"
 
 
 def _narrows(entry: _IdentityEntry, claim: str, value: str | None) -> bool:
-    """Return whether the identity demands a claim, with `value` if given. A glob of every branch does not count."""
+    """Return whether the identity demands a claim, with `value` if given. A pattern that admits a made-up ref or commit
+    does not count, nor do words or absence."""
     rule = entry.identity.pins.get(claim, entry.identity.require.get(claim))
     if rule is None:
         return False
     if exact := exact_values(rule):
         return exact == (value,) if value is not None else None not in exact
-    glob = rule.glob if isinstance(rule, Matcher) else UNSET
-    return value is None and (glob is UNSET or not _EVERY_BRANCH.fullmatch(glob))
+    if value is not None or not isinstance(rule, Matcher):
+        return False
+    if not claim.endswith("workflow_ref"):
+        return _excludes(rule, _made_up(claim))
+    # `path@ref`. The star of a glob crosses no `@`. A dot of an expression does: for a branch `x@refs/heads/main`.
+    ref = "" if rule.glob is UNSET else rule.glob.partition("@")[2]
+    return ref != "" and _excludes(Matcher(glob=ref), _made_up("ref"))
 
 
-_EVERY_BRANCH = re.compile(r"\*+|.*refs/heads/\*+")
+def _excludes(rule: Matcher, texts: Iterable[str]) -> bool:
+    """Return whether a sound glob or expression matches none of these texts."""
+    if rule.regex is not UNSET and patterns.find_fault(rule.regex):
+        return False
+    is_pattern = rule.glob is not UNSET or rule.regex is not UNSET
+    return is_pattern and not any(meets(text, rule) for text in texts)
+
+
+# Everyone who may push can make such branches and tags, and commits that begin with any digit.
+_NAMES = ("zq", "zq-7.1_zq", "zq/zq", "zq/zq/zq", "ZQ", "7", "71zq")
+
+
+def _made_up(claim: str) -> list[str]:
+    """Return values of a claim that a person who may push can cause: commits, branches, tags and pull requests."""
+    if claim.endswith("sha"):
+        return [digit + "0123456789abcdef" * 2 + "0123456" for digit in "0123456789abcdef"]
+    # GitLab's `ref_path` only counts with a protected ref, and tags may be protected by a pattern.
+    kinds = ("heads",) if claim == "ref_path" else ("heads", "tags")
+    requests = ["refs/pull/71/merge", "refs/merge-requests/71/head"]
+    return [*_NAMES, *requests, *(f"refs/{kind}/{name}" for kind in kinds for name in _NAMES)]
 
 
 def _describe(ways: tuple[Mapping[str, str | None], ...]) -> str:
