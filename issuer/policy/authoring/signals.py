@@ -53,7 +53,8 @@ def differ(expected: Follows, actual: Follows, rows: tuple[CountedRule, ...]) ->
 def _difference(name: Name, expected: Follows, actual: Follows, rows: tuple[CountedRule, ...]) -> str:
     own = [row for row in rows if row.rule.startswith(f"abuse.{name}.") and (row.crossed or name not in actual)]
     why = ", ".join(f"{row.rule} is {row.limit}, counted {row.count}" for row in own)
-    return f"{name}: expected {expected.get(name, 'nothing')}, {actual.get(name, 'nothing')} follows ({why})"
+    wanted, caused = expected.get(name, "no signal"), actual.get(name, "no signal")
+    return f"{name}: the test expects {wanted}, but its counts cause {caused} ({why})"
 
 
 def _judge(abuse: Abuse, counts: Counts) -> tuple[Signal, ...]:

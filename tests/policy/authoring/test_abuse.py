@@ -122,15 +122,15 @@ def test_a_test_states_counts_and_exactly_what_follows(tmp_path: Path) -> None:
 def test_another_signal_or_quarantine_fails_the_test_at_its_place(tmp_path: Path) -> None:
     cases = [
         ("{attempts: 3}", "{attempts: warn}", "granted",
-         "attempts: expected warn, nothing follows (abuse.attempts.distinct is 3, counted 3)"),
+         "attempts: the test expects warn, but its counts cause no signal (abuse.attempts.distinct is 3, counted 3)"),
         ("{attempts: 4}", "", "granted",
-         "attempts: expected nothing, warn follows (abuse.attempts.distinct is 3, counted 4)"),
+         "attempts: the test expects no signal, but its counts cause warn (abuse.attempts.distinct is 3, counted 4)"),
         ("{owners_a_day: 10}", "{spread: warn}", "granted",
-         "spread: expected warn, throttle follows (abuse.spread.owners_a_day is 9, counted 10)"),
+         "spread: the test expects warn, but its counts cause throttle (abuse.spread.owners_a_day is 9, counted 10)"),
         ("{attempts: 4, twins: true}", "{attempts: warn}", "granted",
-         "twins: expected nothing, observe follows (abuse.twins.values is 3, counted 3)"),
+         "twins: the test expects no signal, but its counts cause observe (abuse.twins.values is 3, counted 3)"),
         ("{artifact: 2}", "", "abuse.quarantined",
-         "artifact: expected nothing, quarantine follows (abuse.artifact.distinct is 1, counted 2)"),
+         "artifact: the test expects no signal, but its counts cause quarantine (abuse.artifact.distinct is 1, counted 2)"),
     ]  # fmt: skip
     assert [
         (counts, signals, expect, said)
@@ -150,7 +150,7 @@ def test_another_signal_or_quarantine_fails_the_test_at_its_place(tmp_path: Path
     _, (finding,) = outcomes(tmp_path, f"{text}    expect: granted\n", "")
     line = text.split("\n").index("    signals: {}") + 1
     assert (finding.code, finding.place.line, finding.place.column) == (Code.POLICY_TEST_FAILED, line, 14)
-    assert finding.detail.startswith('the test "other" expects other signals: attempts: expected nothing')
+    assert finding.detail.startswith('the test "other" expects other signals: attempts: the test expects no signal')
 
 
 def test_what_a_policy_refuses_is_not_counted_and_counts_are_not_inherited(tmp_path: Path) -> None:
