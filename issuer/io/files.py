@@ -320,18 +320,26 @@ def locked(path: Path, *, shared: bool = False, wait_s: float | None = None) -> 
     empty, is made if missing, and remains. `replace` explains `shared`. Raises OSError with the path, also for a link.
     """
     with naming(path), _folder(path.parent, follow=True) as folder:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path.name, flags, 0o600, dir_fd=folder)
-        if shared:
+        descriptor, is_new = _open_lock(folder, path.name)
+        if shared and is_new:  # an existing file may be another one, which somebody linked to this name
             _give(descriptor, folder, ".")
     with _lock_of(descriptor, path, wait_s):
         yield
 
 
+def _open_lock(folder: int, name: str) -> tuple[int, bool]:
+    """Open a lock file, and return whether this call made it."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(FileExistsError):
+        return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder), True
+    return os.open(name, flags | os.O_CREAT, 0o600, dir_fd=folder), False
+
+
 @contextmanager
-def folder_locked(path: Path, *, wait_s: float) -> Iterator[None]:
-    """Hold the lock on a folder. Unlike `locked`, this leaves no lock file in another person's checkout."""
-    with naming(path), _folder(path, follow=False) as folder:
+def folder_locked(path: Path, *, wait_s: float, follow: bool = False) -> Iterator[None]:
+    """Hold the lock on a folder. Unlike `locked`, this leaves no lock file in another person's checkout. But whoever
+    can read the folder can hold this lock. `replace` explains `follow`."""
+    with naming(path), _folder(path, follow=follow) as folder:
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     with _lock_of(descriptor, path, wait_s):
         yield

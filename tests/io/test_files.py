@@ -574,13 +574,18 @@ def test_what_root_shares_gets_the_owner_of_the_old_file_or_of_the_folder(tmp_pa
     for name in ("old", "new"):
         files.replace(tmp_path / name, b"new", mode=None, durable=False, shared=True)
     files.replace(tmp_path / "root", b"new", mode=0o600, durable=False)
+    os.chown(put(tmp_path / "elsewhere"), 9, 10)
+    (tmp_path / "linked-lock").hardlink_to(tmp_path / "elsewhere")
     with files.locked(tmp_path / "shared-lock", shared=True), files.locked(tmp_path / "lock"):
+        pass
+    with files.locked(tmp_path / "linked-lock", shared=True):
         pass
     assert len(os.listdir("/proc/self/fd")) == opened
     found = {str(path.relative_to(tmp_path)): path.stat() for path in tmp_path.rglob("*")}
     assert {name: (one.st_uid, one.st_gid) for name, one in found.items()} == {
         **dict.fromkeys(("shared", "shared/inner", "shared/inner/file", "new", "shared-lock"), (7, 8)),
-        **dict.fromkeys(("own", "own/file", "created", "root", "lock"), (0, 0)), "old": (9, 10),
+        **dict.fromkeys(("own", "own/file", "created", "root", "lock"), (0, 0)),
+        **dict.fromkeys(("old", "elsewhere", "linked-lock"), (9, 10)),
     }  # fmt: skip
     assert stat.S_IMODE(found["shared/inner"].st_mode) == 0o700
 

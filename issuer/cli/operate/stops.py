@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -29,11 +30,12 @@ from issuer.io.http_client import HttpRequest, check_url, send
 from issuer.policy.authoring.load import PROVIDERS_FILE, read_each
 from issuer.policy.authoring.stops import STOPS_FILE, add_stop, read_stops, remove_stops
 from issuer.policy.model import Policy
-from issuer.policy.stops import EVERYTHING, WHAT_RULE, Stop, is_what
+from issuer.policy.stops import EVERYTHING, WHAT_RULE, Stop, Stops, is_what
 from issuer.token.wire import STOPS_PATH, StopsStatus
 
 _ASK_S = 2.0
 _PAUSE_S = 0.2
+_LOCK_S = 5.0  # an edit takes milliseconds
 _INSTEAD_OF_SETTINGS = "--dir, the policies, and --url to wait"
 _BY_SIGNAL = (
     "To stop everything without the file, send SIGUSR1 to the service (`kill -USR1 PID`, the supervisor if there are "
@@ -79,11 +81,13 @@ def stop(
     hosts = _hosts(config, folder, urls, wait=wait)
     file = _stops_file(config, folder)
     members = {"what": what, "reason": reason, "since": show_time(now)} | ({"until": show_time(end)} if end else {})
-    _edit(file, lambda raw: add_stop(raw, str(file), msgspec.convert(members, Stop)))
+    new = msgspec.convert(members, Stop)
+    _edit(file, lambda raw: add_stop(raw, str(file), new))
     say(f"{what} is stopped{f' until {show_time(end)}' if end else ''}: {file}")
+    _say_errors(_read_listed(_read(file) or b"", file)[1])
     if (missing := _missing_name(file.parent, what)) is not None:
         say(f"warning: {file.parent} has no {missing}, so this stops nobody. Is the name right?", err=True)
-    _wait_for(file, hosts, patience)
+    _wait_for(file, hosts, patience, lambda stops: new in stops.all)
 
 
 @click.command()
@@ -101,7 +105,7 @@ def resume(
             say("If a signal stopped everything, `kill -USR2 PID` lifts that.")
         sys.exit(Exit.NO)
     say(f"{what} is resumed: {file}")
-    _wait_for(file, hosts, patience)
+    _wait_for(file, hosts, patience, lambda stops: all(one.what != what for one in stops.all))
 
 
 def _read(file: Path) -> bytes | None:
@@ -111,14 +115,28 @@ def _read(file: Path) -> bytes | None:
 def _edit(file: Path, edit: Callable[[bytes | None], bytes | None]) -> bool:
     """Edit the file and return whether it changed. If that fails, print the reason and the way by signal, and exit."""
     try:
-        raw = edit(_read(file))
-        if raw is not None:
-            files.replace(file, raw, mode=_mode(file), durable=True, shared=True)
+        with ExitStack() as locked:
+            _take_turn(file.parent, locked)
+            raw = edit(_read(file))
+            if raw is not None:
+                files.replace(file, raw, mode=_mode(file), durable=True, shared=True)
     except (OSError, IssuerError) as error:
         why = describe_error(error) if isinstance(error, IssuerError) else f"{file}: {error.strerror}"
         say(f"issuer: {why}\nThe stops are unchanged. {_BY_SIGNAL}", err=True)
         sys.exit(Exit.LOCAL if isinstance(error, OSError) else Exit.INPUT)
     return raw is not None
+
+
+def _take_turn(folder: Path, locked: ExitStack) -> None:
+    """Lock the folder, so that no edit at the same time is lost. If that fails, print a warning: a stop must not depend
+    on a lock that any reader of the folder can keep, and that some network shares lack."""
+    try:
+        locked.enter_context(files.folder_locked(folder, wait_s=_LOCK_S, follow=True))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        lost = "if somebody else edits the stops now, one edit is lost: see `issuer stops`"
+        say(f"warning: {folder} is not locked ({error.strerror}): {lost}", err=True)
 
 
 def _mode(file: Path) -> int | None:
@@ -181,13 +199,17 @@ def _hosts(config: Path | None, folder: Path | None, urls: tuple[str, ...], *, w
     return (check_url(f"http://{f'[{host}]' if ':' in host else host}:{listen.port}"),)
 
 
-def _wait_for(file: Path, urls: tuple[str, ...], patience_s: float) -> None:
-    """Wait until each worker of each host applies the file. Exit code 4 if one does not."""
-    if not urls:
-        return
-    stops, _ = read_stops(files.read(file, MAX_BYTES), str(file))
-    until, late = time.monotonic() + patience_s, dict.fromkeys(urls, "")
+def _wait_for(file: Path, urls: tuple[str, ...], patience_s: float, holds: Callable[[Stops], bool]) -> None:
+    """Wait until each worker of each host applies the file. Exit code 4 if one does not.
+
+    The file is read again each time, because others may edit it meanwhile. It counts only while this edit `holds`.
+    """
+    until, late = time.monotonic() + patience_s, dict.fromkeys(urls, "not asked")
     while late and time.monotonic() < until:
+        stops, _ = read_stops(_read(file) or b"", str(file))
+        if not holds(stops):
+            late = dict.fromkeys(urls, f"somebody else has undone this in {file}: see `issuer stops`")
+            break
         late = {url: why for url in late if (why := _late(url, stops.digest))}
         time.sleep(_PAUSE_S if late else 0)
     for url in urls:
@@ -228,10 +250,7 @@ def stops(config: Path | None, folder: Path | None, as_json: bool) -> None:
         say(render_rows(rows))
     elif not errors:
         say(f"{file} stops nothing", err=True)
-    for one in errors:
-        say_error(InputError(one.code, one.detail, one.place, one.pointer))
-    if errors:
-        say("Repair the file. Until then, the service lifts no stop that it has in force.", err=True)
+    _say_errors(errors)
     sys.exit(Exit.INPUT if errors else Exit.GOOD)
 
 
@@ -243,6 +262,13 @@ def _read_listed(raw: bytes, file: Path) -> tuple[tuple[Stop, ...], tuple[Findin
     except InputError as error:
         errors = (*errors, error.finding)
     return listed.all, errors
+
+
+def _say_errors(errors: Collection[Finding]) -> None:
+    for one in errors:
+        say_error(InputError(one.code, one.detail, one.place, one.pointer))
+    if errors:
+        say("Repair the file. Until then, the service lifts no stop that it has in force.", err=True)
 
 
 def _row(one: Stop, now: int) -> dict[str, str | None]:

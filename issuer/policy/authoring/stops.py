@@ -10,7 +10,8 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET
 
-from issuer.errors import Finding, InputError
+from issuer.codes import Code
+from issuer.errors import Finding, InputError, Place
 from issuer.formats.findings import Findings
 from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import MAX_BYTES, Document, load, quoted
@@ -23,6 +24,11 @@ _HEAD = """\
 # Emergency stops: callers that get no token for a time. `issuer stop` and `issuer resume` write this file.
 version: 1
 """
+_SET_ASIDE = (
+    "`issuer stop` could not add to this file. Below are its error and its lines. Add their stops to the list at the",
+    "end, then remove these comments and `to_repair`. Until then the service lifts no stop.",
+)
+_TO_REPAIR = 'to_repair: "first add the stops in the lines above to the list below"\n'
 
 
 def read_stops(raw: bytes, name: str) -> tuple[Stops, tuple[Finding, ...]]:
@@ -65,39 +71,55 @@ def _read_stop(document: Document, index: int, item: JSON, findings: Findings) -
 
 
 def add_stop(raw: bytes | None, name: str, stop: Stop) -> bytes:
-    """Return a file with one more stop; `raw` is None before the first stop. Raises InputError for a bad file."""
-    before = _read_whole(raw, name)
-    after = (*before, stop)
-    if raw is None or not before:
+    """Return a file with one more stop; `raw` is None before the first stop. Raises InputError for a full file.
+
+    A file with an error still has one afterwards: so services add the stop, but lift no stop that the error may hide.
+    """
+    before, errors = (Stops(), ()) if raw is None else read_stops(raw, name)
+    after = (*before.all, stop)
+    if raw is None or not (before.all or errors):
         return _whole(after)
-    return _checked(lambda: _append(raw, name, stop), after, name)
+    anew = _set_aside(raw, errors[0], after) if errors else _whole(after)
+    edited = _checked(lambda: _append(raw, name, stop), after, name, anew, has_errors=bool(errors))
+    if stop not in read_stops(edited, name)[0].all:
+        raise InputError(Code.FILE_TOO_LARGE, "no room for a further stop: remove the old ones", Place(name))
+    return edited
 
 
 def remove_stops(raw: bytes, name: str, what: str) -> bytes | None:
     """Return a file without the stops of `what`, or None if it has none. Raises InputError for a bad file."""
-    before = _read_whole(raw, name)
-    kept = tuple(stop for stop in before if stop.what != what)
-    if kept == before:
-        return None
-    return _checked(lambda: _cut(raw, name, what), kept, name) if kept else _whole(())
-
-
-def _read_whole(raw: bytes | None, name: str) -> tuple[Stop, ...]:
-    if raw is None:
-        return ()
     stops, errors = read_stops(raw, name)
     if errors:
         raise InputError(errors[0].code, errors[0].detail, errors[0].place, errors[0].pointer)
-    return stops.all
+    before = stops.all
+    kept = tuple(stop for stop in before if stop.what != what)
+    if kept == before:
+        return None
+    return _checked(lambda: _cut(raw, name, what), kept, name, _whole(kept)) if kept else _whole(())
 
 
-def _checked(edit: Callable[[], bytes], wanted: tuple[Stop, ...], name: str) -> bytes:
-    """Edit in place, which keeps comments. If the result does not have the wanted stops, write the file anew."""
-    edited = edit()
+def _checked(
+    edit: Callable[[], bytes], wanted: tuple[Stop, ...], name: str, anew: bytes, *, has_errors: bool = False
+) -> bytes:
+    """Edit in place, which keeps comments. If the result does not have the wanted stops, return the file `anew`."""
     try:
-        return edited if _read_whole(edited, name) == tuple(dict.fromkeys(wanted)) else _whole(wanted)
+        edited = edit()
     except InputError:
-        return _whole(wanted)
+        return anew
+    stops, errors = read_stops(edited, name)
+    return edited if stops.all == tuple(dict.fromkeys(wanted)) and bool(errors) == has_errors else anew
+
+
+def _set_aside(raw: bytes, error: Finding, stops: tuple[Stop, ...]) -> bytes:
+    """Return a file with these stops and the lines of `raw` as comments. An unknown member is the error that it keeps.
+    So its next line can be appended, too."""
+    lines = (*_SET_ASIDE, f"{error}", *raw.decode("utf-8", "backslashreplace").splitlines())
+    return ("".join(map(_comment, lines)) + _TO_REPAIR).encode() + _whole(stops)
+
+
+def _comment(line: str) -> str:
+    """Return a line as a comment, with escapes in place of characters that YAML readers refuse."""
+    return f"# {line if line.isprintable() else line.encode('unicode_escape').decode()}".rstrip() + "\n"
 
 
 def _whole(stops: tuple[Stop, ...]) -> bytes:

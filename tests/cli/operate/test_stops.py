@@ -4,12 +4,20 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from issuer.cli.operate import stops
 from issuer.dev.provider import LocalProvider
+from issuer.io import files
+from issuer.policy.authoring.stops import MAX_STOPS_BYTES, add_stop, read_stops, remove_stops
+from issuer.policy.stops import Stop
 from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.token.wire import StopsStatus
+from tests.support.answering import Handler, serving
 from tests.support.in_process import Done, run
 from tests.support.running import Running, listening, running, serve
 from tests.support.settings import by_name, settings_text
@@ -104,7 +112,7 @@ def test_a_malformed_stop_is_a_usage_error_and_an_unknown_name_a_warning(live: R
 
 def test_a_stop_that_cannot_be_written_names_the_signal(tmp_path: Path) -> None:
     obstacles: dict[str, Callable[[Path], object]] = {
-        "a folder in its place": Path.mkdir, "a broken file": lambda file: file.write_text("version: 1\nstops: ["),
+        "a folder in its place": Path.mkdir, "a large file": lambda file: file.write_bytes(bytes(MAX_STOPS_BYTES + 1)),
         "a link": lambda file: file.symlink_to(tmp_path / "elsewhere"), "no folder": lambda file: file.parent.rmdir(),
     }  # fmt: skip
     for name, obstruct in obstacles.items():
@@ -127,3 +135,59 @@ def test_resume_names_a_host_that_refuses_the_file(live: Running) -> None:
     finally:
         (folder / "stops.yaml").chmod(0o644)
     eventually(lambda: live.http.get("/health/stops").json()["count"] == 0)
+
+
+def test_a_stop_works_although_the_file_is_broken_and_shows_the_error(tmp_path: Path) -> None:
+    (tmp_path / "stops.yaml").write_text("version: 1\nstops: [")
+    done = stop("everything", tmp_path)
+    assert (done.code, "everything is stopped" in done.out) == (0, True)
+    assert ("stops.yaml:6:12: file.unknown_member" in done.err, "lifts no stop" in done.err) == (True, True)
+    assert command("stops", "--dir", tmp_path).out.splitlines()[1].startswith("everything  in force")
+    assert command("resume", "everything", "--dir", tmp_path).code == 3
+
+
+def adding(what: str) -> Callable[[bytes | None], bytes]:
+    """Return another operator's edit."""
+    return lambda raw: add_stop(raw, "stops.yaml", Stop(what, "x", "2026-11-21T09:00:00Z"))
+
+
+def test_an_edit_waits_for_another_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stops, "_LOCK_S", 60.0)
+    file = tmp_path / "stops.yaml"
+    with ThreadPoolExecutor(1) as other:
+
+        def edit(raw: bytes | None) -> bytes:
+            wait([other.submit(stops._edit, file, adding("provider:b"))], timeout=0.3)  # it ends only without a lock
+            return adding("provider:a")(raw)
+
+        stops._edit(file, edit)
+    assert [one.what for one in read_stops(file.read_bytes(), "stops.yaml")[0].all] == ["provider:a", "provider:b"]
+
+
+def test_a_lock_that_another_process_keeps_delays_a_stop_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stops, "_LOCK_S", 0.0)
+    with files.folder_locked(tmp_path, wait_s=0):
+        done = stop("everything", tmp_path)
+    assert (done.code, f"warning: {tmp_path} is not locked" in done.err) == (0, True)
+    assert command("stops", "--dir", tmp_path).out.splitlines()[1].startswith("everything")
+
+
+def test_a_command_waits_for_its_own_stop_while_others_edit_the_file(tmp_path: Path) -> None:
+    file, edits = tmp_path / "stops.yaml", list[Callable[[bytes | None], bytes | None]]()
+
+    class Host(Handler):
+        """A host that has applied the file; while it answers the first time, another operator edits the file."""
+
+        def answer(self) -> None:
+            digest = read_stops(file.read_bytes(), "stops.yaml")[0].digest
+            status = StopsStatus(digest, 1, stale=False, everything=False, workers=1, agreeing=0 if edits else 1)
+            if edits:
+                stops._edit(file, edits.pop())
+            self.reply(200, msgspec.json.encode(status))
+
+    with serving(Host) as url:
+        edits.append(adding("provider:b"))
+        assert stop("provider:a", tmp_path, "--url", url, "--patience", "60").code == 0
+        edits.append(lambda raw: remove_stops(raw or b"", "stops.yaml", "provider:c"))
+        undone = stop("provider:c", tmp_path, "--url", url)
+    assert (undone.code, "somebody else has undone this" in undone.err) == (4, True)

@@ -7,7 +7,7 @@ import pytest
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.policy.authoring.load import load_policies
-from issuer.policy.authoring.stops import add_stop, read_stops, remove_stops
+from issuer.policy.authoring.stops import MAX_STOPS_BYTES, add_stop, read_stops, remove_stops
 from issuer.policy.stops import Stop
 from tests.support.policies import ISSUER_URL, POLICY, write
 
@@ -88,12 +88,33 @@ def test_a_stop_is_removed_with_its_lines_alone_and_the_last_leaves_an_empty_fil
     assert remove_stops(FILE.encode(), "stops.yaml", "everything") is None, "it is not stopped"
 
 
-def test_a_broken_file_is_not_edited() -> None:
-    """Its stops are unknown: the service keeps those that it had, and an operator must look."""
-    broken = FILE.replace("until:", "untill:").encode()
+def test_a_broken_file_gets_the_stop_and_keeps_an_error_and_every_line() -> None:
+    """Its other stops are unknown: while it has an error, the service lifts none of those that it had."""
+    later = Stop("provider:robots", "b", "2026-11-21T09:00:00Z")
+    misspelt, conflict = FILE.replace("until:", "untill:"), f"<<<<<<< HEAD\n{FILE}=======\n"
+    for broken, readable in {
+        misspelt.encode(): (FIRST,),
+        conflict.encode(): (),
+        FILE[:-5].encode(): (),
+        FILE.replace("version: 1", "version: 2").encode(): (FIRST, SECOND),
+        b'version: 1\nstops: [{what: "everything"}]': (),
+        b"version: 1\nstops:\n": (), b"": (), b"\xff\xe2\x80\xa8\x00 [\r\n": (), b"nothing good": (), b"[]": (),
+    }.items():  # fmt: skip
+        once = add_stop(broken, "stops.yaml", NEW)
+        twice = add_stop(once, "stops.yaml", later)
+        for after, added in ((once, (NEW,)), (twice, (NEW, later))):
+            stops, errors = read_stops(after, "stops.yaml")
+            assert (stops.all, bool(errors)) == ((*readable, *added), True), after
+        assert twice.startswith(once), "only the first edit may have to set lines aside"
+        with pytest.raises(InputError):
+            remove_stops(once, "stops.yaml", "everything")
+    assert add_stop(misspelt.encode(), "stops.yaml", NEW).startswith(misspelt.encode())
+    kept = add_stop(conflict.encode(), "stops.yaml", NEW).decode().splitlines()
+    assert set(kept) >= {f"# {line}".rstrip() for line in conflict.splitlines()}
+
+
+def test_a_file_without_room_for_a_stop_is_refused() -> None:
+    full = FILE.replace("its key is in a log", "x" * (MAX_STOPS_BYTES - len(FILE)))
     with pytest.raises(InputError) as error:
-        add_stop(broken, "stops.yaml", NEW)
-    with pytest.raises(InputError):
-        remove_stops(broken, "stops.yaml", "provider:hub")
-    assert error.value.code is Code.FILE_UNKNOWN_MEMBER
-    assert error.value.place.line == 12
+        add_stop(full.encode(), "stops.yaml", NEW)
+    assert error.value.code is Code.FILE_TOO_LARGE
