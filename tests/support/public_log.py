@@ -160,7 +160,7 @@ def serving(setting: str, info: LogInfo = INFO) -> Iterator[Served]:
 def _serve(setting: str) -> None:
     configure_logging()
     settings = read_settings()
-    with store(settings) as store_url:
+    with store(settings, []) as store_url:
         running, sequencer = server(changed(settings, store_url=store_url)), Sequencer()
         log, info = PublicLog(ORIGIN, partial(reading_at, setting)), LogInfo(settings.url, ORIGIN, ())
         assert isinstance(running.config.app, Litestar)

@@ -13,7 +13,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Collection, Iterator, MutableMapping
+import threading
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -38,8 +39,8 @@ from issuer.service.process.fair_queue import Progress
 from issuer.service.process.fd_channel import Channel
 from issuer.service.process.helper import Helper, PolicyUpdates
 from issuer.service.process.metrics_listener import MetricsListener
-from issuer.service.process.supervisor import STOPS, Beat, beating, supervise
-from issuer.service.settings.bounds import GRACE_S, KEEP_ALIVE_S
+from issuer.service.process.supervisor import STOPS, Beat, Demand, beating, supervise
+from issuer.service.settings.bounds import BEAT_S, GRACE_S, KEEP_ALIVE_S
 from issuer.service.settings.log_stream import configure_logging
 from issuer.service.settings.model import EMBEDDED, Settings, changed, listed
 from issuer.service.signing.inventory import Inventory, Part
@@ -88,25 +89,31 @@ _log = structlog.get_logger("issuer")
 
 
 @contextlib.contextmanager
-def store(settings: Settings) -> Iterator[str]:
-    """Yield the URL of the store: the operator's, or the URL of an embedded Valkey that runs as long as this block."""
+def store(settings: Settings, demands: list[Demand]) -> Iterator[str]:
+    """Yield the URL of the store: the operator's, or the URL of an embedded Valkey that runs as long as this block.
+    Add the demand that it runs to `demands`."""
     if settings.store.url != EMBEDDED:
         yield settings.store.url
         return
-    with EmbeddedValkey() as url:
+    embedded = EmbeddedValkey()
+    with embedded as url:
+        demands.append(embedded.demand_running)
         yield url
 
 
 @contextlib.contextmanager
-def sequencer(settings: Settings, store_url: str) -> Iterator[Path | None]:
-    """Yield the socket of the log's sequencer, which runs as long as this block, or None without a log.
+def sequencer(settings: Settings, store_url: str, demands: list[Demand]) -> Iterator[Path | None]:
+    """Yield the socket of the log's sequencer, which runs as long as this block, or None without a log. Add the demand
+    that it runs to `demands`.
 
     An embedded store forgets when it stops, so the sequencer does not keep its record there. Raises SetupError.
     """
     if not settings.log.origin:
         yield None
         return
-    with SequencerProcess(log_settings(settings, "" if settings.store.url == EMBEDDED else store_url)) as socket:
+    process = SequencerProcess(log_settings(settings, "" if settings.store.url == EMBEDDED else store_url))
+    with process as socket:
+        demands.append(process.demand_running)
         yield socket
 
 
@@ -151,7 +158,8 @@ def serve(
     """Serve until SIGTERM or SIGINT, and finish the requests in flight. SIGHUP reloads the policies.
 
     One worker without a metrics port is this process. Otherwise this process supervises the workers and a helper, on
-    one port and one store. The parts of `data` in `begin_anew` may be missing although this issuer had them. Tests
+    one port and one store. If the store's or the log's process ends, so does the service: its service manager starts
+    everything again. The parts of `data` in `begin_anew` may be missing although this issuer had them. Tests
     replace `clock`, which returns Unix seconds and decides when keys change.
     Raises SetupError and InputError.
     """
@@ -168,7 +176,8 @@ def serve(
     page.take_signals()
     settle_home(Path(settings.data), settings.log.origin, settings.log_place)
     found = _demand_data(settings, begin_anew)
-    with store(settings) as store_url, sequencer(settings, store_url) as socket:
+    demands: list[Demand] = []
+    with store(settings, demands) as store_url, sequencer(settings, store_url, demands) as socket:
         board = Board(workers)
         settings, shared = changed(settings, store_url=store_url), Shared(page, socket, row=board.rows[0])
         given = handed_over()
@@ -176,7 +185,8 @@ def serve(
             given = in_bursts(given)
         addresses = [] if given else listen_addresses(settings.listen.host, settings.listen.port)
         if workers == 1 and not settings.metrics.port:
-            _run(settings, log, shared, clock, given or bind(addresses))
+            with _demanding(demands):
+                _run(settings, log, shared, clock, given or bind(addresses))
         else:
             prepare(settings)
             progress = Progress()
@@ -189,7 +199,7 @@ def serve(
                 _run(settings, log, own, clock, given or bind(addresses), beat)
 
             settle()
-            supervise(workers, run, KILL_S, helper=helper)
+            supervise(workers, run, KILL_S, helper=helper, demands=demands)
 
 
 def _demand_data(settings: Settings, begin_anew: Collection[str] = (), had: Collection[Part] = ()) -> frozenset[Part]:
@@ -238,6 +248,29 @@ def _run(
     except SystemExit as end:
         if end.code:  # uvicorn's own
             raise progress.refusal or SetupError(Code.INTERNAL, "the server ended at its start") from None
+
+
+@contextlib.contextmanager
+def _demanding(demands: Sequence[Demand]) -> Iterator[None]:
+    """Stop this process, as by SIGTERM, when one of the demands raises its SetupError, and raise the error."""
+    over, errors = threading.Event(), list[SetupError]()
+
+    def watch() -> None:
+        while not over.wait(BEAT_S) and not errors:
+            try:
+                for demand in demands:
+                    demand()
+            except SetupError as error:
+                errors.append(error)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        if errors:
+            raise errors[0]
 
 
 def _progress(running: uvicorn.Server, progress: Progress) -> int:

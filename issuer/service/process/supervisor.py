@@ -39,6 +39,8 @@ REFUSED = 78
 Beat = Callable[[], None]
 # The work of a worker: it gets the number of its place, its beat, and its end of the channel.
 Run = Callable[[int, Beat, Channel], None]
+# Raises SetupError if another process, without which the service cannot work, has ended.
+Demand = Callable[[], None]
 _log = structlog.get_logger("issuer")
 
 
@@ -46,7 +48,8 @@ class Pipes:
     """Three pipes between the supervisor and its processes: for beats, for refusals to start, and one that is never
     written: its end of file shows a process that the supervisor is dead."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
         self._beats_in, self._beats_out = os.pipe()
         self._why_in, self._why_out = os.pipe()
         self._end, self._held = os.pipe()
@@ -81,8 +84,8 @@ class Pipes:
         return SetupError(Code.named(code) or Code.SETTINGS_INVALID, detail or "a worker did not start")
 
     def follow_parent(self) -> None:
-        """Close the supervisor's ends, in a child. Stop, as by SIGTERM, when the supervisor dies for any reason: the
-        kernel then closes its end of the third pipe."""
+        """Close the supervisor's ends, in a child. End as the supervisor would end this process, if the supervisor dies
+        for any reason: the kernel then closes its end of the third pipe."""
         for descriptor in (self._beats_in, self._why_in, self._held):
             os.close(descriptor)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
@@ -90,6 +93,8 @@ class Pipes:
     def _end_with_parent(self) -> None:
         os.read(self._end, 1)
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(self._grace_s)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def close(self) -> None:
         """Close all ends."""
@@ -220,20 +225,28 @@ class Worker:
 
 
 def supervise(
-    count: int, run: Run, grace_s: float, silent_s: int = SILENT_S, helper: HelperProcess | None = None
+    count: int,
+    run: Run,
+    grace_s: float,
+    silent_s: int = SILENT_S,
+    helper: HelperProcess | None = None,
+    demands: Sequence[Demand] = (),
 ) -> None:
     """Keep `count` workers and the helper alive until SIGTERM or SIGINT, then end them; pass SIGHUP on to each.
 
     `run` must call its beat at least once in `silent_s` seconds, as soon as it has loaded. Workers that have not ended
-    `grace_s` after the signal are killed. The helper has the same rules. Raises SetupError if one must not start.
+    `grace_s` after the signal are killed. The helper has the same rules. Raises SetupError if one must not start, or
+    from one of the `demands`, which is called at least once in `BEAT_S` seconds.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # for good: sigtimedwait takes them one by one
-    pipes = Pipes()
+    pipes = Pipes(grace_s)
     workers = [Worker(partial(run, number), silent_s) for number in range(count)]
     places = [*([Worker(lambda beat, _: helper.run(beat), silent_s, "helper")] if helper else []), *workers]
     listens_at = time.monotonic()
     try:
         while (number := _turn(places, pipes)) not in STOPS:
+            for demand in demands:
+                demand()
             for descriptor in helper.changes() if helper else ():
                 for worker in workers:
                     worker.pass_on(descriptor)

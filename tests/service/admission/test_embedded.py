@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redis import Redis
 
+from issuer.errors import SetupError
 from issuer.service.admission.embedded import EmbeddedValkey
 from tests.support.processes import is_running
+from tests.support.sequencing import parent_of
 from tests.support.waiting import eventually
 
 PARENT = """
@@ -65,7 +68,7 @@ def test_it_never_evicts_writes_no_disk_and_is_reached_by_its_owner_alone() -> N
 def test_a_signal_to_all_processes_of_the_service_does_not_end_the_watcher() -> None:
     with EmbeddedValkey() as url:
         pid = ask(url)[0]["process_id"]
-        watcher = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        watcher = parent_of(pid)
         assert os.getsid(pid) == os.getsid(watcher) != os.getsid(0)
         os.kill(watcher, signal.SIGTERM)
         os.kill(watcher, signal.SIGINT)
@@ -83,6 +86,21 @@ def test_kill_9_of_the_parent_takes_server_and_folder_along() -> None:
         pid = ask(url)[0]["process_id"]
         parent.kill()
     eventually(lambda: not is_running(pid) and not folder_of(url).exists())
+
+
+@pytest.mark.parametrize("victim", ["watcher", "server"])
+def test_after_the_end_of_server_or_watcher_the_other_ends_and_the_parent_sees_it(victim: str) -> None:
+    embedded = EmbeddedValkey()
+    with embedded as url:
+        server = ask(url)[0]["process_id"]
+        watcher = parent_of(server)
+        embedded.demand_running()
+        os.kill({"watcher": watcher, "server": server}[victim], signal.SIGKILL)
+        eventually(lambda: not is_running(watcher))
+        with pytest.raises(SetupError, match="has ended, so the service ends"):
+            embedded.demand_running()
+    eventually(lambda: not is_running(server))
+    assert not folder_of(url).exists()
 
 
 def attempt(before: str = "", **environment: str) -> str:

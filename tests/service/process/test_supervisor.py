@@ -21,6 +21,7 @@ import msgspec
 import pytest
 import uvloop
 
+from issuer.cli.exits import Exit
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment, free_port, settings_for
 from issuer.errors import SetupError
@@ -34,6 +35,7 @@ from issuer.service.settings.model import changed
 from issuer.service.signing.keyring import generate
 from tests.support.http_load import request
 from tests.support.key_hosts import write_event
+from tests.support.logged import logged_service, sequencers
 from tests.support.processes import is_running, listens
 from tests.support.running import BODY, FIVE_TIMES, Running, listening, numbered, running, serve, start, write_folder
 from tests.support.waiting import eventually, within
@@ -325,6 +327,47 @@ def test_workers_that_end_or_hang_are_replaced_and_one_deaf_to_sigterm_is_killed
         parent.terminate()
         assert parent.wait(60) == 0
         assert not any(map(is_running, (toiling, deaf)))
+
+
+def test_a_worker_deaf_to_sigterm_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
+    with supervised(tmp_path, "deaf") as parent:
+        eventually(lambda: started(tmp_path, "deaf"))
+        parent.kill()
+        eventually(lambda: not any(map(is_running, started(tmp_path, "deaf"))))
+
+
+# The children without which a service ends. The others are replaced.
+VITAL = (b"issuer.service.admission.embedded", b"valkey-server", b"issuer.service.log.sequencer.process")
+
+
+def family_of(live: Running) -> dict[int, bytes]:
+    """Return the processes below a service with their command lines, in the order of the tree."""
+    below = [each for child in children(live.process.pid) for each in (child, *children(child))]
+    return {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in below}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("victim", [*VITAL, b""])
+def test_no_child_of_a_service_ends_unseen_or_outlives_it(
+    tmp_path: Path, provider: LocalProvider, workers: int, victim: bytes
+) -> None:
+    """The victim of the empty name is the service itself."""
+    with logged_service(tmp_path, provider, command=serve(workers)) as live:
+        eventually(lambda: listening(live) == workers)
+        for pid, command in family_of(live).items():
+            if not any(name in command for name in VITAL) or pid in sequencers(live):
+                os.kill(pid, signal.SIGKILL)  # a worker, the helper or the sequencer
+                eventually(lambda pid=pid: pid not in family_of(live) and listening(live) == workers)  # type: ignore[misc]
+                eventually(lambda: live.post(live.token()).status_code == 201)
+        family = family_of(live)
+        assert len(family) == (4 if workers == 1 else 5 + workers)
+        os.kill(
+            next((pid for pid, name in family.items() if victim and victim in name), live.process.pid), signal.SIGKILL
+        )
+        assert live.process.wait(60) == (Exit.LOCAL if victim else -signal.SIGKILL)
+        assert ("has ended, so the service ends" in live.log_text()) == bool(victim)
+        eventually(lambda: not any(map(is_running, family)))
 
 
 def test_a_worker_beats_once_for_each_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +54,7 @@ class SequencerProcess:
     def __init__(self, settings: LogSettings) -> None:
         self._settings = settings
         self._watcher: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
 
     def __enter__(self) -> Path:
         """Start the process, and wait until it listens."""
@@ -71,10 +73,16 @@ class SequencerProcess:
         if not word.socket:
             self.close()
             raise SetupError(Code.named(word.code) or Code.STATE_UNREACHABLE, word.detail or "the log did not start")
+        self._folder = Path(word.socket).parent
         return Path(word.socket)
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def demand_running(self) -> None:
+        """Raise SetupError if the watcher has ended: the sequencer then ends, too, and nothing restarts it."""
+        if self._watcher is not None and self._watcher.poll() is not None:
+            raise SetupError(Code.STATE_UNREACHABLE, "the log's watcher has ended, so the service ends, too")
 
     def close(self) -> None:
         """Let the process finish its work, and wait until it has ended. A second call does nothing."""
@@ -82,6 +90,8 @@ class SequencerProcess:
         if watcher is not None:
             with watcher:  # the end of the block closes the pipe, which ends the watcher, and waits for it
                 pass
+            if self._folder is not None:  # a killed watcher leaves it
+                shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _first_word(watcher: subprocess.Popen[bytes], settings: LogSettings) -> Word:

@@ -190,13 +190,18 @@ async def test_a_killed_parent_takes_it_along(settings: LogSettings) -> None:
         await until(lambda: not is_running(pid) and not path.parent.exists())
 
 
-@pytest.mark.long
-async def test_a_killed_watcher_takes_it_along(settings: LogSettings) -> None:
-    with parent(settings) as (_, path):
+async def test_a_killed_watcher_takes_it_along_and_its_parent_sees_it(settings: LogSettings) -> None:
+    process = SequencerProcess(settings)
+    with process as path:
         pid = listener_of(path)
-        os.kill(parent_of(pid), signal.SIGKILL)
+        watcher = parent_of(pid)
+        process.demand_running()
+        os.kill(watcher, signal.SIGKILL)
+        await gone(watcher)
+        with pytest.raises(SetupError, match="the log's watcher has ended"):
+            process.demand_running()
         await gone(pid)
-    shutil.rmtree(path.parent)
+    assert not path.parent.exists()
 
 
 async def test_only_the_parent_ends_it(unharmed: tuple[Path, LogSettings]) -> None:
