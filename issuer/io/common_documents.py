@@ -91,10 +91,14 @@ class FolderHome:
         return tuple(look_at(self.place(name)) for name in (*names, MOVED))
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return the content of a file, which must not be a link."""
+        """Return the content of a file, which must not be a link, and which no other user may replace."""
         self._demand_here(name)
         path = self.folder / name
-        return files.read(path, most, follow=False) if _is_there(path) else None
+        if not _is_there(path):
+            return None
+        for guarded in (self.folder, path):
+            files.demand_guarded(guarded, group=False, own=True)
+        return files.read(path, most, follow=False)
 
     @contextmanager
     def turn(self, name: str, wait_s: float | None = None) -> Iterator[Turn]:

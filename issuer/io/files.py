@@ -132,17 +132,23 @@ def _demand_plain(path: Path | str, status: os.stat_result, *, pipe: bool) -> No
         raise unreadable(path, os.strerror(errno.EISDIR) if stat.S_ISDIR(status.st_mode) else "not a plain file")
 
 
-def demand_guarded(path: Path, *, group: bool) -> None:
-    """Demand that only its owner, and with `group` its group, may write to a file or folder. Links are followed.
+def demand_guarded(path: Path, *, group: bool, own: bool = False) -> None:
+    """Demand that only its owner, and with `group` its group, may write to a file or folder. Links are followed. With
+    `own`, the owner must be this user or root; for root, who also looks at a service's files, any owner will do.
 
-    A group with the owner's number has no other members, as in a checkout with umask 002. Modes do not count on a
-    file system that is mounted read-only: a ConfigMap has mode 0777 there. Raises InputError(`file.unsafe`).
+    A group with the owner's or this user's number has no other members, as in a checkout with umask 002 or on a volume
+    with an fsGroup. Modes do not count on a file system that is mounted read-only: a ConfigMap has mode 0777 there.
+    Raises InputError(`file.unsafe`).
     """
     try:
         status, mounted = path.stat(), os.statvfs(path)
     except OSError as error:
         raise unreadable(path, str(error.strerror)) from None
-    barred = 0o002 if group or status.st_gid == status.st_uid else 0o022
+    user = os.geteuid()
+    if own and status.st_uid not in {user, 0} and user:
+        why = f"it belongs to user {status.st_uid}, who may change it. Run `chown {user} {path}` as root"
+        raise InputError(Code.FILE_UNSAFE, why, Place(str(path)))
+    barred = 0o002 if group or status.st_gid in {status.st_uid, user} else 0o022
     if status.st_mode & barred and not mounted.f_flag & os.ST_RDONLY:
         who = "o-w" if barred == 0o002 else "go-w"
         why = f"it has mode {stat.S_IMODE(status.st_mode):04o}: others may write to it. Run `chmod {who} {path}`"

@@ -137,7 +137,12 @@ def init(folder: Path, name: str) -> str:
 
 
 def open_witness(folder: Path, logs: Path, clock: Callable[[], int]) -> tuple[Witness, Cosigner]:
-    """Open the witness in a folder for the logs in a policy file. Raises SetupError and InputError."""
+    """Open the witness in a folder for the logs in a policy file. Raises SetupError and InputError, also if another
+    user may write to its state: an older state lets it sign a fork."""
+    for own in (folder, folder / STATE_FILE):
+        if own.exists():
+            files.demand_guarded(own, group=False, own=True)
+    files.demand_guarded(logs, group=True)
     witnessed = read_logs(logs)
     state = WitnessState(folder / STATE_FILE)
     cosigner = Cosigner(state.name, keyfile.read(folder / KEY_FILE))

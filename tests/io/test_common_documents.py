@@ -51,6 +51,19 @@ def database(tmp_path: Path, place: Place) -> Iterator[Open]:
         yield connect
 
 
+def test_a_document_that_another_user_may_replace_is_not_read(tmp_path: Path) -> None:
+    home = FolderHome(tmp_path / "data")
+    with home.turn(HISTORY) as turn:
+        turn.append(HISTORY, b"{}\n")
+    for path, mode in ((tmp_path / "data", 0o777), (tmp_path / "data" / HISTORY, 0o666)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        with pytest.raises(InputError, match=rf"it has mode {mode:04o}.*Run `chmod .*{path}`"):
+            home.read(HISTORY, MOST)
+        path.chmod(before)
+    assert home.read(HISTORY, MOST) == b"{}\n"
+
+
 @pytest.fixture(params=["folder", POSTGRESQL])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     if request.param == "folder":

@@ -196,6 +196,30 @@ def test_a_guarded_path_may_be_written_by_its_owner_or_its_group_alone(tmp_path:
     assert absent.value.code is Code.FILE_UNREADABLE
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_an_own_path_belongs_to_the_user_or_root_and_its_group_may_be_the_user_s(tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    for parent in list(tmp_path.parents)[:2]:
+        parent.chmod(0o711)
+    look = (
+        "import os, sys\nfrom pathlib import Path\nfrom issuer.errors import InputError\nfrom issuer.io import files\n"
+        "os.setgroups([]); os.setgid(7); os.setuid(7)\n"
+        "for name in sys.argv[1:]:\n"
+        "    try: files.demand_guarded(Path(name), group=False, own=True)\n"
+        "    except InputError as error: print(error)\n"
+    )
+    owners = {"own": (7, 7), "root": (0, 0), "volume": (0, 7), "foreign": (8, 7), "shared": (7, 9)}
+    for name, owner in owners.items():
+        os.chown(put(tmp_path / name), *owner)
+        (tmp_path / name).chmod(0o660)
+    paths = [str(tmp_path / name) for name in owners]
+    done = subprocess.run([sys.executable, "-c", look, *paths], capture_output=True, text=True, check=True, cwd=ROOT)
+    foreign, shared = done.stdout.splitlines()
+    assert foreign.endswith(f"it belongs to user 8, who may change it. Run `chown 7 {tmp_path / 'foreign'}` as root")
+    assert shared.endswith(f"others may write to it. Run `chmod go-w {tmp_path / 'shared'}`")
+    files.demand_guarded(tmp_path / "foreign", group=True, own=True)
+
+
 def test_on_a_read_only_file_system_modes_do_not_count(tmp_path: Path) -> None:
     """A ConfigMap is mounted like this: mode 0777 and read-only."""
     look = f"from pathlib import Path; from issuer.io import files; files.demand_guarded(Path({str(tmp_path)!r}), group=True)"

@@ -9,7 +9,7 @@ import pytest
 from issuer.codes import Code
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import environment
-from issuer.errors import SetupError
+from issuer.errors import InputError, SetupError
 from issuer.io import files
 from issuer.io.common_documents import FolderHome
 from issuer.service.settings.model import Settings, changed
@@ -188,6 +188,34 @@ def test_a_service_and_the_commands_begin_no_list_or_history_on_a_lost_disk(
     code, err = command(copied, "serve")
     assert (code, err.count("issuer: data.missing")) == (6, 1)
     assert not (data / "revocations.jwt").exists()
+
+
+def test_a_service_does_not_start_with_a_file_that_another_user_may_replace(copied: Settings, tmp_path: Path) -> None:
+    data, log, policy, trust = Path(copied.data), tmp_path / "log", tmp_path / "policy", tmp_path / "trust.yaml"
+    (log / "records").mkdir(parents=True)
+    for path in (log / "log.sqlite", policy, trust):
+        path.touch()
+    named = {
+        "log_database": str(log / "log.sqlite"),
+        "log_records": str(log / "records"),
+        "log_witness_policy": str(policy),
+    }
+    settings = changed(copied, trust=str(trust), pats=str(tmp_path / "pats"), **named)
+    settings.demand_guarded()
+    (tmp_path / "pats").mkdir()
+    for path in (
+        data, data / "key-history.jsonl", data / "audit.jsonl", data / "inventory.json", data / "policies", tmp_path / "pats",
+        log, log / "log.sqlite", log / "records", policy, trust,
+    ):  # fmt: skip
+        before = path.stat().st_mode
+        path.chmod(before | 0o002)
+        with pytest.raises(InputError, match=f"others may write to it. Run `chmod .*{path}`"):
+            settings.demand_guarded()
+        path.chmod(before)
+    settings.demand_guarded()
+    data.chmod(0o777)
+    code, err = command(copied, "serve")
+    assert (code, f"chmod go-w {data}`" in err or f"chmod o-w {data}`" in err) == (3, True)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -12,9 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from issuer.errors import InputError
 from issuer.tlog.checkpoint import MAX_SUBMISSION_BYTES, SIZE_TYPE, Checkpoint, WitnessSubmission
 from issuer.tlog.note import Note, parse_note
-from issuer.witness.server import KEY_FILE, SOURCE_MS, STATE_FILE
+from issuer.witness.server import KEY_FILE, SOURCE_MS, STATE_FILE, open_witness
 from issuer.witness.state import WitnessState
 from tests.support.command import issuer
 from tests.support.in_process import Done, run
@@ -241,6 +242,18 @@ def test_a_witness_is_made_once_with_a_key_for_its_owner_alone(tmp_path: Path) -
     again = begin(tmp_path / "w", "witness.example/w2")
     assert (again.code, "witness.state" in again.err) == (6, True)
     assert (begin(tmp_path / "x", "a b").code, (tmp_path / "x").exists()) == (2, False)
+
+
+def test_a_witness_whose_state_another_user_may_replace_does_not_start(tmp_path: Path) -> None:
+    folder, logs = tmp_path / "w", tmp_path / "logs"
+    begin(folder)
+    logs.write_text(f"log {ORIGINS[0].vkey}\nquorum none\n")
+    for path in (folder, folder / STATE_FILE, logs):
+        before = path.stat().st_mode
+        path.chmod(before | 0o002)
+        with pytest.raises(InputError, match=f"others may write to it. Run `chmod .*{path}`"):
+            open_witness(folder, logs, lambda: 0)
+        path.chmod(before)
 
 
 def test_a_witness_without_its_state_or_a_log_does_not_start(tmp_path: Path) -> None:

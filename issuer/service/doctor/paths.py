@@ -26,7 +26,7 @@ def look_at_places(settings: Settings) -> Iterator[Line]:
         yield Line("settings", "warning", doubt, "Name only the proxies.")
     yield looked("policies folder", lambda: _guarded(settings.policies_folder, group=True))
     yield looked("keys folder", lambda: _guarded(settings.keys_folder, group=False))
-    yield looked("data folder", lambda: _writable(Path(settings.data)), step=_AS_ITS_USER.format(data=settings.data))
+    yield looked("data folder", lambda: _own(settings), step=_AS_ITS_USER.format(data=settings.data))
     yield from surviving("secrets", _look_at_secrets(settings))
     yield from surviving("documents", _look_at_documents(settings))
 
@@ -41,7 +41,9 @@ def _guarded(folder: Path, *, group: bool) -> str:
     return f"{folder}: no other user may write to it"
 
 
-def _writable(data: Path) -> str:
+def _own(settings: Settings) -> str:
+    settings.demand_own()
+    data = Path(settings.data)
     folder = nearest_folder(data)
     if folder is None or not os.access(folder, os.W_OK | os.X_OK):
         raise SetupError(Code.MACHINE_FAILED, f"this user may not write to {data}")
@@ -69,4 +71,5 @@ def _look_at_documents(settings: Settings) -> Iterator[Line]:
 def _parsed(path: str, most: int, parse: Callable[[bytes, str], object]) -> str:
     with reading(path):
         parse(files.read(Path(path), most), path)
+    files.demand_guarded(Path(path), group=True)
     return f"{path} is valid"

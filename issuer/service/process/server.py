@@ -174,6 +174,7 @@ def serve(
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the files are watched: the start loads them anyway
     page = SharedPage()
     page.take_signals()
+    settings.demand_guarded()
     settle_home(Path(settings.data), settings.log.origin, settings.log_place)
     found = _demand_data(settings, begin_anew)
     demands: list[Demand] = []
@@ -203,7 +204,9 @@ def serve(
 
 
 def _demand_data(settings: Settings, begin_anew: Collection[str] = (), had: Collection[Part] = ()) -> frozenset[Part]:
-    """Return the parts of `data` that exist. Raises SetupError if one is missing that the service had."""
+    """Return the parts of `data` that exist. Raises SetupError if one is missing that the service had, and InputError
+    if another user may write there."""
+    settings.demand_guarded()
     with contextlib.closing(home_of(Path(settings.data), settings.log.origin, settings.log_place)) as home:
         return Inventory(settings, home).demand(begin_anew, had=had)
 

@@ -7,7 +7,9 @@ is `ISSUER_STORE_URL`.
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -169,6 +171,23 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         """The file of the secret that seals templates in the store."""
         return Path(self.store.secret_file) if self.store.secret_file else Path(self.data) / "store-secret"
 
+    def demand_guarded(self) -> None:
+        """Demand that no other user may write to what this service writes, or to the witness policy and the trust file.
+        Raises InputError (`file.unsafe`)."""
+        self.demand_own()
+        for named in filter(None, (self.log.witness_policy, self.trust)):
+            _demand_if_there(Path(named), own=False)
+
+    def demand_own(self) -> None:
+        """Demand that no other user may write to what this service writes: `data` and the files in it, access tokens,
+        the log, its records. Raises InputError (`file.unsafe`)."""
+        log = [] if self.log_place.startswith("postgresql://") else [Path(self.log_place).parent]
+        records = [Path(self.log.records)] if self.log.records else []
+        for folder in (Path(self.data), *log, *records):
+            for path in (folder, *_entries(folder)):
+                _demand_if_there(path, own=True)
+        _demand_if_there(self.pats_folder, own=True)
+
     def passphrase(self) -> bytes | None:
         """Read the passphrase of the signing keys; None if no file is set. Raises SetupError."""
         if not self.keys.passphrase_file:
@@ -182,6 +201,22 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         if not passphrase:
             raise SetupError(Code.SETTINGS_INVALID, "keys.passphrase_file: the file is empty")
         return passphrase
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder; an empty list for one that is missing or that its own reader will refuse."""
+    with suppress(OSError):
+        return list(folder.iterdir())
+    return []
+
+
+def _demand_if_there(path: Path, *, own: bool) -> None:
+    """Demand that a path is guarded. A missing one is made, or its reader refuses it; a draft may vanish."""
+    try:
+        files.demand_guarded(path, group=not own, own=own)
+    except InputError:
+        if os.path.exists(path):
+            raise
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
