@@ -74,7 +74,7 @@ class EmbeddedValkey:
         self.close()
 
     def demand_running(self) -> None:
-        """Raise SetupError if the server or its watcher has ended. What the server knew is lost."""
+        """Raise SetupError if the server or its watcher has ended: the uses in it are lost."""
         if self._watcher is not None and self._watcher.poll() is not None:
             raise SetupError(Code.STATE_UNREACHABLE, "the embedded Valkey has ended, so the service ends, too")
 

@@ -172,15 +172,15 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.store.secret_file) if self.store.secret_file else Path(self.data) / "store-secret"
 
     def demand_guarded(self) -> None:
-        """Demand that no other user may write to what this service writes, or to the witness policy and the trust file.
+        """Demand that no other user may write to this service's own files, the witness policy or the trust file.
         Raises InputError (`file.unsafe`)."""
         self.demand_own()
         for named in filter(None, (self.log.witness_policy, self.trust)):
             _demand_if_there(Path(named), own=False)
 
     def demand_own(self) -> None:
-        """Demand that no other user may write to what this service writes: `data` and the files in it, access tokens,
-        the log, its records. Raises InputError (`file.unsafe`)."""
+        """Demand that no other user may write to this service's own files: `data` and its content, access tokens, the
+        log, its records. Raises InputError (`file.unsafe`)."""
         log = [] if self.log_place.startswith("postgresql://") else [Path(self.log_place).parent]
         records = [Path(self.log.records)] if self.log.records else []
         for folder in (Path(self.data), *log, *records):

@@ -80,7 +80,7 @@ class SequencerProcess:
         self.close()
 
     def demand_running(self) -> None:
-        """Raise SetupError if the watcher has ended: the sequencer then ends, too, and nothing restarts it."""
+        """Raise SetupError if the watcher has ended: the sequencer then ends, too, without a successor."""
         if self._watcher is not None and self._watcher.poll() is not None:
             raise SetupError(Code.STATE_UNREACHABLE, "the log's watcher has ended, so the service ends, too")
 
