@@ -96,9 +96,10 @@ class FolderHome:
         path = self.folder / name
         if not _is_there(path):
             return None
+        content = files.read(path, most, follow=False)
         for guarded in (self.folder, path):
             files.demand_guarded(guarded, group=False, own=True)
-        return files.read(path, most, follow=False)
+        return content
 
     @contextmanager
     def turn(self, name: str, wait_s: float | None = None) -> Iterator[Turn]:
