@@ -166,7 +166,7 @@ PROFILES: dict[str, Profile] = {
         names={"repository": "repository_id", "repository_owner": "repository_owner_id", "enterprise": "enterprise_id"},
         names_any_case=True,
         never={"sub": "its form changed on 2026-07-15, and repositories can customize it; use the pinned ids and "
-                      "`ref`, `environment` or `workflow_ref` instead"},
+                      "`ref` or `workflow_ref` instead"},
         matchable=frozenset({
             "base_ref", "enterprise_id", "environment", "event_name", "head_ref", "job_workflow_git_ref",
             "job_workflow_path", "job_workflow_ref", "job_workflow_sha", "ref", "ref_protected", "ref_type",

@@ -146,7 +146,10 @@ def demand_guarded(path: Path, *, group: bool, own: bool = False) -> None:
         raise unreadable(path, str(error.strerror)) from None
     user = os.geteuid()
     if own and status.st_uid not in {user, 0} and user:
-        why = f"it belongs to user {status.st_uid}, who may change it. Run `chown {user} {path}` as root"
+        why = (
+            f"it belongs to user {status.st_uid}, not to root or to user {user}, who runs this. If user {user} is the "
+            f"service's user, run `chown -R {user} {path}` as root"
+        )
         raise InputError(Code.FILE_UNSAFE, why, Place(str(path)))
     barred = 0o002 if group or status.st_gid in {status.st_uid, user} else 0o022
     if status.st_mode & barred and not mounted.f_flag & os.ST_RDONLY:

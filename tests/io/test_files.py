@@ -215,7 +215,8 @@ def test_an_own_path_belongs_to_the_user_or_root_and_its_group_may_be_the_user_s
     paths = [str(tmp_path / name) for name in owners]
     done = subprocess.run([sys.executable, "-c", look, *paths], capture_output=True, text=True, check=True, cwd=ROOT)
     foreign, shared = done.stdout.splitlines()
-    assert foreign.endswith(f"it belongs to user 8, who may change it. Run `chown 7 {tmp_path / 'foreign'}` as root")
+    assert "it belongs to user 8, not to root or to user 7" in foreign
+    assert foreign.endswith(f"run `chown -R 7 {tmp_path / 'foreign'}` as root")
     assert shared.endswith(f"others may write to it. Run `chmod go-w {tmp_path / 'shared'}`")
     files.demand_guarded(tmp_path / "foreign", group=True, own=True)
 

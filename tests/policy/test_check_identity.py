@@ -130,7 +130,7 @@ def test_j17_an_identity_of_any_branch_loads_only_with_any_ref(tmp_path: Path) -
     ):
         ((pointer, detail),) = errors(tmp_path, BY_NAME[profile].identity(require=require), profile)
         assert pointer == "/identities/0/require"
-        assert detail.startswith(f"{profile} identities must say which ref, environment or workflow may ask")
+        assert detail.startswith(f"{profile} identities must say which ref or workflow may ask")
         assert "require one of `" in detail
         assert "or write `any_ref: true` with a `reason`" in detail
         stated = BY_NAME[profile].identity(require=require, any_ref=True, reason="only maintainers may push")

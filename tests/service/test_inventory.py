@@ -212,6 +212,9 @@ def test_a_service_does_not_start_with_a_file_that_another_user_may_replace(copi
         with pytest.raises(InputError, match=f"others may write to it. Run `chmod .*{path}`"):
             settings.demand_guarded()
         path.chmod(before)
+    for unread in (".snapshot", "backed-up"):
+        (data / unread).mkdir()
+        (data / unread).chmod(0o777)
     settings.demand_guarded()
     data.chmod(0o777)
     code, err = command(copied, "serve")

@@ -206,7 +206,11 @@ def _wait_for(file: Path, urls: tuple[str, ...], patience_s: float, holds: Calla
     """
     until, late = time.monotonic() + patience_s, dict.fromkeys(urls, "not asked")
     while late and time.monotonic() < until:
-        stops, _ = read_stops(_read(file) or b"", str(file))
+        stops, errors = read_stops(_read(file) or b"", str(file))
+        if errors:  # a host keeps its earlier stops beside these, so its digest differs
+            why = "has an error, so no answer can confirm this: see `stops in force` in the log stream, and mend it"
+            late = dict.fromkeys(urls, f"{file} {why}")
+            break
         if not holds(stops):
             late = dict.fromkeys(urls, f"somebody else has undone this in {file}: see `issuer stops`")
             break
@@ -215,7 +219,8 @@ def _wait_for(file: Path, urls: tuple[str, ...], patience_s: float, holds: Calla
     for url in urls:
         say(f"{url}: {late.get(url) or 'each worker has it'}", err=url in late)
     if late:
-        say(_BY_SIGNAL, err=True)
+        if not errors:
+            say(_BY_SIGNAL, err=True)
         sys.exit(Exit.UNDECIDED)
 
 

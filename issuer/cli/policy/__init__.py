@@ -102,7 +102,7 @@ def _source(directory: Path, config: Path | None, url: str | None, *, developmen
         return PolicySource(directory, url or NOBODY, development)
     from issuer.service.settings.reader import read_settings
 
-    settings = read_settings(config)
+    settings = read_settings(config, guarded=False)
     return PolicySource(directory, url or settings.url, development or settings.development, settings.ceilings)
 
 

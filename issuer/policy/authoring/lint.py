@@ -93,14 +93,14 @@ def _check_required_claims(entry: _IdentityEntry) -> None:
 
 
 def _check_narrowed(entry: _IdentityEntry) -> None:
-    """Demand a requirement on the ref, environment or workflow, or `any_ref` with a reason."""
+    """Demand a requirement on the ref or workflow, or `any_ref` with a reason."""
     identity, ways, profile = entry.identity, entry.rules.narrowed_by, entry.provider.profile
     narrowed = any(all(_narrows(entry, claim, value) for claim, value in way.items()) for way in ways)
     reasoned = (identity.any_ref is UNSET) == (identity.reason is UNSET)
     entry.demand("/any_ref" if identity.reason is UNSET else "/reason", reasoned, _REASONED)
     if identity.any_ref is UNSET:
         rule = (
-            f"{profile} identities must say which ref, environment or workflow may ask, because anyone who may push a "
+            f"{profile} identities must say which ref or workflow may ask, because anyone who may push a "
             f"branch gets tokens with these pins: require {_describe(ways)}, by exact values or a glob that admits no "
             "other branch, or write `any_ref: true` with a `reason`"
         )

@@ -112,8 +112,9 @@ class LiveRevocations:
     def _read(self, last: InForce | None) -> Reading[InForce]:
         read = self._ledger.read()
         now = InForce.of(read) if last is None else last.after(read, Place(self._ledger.place))
-        # An unreadable file may become readable without a visible change, so it is read again.
-        return Reading(now, now.error, again=now.error is not None and now.error.code is Code.FILE_UNREADABLE)
+        # An unreadable file may become readable without a visible change, and a folder safe, so it is read again.
+        unseen = {Code.FILE_UNREADABLE, Code.FILE_UNSAFE}
+        return Reading(now, now.error, again=now.error is not None and now.error.code in unseen)
 
     def _say(self, error: Failure | None) -> None:
         if isinstance(error, InputError):

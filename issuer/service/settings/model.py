@@ -148,7 +148,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kept_folder(self) -> Path:
-        """The folder that keeps every policy that was ever active, by digest."""
+        """The folder that keeps every policy that decided or that a start found, by digest."""
         return Path(self.data) / "policies"
 
     @property
@@ -204,9 +204,12 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what is in a folder; an empty list for one that is missing or that its own reader will refuse."""
+    """Return the content of a folder that the service may read; none if it is missing, or if its reader refuses it.
+
+    The service reads no hidden name, such as a file server's `.snapshot`, and of `backed-up` only the time.
+    """
     with suppress(OSError):
-        return list(folder.iterdir())
+        return [path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "backed-up"]
     return []
 
 

@@ -137,6 +137,18 @@ def test_resume_names_a_host_that_refuses_the_file(live: Running) -> None:
     eventually(lambda: live.http.get("/health/stops").json()["count"] == 0)
 
 
+def test_a_stop_that_a_broken_file_has_cannot_be_confirmed(live: Running) -> None:
+    file = live.folder / "policies" / "stops.yaml"
+    file.write_text("version: 1\nstops: [")
+    try:
+        done = stop("provider:gitlab-ci", file.parent, "--url", live.url)
+        assert (done.code, "stops.yaml has an error" in done.err, "kill -USR1" in done.err) == (4, True, False)
+        eventually(lambda: live.http.get("/health/stops").json()["count"] == 1)
+    finally:
+        file.write_text("version: 1\nstops: []\n")
+    eventually(lambda: live.http.get("/health/stops").json()["count"] == 0)
+
+
 def test_a_stop_works_although_the_file_is_broken_and_shows_the_error(tmp_path: Path) -> None:
     (tmp_path / "stops.yaml").write_text("version: 1\nstops: [")
     done = stop("everything", tmp_path)

@@ -64,6 +64,7 @@ def test_check_has_the_ceilings_and_the_url_of_the_settings_if_they_are_given(po
     members = {"url": URL, "policies": "p", "data": "d", "keys_folder": "k", "store_url": "embedded"}
     config = tmp_path / "settings.yaml"
     config.write_text(settings_text(**members), "utf-8")
+    config.chmod(0o666)  # as some CIs check out files
     done = issuer("policy", "check", policies, "--config", config)
     assert (done.code, load_policies(policies, URL).digest in done.out) == (0, True)
     config.write_text(settings_text(**members, ceilings_ttl_s=3599), "utf-8")

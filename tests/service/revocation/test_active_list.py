@@ -99,6 +99,22 @@ async def test_what_another_host_s_list_says_is_in_force_too(house: House, tmp_p
     assert house.live.in_force.published.raw == (other / "revocations.jwt").read_bytes()
 
 
+async def test_a_folder_that_is_safe_again_is_read_again(house: House) -> None:
+    house.ledger.add(act(JTIS[0]))
+    await house.look()
+    house.data.chmod(0o777)
+    record = house.data / "revocations.jsonl"
+    newer = record.with_name("newer")
+    newer.write_bytes(record.read_bytes())
+    newer.chmod(0o600)
+    newer.replace(record)
+    await house.look()
+    assert house.live.status.stale
+    house.data.chmod(0o700)
+    await house.look()
+    assert not house.live.status.stale
+
+
 DAMAGES: list[tuple[str, bytes | None]] = [
     ("revocations.jsonl", b'{"time":'),
     ("revocations.jsonl", b"\xff\n"),
