@@ -14,8 +14,10 @@ ADDRESS_S = 1.5
 # The time for a look-up. It is within the deadlines of those who wait for it, so that they can say what was late, and
 # the end of the process waits no longer for them.
 LOOKUP_S = 1.5
-# How long an answer or a failure is kept: a slow name server's answer, which came too late, serves the next try.
+# How long an answer or a failure is kept. A slow name server's answer, which came too late, serves the next try: key
+# sets are tried again after a minute.
 LOOKUP_KEPT_S = 3.0
+LATE_KEPT_S = 90.0
 # The threads of one client's look-ups: with four workers, half of the tasks that the systemd unit allows. The operator
 # lists the hosts, and few of them have the same name server.
 MAX_LOOKUPS = 32

@@ -81,10 +81,12 @@ class _Resolving(Connection):
     async def _connect(self) -> None:
         failure = OSError(0, "the store's host has no address")
         async with asyncio.timeout(self.socket_connect_timeout):
-            for address in await resolver_of("store").find(self.host):
+            addresses = await resolver_of("store").find(self.host)
+            for address in addresses:
                 self._address = address
                 try:
-                    await super()._connect()  # type: ignore[no-untyped-call]
+                    async with asyncio.timeout(STORE_CONNECT_S / len(addresses)):
+                        await super()._connect()  # type: ignore[no-untyped-call]
                 except OSError as error:
                     failure = error
                 else:

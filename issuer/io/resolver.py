@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
-from issuer.io.bounds import LOOKUP_KEPT_S, LOOKUP_S, MAX_LOOKUPS, MAX_NAMES
+from issuer.io.bounds import LATE_KEPT_S, LOOKUP_KEPT_S, LOOKUP_S, MAX_LOOKUPS, MAX_NAMES
 
 Addresses = tuple[str, ...]
 
@@ -45,16 +45,18 @@ class LookUp:
         self.host = host
         self.answer: Future[Addresses | socket.gaierror] = Future()
         self.answer.set_running_or_notify_cancel()  # a caller that gives up must not cancel it for the others
-        self._began, self._ended = time.monotonic(), math.inf
+        self._began, self._ended, self._is_late = time.monotonic(), math.inf, False
 
     def settle(self, answer: Addresses | socket.gaierror) -> None:
         """Give the answer to all callers."""
         self._ended = time.monotonic()
+        self._is_late = isinstance(answer, tuple) and self._ended - self._began > LOOKUP_S
         self.answer.set_result(answer)
 
     def serves(self) -> bool:
-        """Say whether it is in progress, or ended so recently that its answer is kept."""
-        return time.monotonic() - self._ended < LOOKUP_KEPT_S
+        """Say whether it is in progress, or ended so recently that its answer is kept: one that came too late for its
+        callers until they ask again."""
+        return time.monotonic() - self._ended < (LATE_KEPT_S if self._is_late else LOOKUP_KEPT_S)
 
     def left_s(self) -> float:
         """Return how long a caller waits for the answer: not at all if the look-up hangs."""

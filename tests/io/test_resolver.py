@@ -93,6 +93,18 @@ async def test_a_failure_is_kept_for_a_moment(names: Names, kept: None, monkeypa
     assert len(names.resolver._known) <= 2
 
 
+async def test_an_answer_that_comes_too_late_serves_the_next_try(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer.io.resolver, "LOOKUP_S", 0.01)
+    monkeypatch.setattr(issuer.io.resolver, "LOOKUP_KEPT_S", 0.0)
+    assert await names.failure("silent.example") is NameTimeout
+    names.go_on.set()
+    await until(lambda: names.resolver._known["silent.example"].answer.done())
+    monkeypatch.undo()
+    monkeypatch.setattr(issuer.io.resolver, "LOOKUP_KEPT_S", 0.0)
+    assert await names.resolver.find("silent.example") == HERE
+    assert names.asked.total() == 1
+
+
 async def test_threads_are_few_and_an_address_needs_none(names: Names) -> None:
     silent = [f"silent{number}.example" for number in range(MAX_LOOKUPS)]
     hanging = [asyncio.create_task(names.failure(host)) for host in (*silent, "good.example")]

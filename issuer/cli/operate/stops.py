@@ -205,6 +205,7 @@ def _wait_for(file: Path, urls: tuple[str, ...], patience_s: float, holds: Calla
     The file is read again each time, because others may edit it meanwhile. It counts only while this edit `holds`.
     """
     until, late = time.monotonic() + patience_s, dict.fromkeys(urls, "not asked")
+    errors: Collection[Finding] = ()
     while late and time.monotonic() < until:
         stops, errors = read_stops(_read(file) or b"", str(file))
         if errors:  # a host keeps its earlier stops beside these, so its digest differs

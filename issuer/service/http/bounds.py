@@ -18,7 +18,7 @@ MAX_BATCH_BODIES = 8
 MAX_INTEGRATION_BODIES = 256
 MAX_INTEGRATION_BATCH_BODIES = 16
 # From the end of the head to the end of the body. After that the answer is 408. After the first BODY_FREE_S the body
-# must come at BODY_BYTES_PER_S or more: a connection that only keeps its place has it half as long.
+# must come at BODY_BYTES_PER_S or more: a connection that sends nothing has its place half as long.
 BODY_DEADLINE_S = 10.0
 BODY_FREE_S = 5.0
 BODY_BYTES_PER_S = 1024
@@ -31,6 +31,8 @@ SMALL_BODY_BYTES = 8 * 1024
 # A process has 1024 descriptors by default. The rest is for providers, the store, keys and the audit. There may be more
 # connections than requests in flight, so usually one of them waits for its client and can be closed.
 MAX_CONNECTIONS = 800
+# A client that just waits for its head to arrive is not slow: another connection makes room, if one can.
+FRESH_S = 0.25
 # How long a client may take to send a request's head, and to read an answer. uvicorn's own timer bounds the time until
 # the next request.
 HEAD_S = 10.0
@@ -71,7 +73,8 @@ READY_KEPT_S = 1.0
 MAX_BEGUN = 16
 # The same for token requests that announce a large body: each takes a millisecond before its body is read.
 MAX_LARGE_BEGUN = 2
-# Bodies that one gate reads at once, each of at most 64 KiB. Beyond it the first one ends with 408.
+# Bodies that one gate reads at once, each of at most 64 KiB. Beyond it the first one of the source with most of them
+# ends with 408.
 MAX_OPEN_BODIES = 64
 
 # -- POST /verify ------------------------------------------------------------------------------------------------------

@@ -26,6 +26,9 @@ from issuer.errors import IssuerError, Refused, Undecided
 from issuer.service.http.bounds import BODY_BYTES_PER_S, BODY_DEADLINE_S, BODY_FREE_S
 from issuer.token.wire import PROBLEM_TYPE, Denied, Problem, ProblemFault
 
+# Marks the scope of a request whose refusal is delayed.
+REFUSED = "issuer.refused"
+
 # The characters of a bearer credential, before its padding (RFC 6750 2.1).
 _B64TOKEN = f"{ascii_letters}{digits}-._~+/".encode()
 

@@ -28,6 +28,7 @@ from issuer.codes import Code
 from issuer.errors import Refused, SetupError
 from issuer.service.http.bounds import (
     BODY_S,
+    FRESH_S,
     HEAD_S,
     LINGER_S,
     MAX_BEGUN,
@@ -41,7 +42,7 @@ from issuer.service.http.bounds import (
     READ_S,
     SMALL_BODY_BYTES,
 )
-from issuer.service.http.messages import problem_response, source_of
+from issuer.service.http.messages import REFUSED, problem_response, source_of
 from issuer.token.wire import Endpoint
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
@@ -172,13 +173,14 @@ class WaitingLine:
     def __init__(self) -> None:
         self._line: list[tuple[BoundedProtocol, float]] = []
 
-    def take_first(self, connections: Collection[Any]) -> BoundedProtocol | None:
-        """Return the connection that has waited longest, or None if none waits."""
+    def take_first(self, connections: Collection[Any], before: float) -> BoundedProtocol | None:
+        """Return the connection that has waited longest, if its wait began before this time of the loop."""
         for _ in range(2):
             while self._line:
-                first, since = self._line.pop()
+                first, since = self._line[-1]
                 if first in connections and first.waits_since == since:
-                    return first
+                    return self._line.pop()[0] if since < before else None
+                self._line.pop()
             waiting = [(each, each.waits_since) for each in connections if each.waits_since is not None]
             self._line = sorted(waiting, key=itemgetter(1), reverse=True)
         return None
@@ -201,6 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
     large_starts = StartQueue(MAX_LARGE_BEGUN)
     line = WaitingLine()
     max_connections = MAX_CONNECTIONS
+    fresh_s = FRESH_S
     source = ""
     _due: asyncio.TimerHandle | None = None
     _deadline_s: float | None = None
@@ -237,6 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.note_early_close()
         self._await(None)
         self._set_clock()
+        self._unread = b""
         self.resume_writing()
         super().connection_lost(exc)
         # uvicorn does this only if `exc` is None. After a reset, its timer would keep this protocol for five seconds.
@@ -398,10 +402,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reader_due = None
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest for its client; if only this new one waits, `_busy_one`."""
-        first = self.line.take_first(self.connections)
-        if first is None or first is self:
-            first = self._busy_one()
+        """Close the connection that has waited longest for its client, but a fresh one only after `_busy_one`."""
+        now = self.loop.time()
+        first = self.line.take_first(self.connections, now - self.fresh_s) or self._busy_one()
+        first = first or self.line.take_first(self.connections, now) or self
         self.connections.discard(first)  # at once: the next new connection must close another one
         first.transport.lingers = False
         if first.is_idle and first.blocked_since is None:
@@ -409,18 +413,17 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             first.transport.abort()
 
-    def _busy_one(self) -> BoundedProtocol:
-        """Return the connection with the oldest request that is not for tokens. Else that of the token request that has
-        lacked a part of its body longest; else the newest of the source that has more than half; else this one."""
-        ours = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+    def _busy_one(self) -> BoundedProtocol | None:
+        """Return the connection that makes room if no client has kept the service waiting: see deploy/README.md."""
+        ours = [other for other in self.connections if isinstance(other, BoundedProtocol) and other is not self]
+        if idle := [other for other in ours if other.is_idle and not other.source]:
+            return min(idle, key=attrgetter("since"))
+        source, count = Counter(other.source for other in ours).most_common(1)[0]
+        if source and count > self.max_connections / 2:
+            return max((other for other in ours if other.source == source), key=attrgetter("since"))
         busy = [other for other in ours if not other.is_idle]
         public = [other for other in busy if not is_for_tokens(other.cycle.scope)]
-        if first := public or [other for other in busy if other.awaits_body]:
-            return min(first, key=attrgetter("since"))
-        source, count = Counter(other.source for other in ours).most_common(1)[0]
-        if not source or count <= self.max_connections / 2:
-            return self
-        return max((other for other in ours if other.source == source), key=attrgetter("since"))
+        return min(public or [other for other in busy if other.awaits_body], key=attrgetter("since"), default=None)
 
     @property
     def is_idle(self) -> bool:
@@ -432,8 +435,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def waits_since(self) -> float | None:
         """The loop's time since which the client has not read an answer, or has not sent the next head. Else None.
 
-        A client that has sent several requests waits, too: it could send one at a time. A trusted proxy keeps few idle
-        connections, and would answer 502 if it just used the one that we close.
+        A client that has sent several requests waits, too: it could send one at a time. A trusted proxy may answer 502
+        if it just uses an idle connection that we close, so these make room only if no other client waits.
         """
         if self.blocked_since is not None:
             return self.blocked_since
@@ -443,7 +446,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def awaits_body(self) -> bool:
         """Whether a request that is owed an answer lacks a part of its body, and only the client can continue.
 
-        Such a request may have a place in flight. Those are bounded, so it makes room only after all idle connections.
+        Such a request may have a place in flight. Those are bounded, so it makes room last.
         """
         is_due = self._in_message and not self._in_head and not self.is_idle and not self.flow.read_paused
         return is_due and not self.cycle.waiting_for_100_continue
@@ -499,8 +502,8 @@ def check_head(version: str, target: bytes, headers: Sequence[tuple[bytes, bytes
 
 
 def is_for_tokens(scope: Mapping[str, Any]) -> bool:
-    """Return whether a request is one for tokens. Any other one is a stranger's."""
-    return scope["method"] == "POST" and scope["path"] in _TOKEN_PATHS
+    """Return whether a request is one for tokens that may still get some. Any other one is a stranger's."""
+    return scope["method"] == "POST" and scope["path"] in _TOKEN_PATHS and REFUSED not in scope
 
 
 def is_large(headers: Sequence[tuple[bytes, bytes]]) -> bool:

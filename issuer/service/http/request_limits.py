@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -19,7 +20,7 @@ from issuer.errors import Refused, Undecided
 from issuer.io.bounds import COUNT_S
 from issuer.limits.sources import Sources
 from issuer.service.http.bounds import HELD_S, MAX_HELD, MAX_OPEN_BODIES
-from issuer.service.http.messages import Answer, Headers, Http, WrittenProblem, read_whole
+from issuer.service.http.messages import REFUSED, Answer, Headers, Http, WrittenProblem, read_whole
 
 Found = TypeVar("Found")
 # Does blocking work in a thread, and passes on its result or exception.
@@ -43,7 +44,7 @@ class Gate:
         self._all = of_all
         self._run = run
         self._working = asyncio.Semaphore(at_once)
-        self._bodies: dict[asyncio.Timeout, None] = {}
+        self._bodies: dict[asyncio.Timeout, str] = {}
 
     def demand(self, source: str) -> None:
         """Charge a source the minimum cost of a request, before the service reads the body.
@@ -60,14 +61,16 @@ class Gate:
             raise Undecided(Code.SERVICE_BUSY, retry_after_s=retry_after_s)
         self._demand_place()
 
-    async def read(self, request: Http, max_bytes: int) -> bytes:
-        """Read the body. If MAX_OPEN_BODIES others are being read, end the first of them. Raises Refused."""
+    async def read(self, request: Http, source: str, max_bytes: int) -> bytes:
+        """Read the body. If MAX_OPEN_BODIES others are being read, end the first of the source with the most. Raises
+        Refused."""
         if len(self._bodies) >= MAX_OPEN_BODIES:
-            first = next(iter(self._bodies))
+            ((most, _),) = Counter(self._bodies.values()).most_common(1)
+            first = next(end for end, source_of_body in self._bodies.items() if source_of_body == most)
             del self._bodies[first]
             first.reschedule(0)
         end = asyncio.timeout(None)
-        self._bodies[end] = None
+        self._bodies[end] = source
         try:
             async with end:
                 return await read_whole(request, max_bytes)
@@ -171,6 +174,7 @@ class TarpitAnswer(Answer):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer when it is due, or at once if MAX_HELD others already wait."""
         if self._tarpit.waiting < MAX_HELD:
+            scope[REFUSED] = True  # type: ignore[literal-required]
             self._tarpit.waiting += 1
             try:
                 await asyncio.sleep(self._seconds)

@@ -146,19 +146,26 @@ class _Server(ThreadingHTTPServer):
                 self.shutdown_request(request)
                 return
         self._scrapes[request] = None
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the system has no thread left
+            self._end(request)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer a scrape, and close it after SCRAPE_S."""
         ends = Timer(SCRAPE_S, _hang_up, (request,))
         ends.daemon = True
-        ends.start()
         try:
+            ends.start()
             super().process_request_thread(request, client_address)
         finally:
             ends.cancel()
-            del self._scrapes[request]
-            self._free.release()
+            self._end(request)
+
+    def _end(self, request: Any) -> None:
+        del self._scrapes[request]
+        self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that closed its connection."""

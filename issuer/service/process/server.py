@@ -267,11 +267,13 @@ def _demanding(demands: Sequence[Demand]) -> Iterator[None]:
                 errors.append(error)
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, daemon=True).start()
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
     try:
         yield
     finally:
         over.set()
+        watching.join()
         if errors:
             raise errors[0]
 

@@ -31,11 +31,15 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def serving(
-    app: Any = empty, note_early_close: Callable[[], object] = lambda: None, places: int = 100, proxy: str = ""
+    app: Any = empty,
+    note_early_close: Callable[[], object] = lambda: None,
+    places: int = 100,
+    proxy: str = "",
+    fresh_s: float = 0,
 ) -> AsyncIterator[tuple[ServerState, tuple[str, int]]]:
     """Serve on a fresh socket; yield the server's state and address. It trusts one proxy, and has this many places."""
     protocol = protocol_for("https://issuer.example", note_early_close=note_early_close)
-    protocol.max_connections = places
+    protocol.max_connections, protocol.fresh_s = places, fresh_s
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -169,18 +173,18 @@ def port(client: socket.socket) -> int:
 async def make_room_in_the_order_of_waits() -> None:
     closed: list[int] = []
     async with serving(by_path, lambda: closed.append(1), places=5) as (state, address):
-        unread = await begin(address, "127.0.0.1", to(b"/large"))
+        unread = await begin(address, "127.0.0.2", to(b"/large"))
         await until(lambda: any(one.flow.write_paused for one in state.connections if isinstance(one, BoundedProtocol)))
-        pipelined = await begin(address, "127.0.0.1", 2 * to(b"/mute"))
+        pipelined = await begin(address, "127.0.0.3", 2 * to(b"/mute"))
         await until(lambda: len(state.tasks) == 2)
-        public = await begin(address, "127.0.0.1", to(b"/mute"))
-        bodiless = await begin(address, "127.0.0.1", to(b"/tokens", b"Content-Length: 9"))
+        public = await begin(address, "127.0.0.4", to(b"/mute"))
+        bodiless = await begin(address, "127.0.0.5", to(b"/tokens", b"Content-Length: 9"))
         await until(lambda: len(state.tasks) == 4)
-        silent = await begin(address, "127.0.0.1", b"")
+        silent = await begin(address, "127.0.0.6", b"")
         await until(lambda: len(state.connections) == 5)
-        for first in (unread, pipelined, silent, public, bodiless):
+        for number, first in enumerate((unread, pipelined, silent, public, bodiless)):
             assert port(first) in ports(state)
-            client = await ask(address)
+            client = await ask(address, f"127.0.1.{number}")
             assert port(first) not in ports(state)
             await until(lambda first=first: is_closed(first))  # type: ignore[misc]
             begun = len(state.tasks)
@@ -224,11 +228,12 @@ def test_while_no_client_is_waited_for_a_source_with_more_than_half_makes_room()
 async def make_room_behind_a_proxy() -> None:
     async with serving(by_path, places=3, proxy="127.0.0.2") as (state, address):
         passed_on = await under_work(address, state, "127.0.0.2", "127.0.0.3")
-        passed_on.append(await ask(address, "127.0.0.2"))
-        late = await begin(address, "127.0.0.4", b"")
-        await until(lambda: is_closed(late))
-        assert ports(state) == set(map(port, passed_on))
+        idle, waiting = await ask(address, "127.0.0.2"), await begin(address, "127.0.0.4", b"")
+        await until(lambda: is_closed(idle))
+        late = await begin(address, "127.0.0.5", b"")
+        await until(lambda: is_closed(waiting))
+        assert ports(state) == set(map(port, [*passed_on, late])), "neither the proxy's nor a fresh one"
 
 
-def test_a_trusted_proxy_is_not_a_source_and_keeps_its_idle_connections() -> None:
+def test_a_trusted_proxy_is_not_a_source_and_its_idle_connections_make_room() -> None:
     uvloop.run(make_room_behind_a_proxy())

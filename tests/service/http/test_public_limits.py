@@ -114,19 +114,19 @@ class Body:
         self._parts.put_nowait({"type": "http.request", "body": part, "more_body": more})
 
 
-async def test_a_body_beyond_those_that_are_read_at_once_ends_the_first_of_them() -> None:
+async def test_a_body_beyond_the_places_ends_the_first_of_the_source_with_most() -> None:
     gate, bodies = Gate(3, Sources(WIDE), Sources(WIDE)), [Body() for _ in range(MAX_OPEN_BODIES + 1)]
     reading = []
-    for body in bodies:
-        reading.append(asyncio.create_task(gate.read(body.request, 100)))
+    for number, body in enumerate(bodies):
+        reading.append(asyncio.create_task(gate.read(body.request, "a crowd" if number else "another", 100)))
         await asyncio.sleep(0)
     with pytest.raises(Refused) as caught:
-        await reading[0]
+        await reading.pop(1)
     assert caught.value.code is Code.REQUEST_TIMEOUT
-    assert not any(task.done() for task in reading[1:])
+    assert not any(task.done() for task in reading)
     for body in bodies:
         body.send(b"whole")
-    assert await asyncio.gather(*reading[1:]) == [b"whole"] * MAX_OPEN_BODIES
+    assert await asyncio.gather(*reading) == [b"whole"] * MAX_OPEN_BODIES
 
 
 async def test_a_body_has_more_time_the_more_of_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
