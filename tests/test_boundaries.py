@@ -265,7 +265,6 @@ def test_a_pure_module_uses_no_clock_randomness_network_file_or_environment() ->
 
 @cache
 def walked(path: Path) -> tuple[ast.AST, ...]:
-    """Return every node of a file."""
     return tuple(ast.walk(tree(path)))
 
 

@@ -26,7 +26,6 @@ def blocks(lock: str) -> list[str]:
 
 
 def versions(lock: str) -> dict[str, str]:
-    """Return the version of each requirement, by its name."""
     pinned: dict[str, str] = {}
     for block in blocks(lock):
         requirement = Requirement(block.split(" \\\n")[0])

@@ -20,7 +20,6 @@ _PREFIX = "Programming Language :: Python :: 3."
 
 
 def others() -> list[str]:
-    """Return the supported versions, without that of this process."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     named = [each.rpartition(" ")[2] for each in project["classifiers"] if each.startswith(_PREFIX)]
     return [version for version in named if not platform.python_version().startswith(f"{version}.")]

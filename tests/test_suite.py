@@ -28,7 +28,6 @@ LUCK = {
 
 @pytest.fixture(scope="module")
 def texts() -> dict[Path, str]:
-    """Return the text of every file of the tests."""
     paths = (path for path in sorted((ROOT / "tests").rglob("*.py")) if "vectors" not in path.parts)
     return {path: path.read_text("utf-8") for path in paths}
 

@@ -71,7 +71,6 @@ class Party(NamedTuple):
         return Anchors((self.folder / "own.pub").read_text().strip(), root_of(*leaves), self.ledger.read_bytes())
 
     def tool(self, *arguments: object) -> str:
-        """Run verievals' own command."""
         return run_framework(self.folder, framework("verievals"), *arguments)
 
     def record(self, model: str) -> Path:
@@ -129,7 +128,6 @@ class Signing(NamedTuple):
         return self.folder / "hub" / "acme" / model / ".eval_results" / "arith.yaml"
 
     def board(self) -> list[dict[str, Any]]:
-        """Return the rows of our leaderboard's only table."""
         trust = judging.write_trust(self.folder, self.url)
         definition = self.folder / "benchmarks" / "acme" / "arith" / BENCHMARK_COMMIT / "eval.yaml"
         definition.parent.mkdir(parents=True)

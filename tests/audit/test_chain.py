@@ -15,7 +15,6 @@ Heads = dict[str, dict[int, str]]
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Return forty lines of two workers in turn."""
     path = tmp_path_factory.mktemp("audit") / "audit.jsonl"
 
     async def write() -> None:

@@ -119,7 +119,6 @@ class Marks:
         self._stack.append(name)
 
     def leave(self) -> None:
-        """End it, and count on for the name before."""
         self._mark()
         self._stack.pop()
 

@@ -85,7 +85,6 @@ def good(live: Running, count: int) -> Run:
 
 
 def beside(live: Running, payloads: Sequence[bytes], count: int, connections: int) -> tuple[Run, Flooded]:
-    """Send good requests beside a flood."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(abs, (1,))  # it has started
         flooding = pool.apply_async(flood, (live.settings.listen.port, payloads, count / 100 + 2.0, connections))
@@ -110,7 +109,6 @@ def bench(live: Running, count: int = 1000) -> None:
 
 
 def main() -> None:
-    """Run everything."""
     print(f"flood: {PER_S} a second on {os.cpu_count()} cores for all; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider:
         folder = Path(made) / "flood"

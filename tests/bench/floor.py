@@ -71,7 +71,6 @@ class Floor:
 
 
 def main(port: int, store: str, keys: Path) -> None:
-    """Run one worker."""
     with socket.socket() as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         own.bind(("127.0.0.1", port))

@@ -190,7 +190,6 @@ def compare(table: str, before: str) -> str:
 
 
 def main(*arguments: str) -> None:
-    """Count, and print the table beside the committed one."""
     with tempfile.TemporaryDirectory() as folder:
         table = write_table(place(), count(Path(folder)))
     print(compare(table, TABLE.read_text("utf-8") if TABLE.exists() else table))

@@ -110,7 +110,6 @@ def share(per_s: float, alone_s: float) -> str:
 
 
 def main() -> None:
-    """Run everything."""
     print(f"keys, by their place; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider, slow_kms() as url:
         in_file, in_kms = Path(made) / "file", Path(made) / "kms"

@@ -88,7 +88,6 @@ class Server:
         return sum(map(cpu_s, self.pids)), used["used_cpu_user"] + used["used_cpu_sys"]
 
     def us(self, seconds: float) -> float:
-        """Return microseconds a request."""
         return seconds / len(self.run.taken_s) * 1e6
 
     def fresh(self) -> Server:
@@ -116,7 +115,6 @@ def row(name: str, server: Server, per: int = 1, ratios: str = "") -> None:
 
 @contextlib.contextmanager
 def floor_server(folder: Path, provider: LocalProvider, url: str, workers: int) -> Iterator[Server]:
-    """Run the floor server."""
     keys, port = folder / "keys.json", free_port()
     keys.write_bytes(msgspec.json.encode(provider.key_set()))
     command = [sys.executable, "-m", "tests.bench.floor", str(port), url, str(keys)]
@@ -220,7 +218,6 @@ def report_scaling(one: Measured, two: Measured) -> None:
 
 
 def main() -> None:
-    """Run everything."""
     print(describe())
     print(f"load: {os.cpu_count()} cores for generator, service and store; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider, EmbeddedValkey() as url:

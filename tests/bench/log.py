@@ -103,7 +103,6 @@ def bench_sequencer(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run everything."""
     print(f"the transparency log; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as made, LocalProvider() as provider:
         folder = Path(made)

@@ -186,7 +186,6 @@ def _per_call_us(work: Callable[[], object], times: int) -> float:
 
 
 def main() -> None:
-    """Run all of it."""
     with tempfile.TemporaryDirectory() as name, LocalProvider() as provider:
         folder = Path(name)
         (folder / "policies").mkdir()

@@ -55,7 +55,6 @@ async def measured(url: str, count: int, callers: int, options: dict[str, Any]) 
 
 
 def takes_writes(store: Store) -> bool:
-    """Say whether a store has its replicas."""
     with suppress(redis.RedisError), store.client as client:
         return bool(client.set("x", 1))
     return False

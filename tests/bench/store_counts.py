@@ -84,7 +84,6 @@ def per_call(results: int, ci: bytes = b"", *, twins: bool = False) -> float:
 
 
 def main() -> None:
-    """Print a row for each kind of call."""
     print(f"\nadmission in the store: {'instructions' if VALGRIND else 'CPU, us'} of one call")
     nothing = per_call(0)
     rows = {

@@ -64,7 +64,6 @@ class HostileCheckout:
         return {"the checkout": self.folder, **{ascii(name): self.folder / name for name in names}}
 
     def seen_outside(self) -> list[tuple[str, int, bytes]]:
-        """The files outside, with their modes."""
         found = sorted(self.outside.rglob("*"))
         return [(str(path), path.stat().st_mode, path.read_bytes() if path.is_file() else b"") for path in found]
 
@@ -187,7 +186,6 @@ def _lay_good(good: Path) -> None:
 
 
 def problem() -> dict[str, Any]:
-    """An issuer's answer with control characters in every text."""
     names = ("code", "pointer", "rule", "actual", "expected", "hint")
     check = {**dict.fromkeys(names, DRAWN), "passed": False}
     fault = {"pointer": DRAWN, "code": DRAWN, "detail": DRAWN}

@@ -80,7 +80,6 @@ class Ending:
 
 @contextlib.contextmanager
 def stopped(service: Running) -> Iterator[None]:
-    """Stop the service until the first identity has ended."""
     service.process.send_signal(signal.SIGSTOP)
     timer = threading.Timer(4, service.process.send_signal, [signal.SIGCONT])
     timer.start()
@@ -213,7 +212,6 @@ VARIABLES = {
 
 @contextlib.contextmanager
 def job(folder: Path, service: Running) -> Iterator[dict[str, str]]:
-    """Be a CI job in a folder."""
     before = dict(os.environ)
     os.environ.update({**service.provider.environment, **VARIABLES, "ISSUER_URL": service.url})
     try:

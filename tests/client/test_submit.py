@@ -261,7 +261,6 @@ def test_an_existing_result_is_not_signed_again_and_a_newer_one_replaces_its_ent
 
 
 def written(folder: Path, *tasks: str) -> list[tuple[Result, ...]]:
-    """Return the results of a run for each task."""
     raw = (DATA / "inspect_two_scorers.json").read_bytes()
     for task in tasks:
         (folder / f"{task}.json").write_bytes(edited(raw, "/eval/task", task))

@@ -83,7 +83,6 @@ def run(scorers: list[Scorer], metadata: dict[str, str], out: Path, limit: int |
 
 
 def main() -> None:
-    """Make both logs."""
     if __version__ != INSPECT_AI:
         sys.exit(f"needs inspect-ai {INSPECT_AI}, this Python has {__version__}")
     revisions = {"model_revision": MODEL_REVISION, "benchmark_revision": BENCHMARK_REVISION}

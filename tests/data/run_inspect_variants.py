@@ -67,8 +67,6 @@ def in_parts() -> Scorer:
 
 
 def failing_at_four() -> Solver:
-    """Fail at the fourth sample."""
-
     async def solve(state: TaskState, going_on: Generate) -> TaskState:
         if state.sample_id == 4:
             raise ValueError("four")

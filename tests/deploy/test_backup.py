@@ -19,7 +19,6 @@ from tests.support.waiting import eventually
 
 
 def run(service: Running, *words: str, code: int = 0, **more: str) -> str:
-    """Run a command with the service's settings."""
     done = issuer(*words, env=environment(service.settings) | more)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr

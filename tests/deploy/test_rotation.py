@@ -21,7 +21,6 @@ SHOWN = (ROOT / "deploy" / "logrotate" / "issuer").read_text("utf-8")
 
 
 def rotate(folder: Path) -> None:
-    """Run logrotate once, with our file."""
     text = SHOWN.replace("/var/lib/issuer/data", str(folder / "data")).replace("    su issuer issuer\n", "")
     assert "/var/lib" not in text
     (folder / "logrotate.conf").write_text(text)

@@ -18,7 +18,6 @@ from issuer.service.settings.reader import read_settings
 
 
 def fault(url: str, *, http: Http = "nowhere", query: bool = False, fragment: bool = False) -> str:
-    """Return the fault of a URL, or ""."""
     try:
         split_url(url, http=http, query=query, fragment=fragment)
     except UrlError as error:

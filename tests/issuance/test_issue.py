@@ -252,7 +252,6 @@ def valkey() -> Iterator[str]:
 
 @pytest.fixture
 def store(valkey: str) -> str:
-    """Return the URL of an empty store."""
     with redis.Redis.from_url(valkey) as client:
         client.flushall()
     return valkey

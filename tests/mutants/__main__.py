@@ -47,7 +47,6 @@ class Copy:
         os.utime(target, (self._written, self._written))
 
     def test(self, tests: Sequence[str], timeout_s: float) -> bool:
-        """Say whether the tests pass within the time."""
         code = self.warm.run(["-m", "not long", *tests], timeout_s)
         if code == 5:
             raise SystemExit(f"no test was found in {' '.join(tests)}")
@@ -110,7 +109,6 @@ def prove(free: SimpleQueue[Copy], path: str) -> float:
 
 
 def survives(free: SimpleQueue[Copy], mutant: Mutant, proven_s: Future[float]) -> bool:
-    """Say whether no test notices a mutant."""
     timeout_s = max(AT_LEAST_S, SLOWER * proven_s.result())
     copy = free.get()
     try:
@@ -163,7 +161,6 @@ def judge(living: Sequence[Mutant], named: Mapping[str, str], paths: Sequence[st
 
 
 def main() -> int:
-    """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--list", action="store_true", help="print the names of the mutants, and run none")

@@ -59,7 +59,6 @@ class Mutant(NamedTuple):
     original: bytes
 
     def diff(self) -> str:
-        """Show the change, with a line around it."""
         old, new = (each.decode().splitlines() for each in (self.original, self.source))
         return "\n".join(list(difflib.unified_diff(old, new, lineterm="", n=1))[3:])
 

@@ -11,7 +11,6 @@ HEAD = "async def f(a, b):\n    "
 
 
 def changed(line: str) -> list[str]:
-    """Return the mutants of a statement of a function."""
     found = mutants("x.py", f"{HEAD}{line}\n".encode())
     return [mutant.source.decode().removeprefix(HEAD).rstrip() for mutant in found]
 

@@ -39,18 +39,15 @@ class Warm:
         )  # fmt: skip
 
     def run(self, arguments: Sequence[str], timeout_s: float) -> int:
-        """Run pytest, and return its exit code."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([arguments, timeout_s]) + "\n")
         return int(self._process.stdout.readline())
 
     def output(self) -> str:
-        """Return what the last run has printed."""
         return (self._root / OUTPUT).read_text("utf-8", "replace")
 
     def close(self) -> None:
-        """End it."""
         with self._process:  # closes the pipes, and waits
             pass
 

@@ -90,7 +90,6 @@ def entry_of(at: random.Random) -> dict[str, Any]:
 
 
 def written(at: random.Random) -> str:
-    """Write a file as this project does."""
     if at.random() < 0.4:
         token, profile = "eyJ" + "aB3_-" * 300 + ".x.y", at.choice(PROFILES)
         entries = (entry_of(at) for _ in range(at.randrange(1, 3)))

@@ -30,7 +30,6 @@ def anywhere(**changes: Any) -> dict[str, Any]:
 
 
 def errors(folder: Path, identity: dict[str, Any], profile: str = "github-actions") -> list[tuple[str, str]]:
-    """Return pointer and rule of every error."""
     found = findings(folder, identity, profile)
     assert all(finding.code is Code.FILE_RULE for finding in found if finding.severity == "error"), found
     return [(finding.pointer, finding.detail) for finding in found if finding.severity == "error"]

@@ -18,7 +18,6 @@ from tests.support.policies import NOW, POLICY, caller, changed, load, registrat
 
 
 def granting(grants: str, text: str = POLICY) -> str:
-    """Add lines to the grants of a policy."""
     return changed(text, '  metrics: ["*"]\n', f'  metrics: ["*"]\n{grants}')
 
 

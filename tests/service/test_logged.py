@@ -150,7 +150,6 @@ def test_no_public_byte_says_what_was_signed_or_who_called(service: Running, tmp
 
 
 def payload(token: str) -> dict[str, Any]:
-    """Return the claims of a token."""
     read: dict[str, Any] = json.loads(jose.parse_compact(token).unverified_payload)
     return read
 

@@ -96,7 +96,6 @@ def hurt_under(
 
 
 def is_ready(service: Running) -> bool:
-    """Say whether the service is ready."""
     with suppress(httpx.TransportError):
         return service.http.get("/health/ready").status_code == 200
     return False
@@ -121,7 +120,6 @@ def demand_refused_start(service: Running) -> None:
 
 @contextmanager
 def again(service: Running) -> Iterator[None]:
-    """Start a service again that has ended."""
     service.process = start(service.settings, service.folder, serve(2))
     try:
         until_live(service.http, service.process, service.folder)

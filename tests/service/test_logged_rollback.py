@@ -85,7 +85,6 @@ class PutBack:
         return log.read_text()
 
     def run(self, command: str, *, witnessed: bool) -> None:
-        """Run the command that a refusal names."""
         env = environment(self.settings) | ({} if witnessed else {"ISSUER_LOG_WITNESS_POLICY": ""})
         words = [{"SOURCE": str(self.newest), "WHY": "nobody has"}.get(word, word) for word in command.split()]
         done = issuer(*words, env=env)

@@ -35,7 +35,6 @@ from tests.support.witnessing import Answering, ScriptedWitness, cosigning, witn
 
 
 def issued(service: Running) -> str:
-    """Have a token issued."""
     answer = service.post(service.token())
     assert answer.status_code == 201, answer.text
     return str(answer.json()["verify_token"])

@@ -48,8 +48,6 @@ class Attacker(NamedTuple):
 
 
 class Mallory:
-    """Makes the requests of one attacker."""
-
     def __init__(self, seed: int, name: str) -> None:
         self.dice = Dice("attacker", seed, name)
         self.name = name

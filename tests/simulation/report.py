@@ -32,12 +32,10 @@ class Rule(NamedTuple):
         return f"{self.group}.{self.names[0]}"
 
     def limit(self, abuse: Abuse) -> int:
-        """Return the number that it is about."""
         number: int = getattr(getattr(abuse, self.group), self.names[0])
         return number
 
     def scaled(self, abuse: Abuse, factor: float) -> Abuse:
-        """Multiply it."""
         group = getattr(abuse, self.group)
         limits = {name: max(self.least, int(getattr(group, name) * factor)) for name in self.names}
         return replace(abuse, **{self.group: replace(group, **limits)})

@@ -33,7 +33,6 @@ class World(NamedTuple):
     other: str  # its URL
 
     def fill(self, text: str) -> str:
-        """Put the URLs in."""
         return text.replace("{issuer}", self.service.url).replace("{other}", self.other)
 
 
@@ -50,8 +49,6 @@ class Situation(NamedTuple):
 
 
 def write(name: str, text: str | bytes) -> Step:
-    """Write a file, into folders that are made."""
-
     def step(folder: Path, world: World) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,13 +69,10 @@ def edit(name: str, old: str, new: str) -> Step:
 
 
 def mode(name: str, bits: int) -> Step:
-    """Set the mode of a file."""
     return lambda folder, _: os.chmod(folder / name, bits)
 
 
 def variables(**values: str) -> Step:
-    """Set variables of the environment."""
-
     def step(_: Path, world: World) -> Mapping[str, str]:
         return {name: world.fill(value) for name, value in values.items()}
 
@@ -121,12 +115,10 @@ def taken_port(folder: Path, world: World) -> None:
 
 
 def keys(folder: Path, _: World) -> None:
-    """Make a signing key."""
     generate(folder / "keys", "active")
 
 
 def run_claims(**changes: Any) -> Step:
-    """Write the claims of a run."""
     return write("run.json", json.dumps(body(**changes)))
 
 

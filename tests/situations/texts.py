@@ -20,14 +20,12 @@ def describe(situation: Situation, done: Done) -> str:
 
 
 def read(area: str) -> dict[str, str]:
-    """Return the texts of an area, by title."""
     path = EXPECTED / f"{area}.txt"
     parts = _TITLE.split(path.read_text("utf-8"))[1:] if path.exists() else []
     return {title: text.rstrip("\n") + "\n" for title, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def write(area: str, texts: dict[str, str]) -> None:
-    """Write the texts of an area."""
     EXPECTED.mkdir(exist_ok=True)
     body = "\n".join(f"## {title}\n\n{text}" for title, text in texts.items())
     (EXPECTED / f"{area}.txt").write_text(body, "utf-8")

@@ -18,7 +18,6 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815
 
     def answer(self) -> None:
-        """Answer the request."""
         raise NotImplementedError
 
     def reply(self, status: int, body: bytes, **headers: str) -> None:

@@ -51,5 +51,4 @@ def recorded(
 
 
 def line_of(event: Decision) -> bytes:
-    """Write an event as the audit file holds it."""
     return msgspec.json.encode(event) + b"\n"

@@ -52,18 +52,15 @@ def entry(repo: str = "acme/open-model", value: float = 1.0, **members: Any) -> 
 def board(
     *entries: BoardEntry, definitions: Any = DEFINITIONS, unread: Iterable[Unread] = (), **asked: Any
 ) -> Leaderboard:
-    """Rank entries."""
     return replace(rank(entries, definitions, BASIS, RankOptions(**asked)), unread=tuple(unread))
 
 
 def only(made: Leaderboard) -> BoardTable:
-    """Return the only table."""
     (table,) = made.tables
     return table
 
 
 def ranks(rows: Iterable[BoardRow]) -> list[tuple[int | None, str, float]]:
-    """Return rank, model and value of each row."""
     return [(row.rank, row.entry.repo, row.value) for row in rows]
 
 

@@ -81,16 +81,13 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """End it as an operator does."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as the kernel does."""
         self.send_signal(signal.SIGKILL)
 
 

@@ -355,6 +355,5 @@ def _several() -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """Yield every case."""
     yield from chain(_good(), _tokens(), _keys(), _attempts(), _times(), _receipts())
     yield from chain(_revocations(), _places(), _fields(), _benchmarks(), _logs(), _several())

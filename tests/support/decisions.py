@@ -14,5 +14,4 @@ def decision(name: str | int = "r", **members: Any) -> Decision:
 
 
 def refusal(code: Code = Code.POLICY_MODEL, name: str | int = "r", **members: Any) -> Decision:
-    """Return a refusal with this code."""
     return decision(name, verdict="refused", code=str(code), **members)

@@ -73,7 +73,6 @@ class HostileIssuer(Scripted):
 
     @property
     def asked_for_proofs(self) -> list[str]:
-        """The paths at which its log was asked."""
         return [path for seen in self.seen if (path := seen.line.split()[1]).startswith(f"{LOG_PATH}/")]
 
     @property
@@ -100,5 +99,4 @@ class HostileIssuer(Scripted):
 
 
 def jti_of(number: int) -> str:
-    """Return the jti of an item."""
     return jose.base64url_encode(number.to_bytes(16, "big"))

@@ -154,7 +154,6 @@ def answer_to_head(port: int, path: str, identity: str, body: bytes) -> bytes:
 
 
 def request(path: str, identity: str, body: bytes, *lines: str) -> bytes:
-    """Write one POST."""
     head = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}",
             f"Authorization: Bearer {identity}", *lines, "", "")  # fmt: skip
     return "\r\n".join(head).encode("latin-1") + body

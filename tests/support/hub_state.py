@@ -152,8 +152,6 @@ class Repo:
 
 
 class State:
-    """Everything, behind one lock."""
-
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.accounts: dict[str, Account] = {}

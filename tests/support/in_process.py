@@ -13,28 +13,22 @@ from tests.support.command import clean, new_home
 
 
 class Done(NamedTuple):
-    """How a command ended."""
-
     code: int
     out: str
     err: str
 
 
 class _Stream(io.TextIOWrapper):
-    """A stream that says whether it is a terminal."""
-
     def __init__(self, terminal: bool, given: str = "") -> None:
         self.raw_bytes = io.BytesIO(given.encode())
         super().__init__(self.raw_bytes, "utf-8", errors="backslashreplace", write_through=True)
         self._terminal = terminal
 
     def isatty(self) -> bool:
-        """Say whether it is a terminal."""
         return self._terminal
 
     @property
     def text(self) -> str:
-        """The written text."""
         self.flush()
         return self.raw_bytes.getvalue().decode()
 

@@ -18,12 +18,10 @@ MAX_JSON_DEPTH = 8
 
 
 def judge_case(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the reports of a case, without their texts."""
     return [_values(report) for report in reports_of(case, trusts)]
 
 
 def reports_of(case: Mapping[str, Any], trusts: Mapping[str, Any]) -> tuple[Report, ...]:
-    """Judge the file of a case."""
     entries = read_entries(case["file"].encode(), case["path"])
     tokens = {entry.pointer: str(entry.token) for entry in entries if entry.token}
     proofs = {

@@ -74,12 +74,10 @@ class KeyHost:
         self.signer: LiveSigner
 
     def has(self, *states: KeyState) -> KeyHost:
-        """Make keys."""
         self.paths += [generate(self.keys, state) for state in states]
         return self
 
     def start(self) -> KeyHost:
-        """Begin, or begin anew."""
         hosts = Hosts(self.store, self.page, now=self.clock, seconds=self.clock)
         history = LiveHistory(FolderHome(self.data), self.wait_s)
         self.signer = LiveSigner(self.keys, self.tell, self.audit, history, hosts, self.clock)
@@ -119,26 +117,21 @@ class KeyHost:
         write_event(self.data, what, path, self.clock.now - ago)
 
     def life(self, path: Path) -> KeyLife:
-        """Return the life of a key from the history."""
         return KeyHistory(FolderHome(self.data)).read()[path.stem]
 
     def history(self) -> list[tuple[str, str]]:
-        """Return each event of the history and its key."""
         lines = (self.data / "key-history.jsonl").read_text().splitlines()
         return [(event["what"], event["kid"]) for event in map(json.loads, lines)]
 
     def recorded(self) -> list[dict[str, object]]:
-        """Return the audit."""
         return [json.loads(line) for line in self.events.read_text().splitlines()]
 
     @property
     def published(self) -> set[str]:
-        """The kids of the key set."""
         return {key["kid"] for key in json.loads(self.signer.keyring.jwks)["keys"]}
 
     @property
     def signs(self) -> str | None:
-        """The key that signs new tokens."""
         try:
             return self.signer.active_kid
         except Undecided:

@@ -11,7 +11,6 @@ from issuer.service.signing.lifecycle import KeyEvent
 
 
 def events(data: Path) -> list[KeyEvent]:
-    """Return the history of a data folder."""
     raw = Path(KeyHistory(FolderHome(data)).place).read_bytes()
     return [msgspec.json.decode(line, type=KeyEvent) for line in raw.splitlines()]
 

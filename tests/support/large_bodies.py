@@ -22,7 +22,6 @@ _NARROW = """limits:
 
 
 def register_callers(folder: Path) -> None:
-    """Add the integrations of the senders."""
     policy = (folder / "policies" / "inspect-ai.yaml").read_text("utf-8")
     for number, caller in enumerate(CALLERS):
         name = caller.replace(" ", "-")

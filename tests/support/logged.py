@@ -40,7 +40,6 @@ class Begun:
 
     @property
     def port(self) -> int:
-        """The port of its service."""
         return self._settings.listen.port
 
     def trust(self, *witnesses: RunningWitness | ScriptedWitness, quorum: int) -> None:
@@ -51,19 +50,16 @@ class Begun:
 
     @contextlib.contextmanager
     def served(self, provider: LocalProvider, **changes: Any) -> Iterator[Running]:
-        """Run the service; it may be run again."""
         log = by_name(self._settings, "log_origin", "log_database", "log_records", "store_url") | {"port": self.port}
         with running(self.folder, provider, **(log | changes)) as service:
             yield service
 
     def witnessed(self, provider: LocalProvider, **changes: Any) -> contextlib.AbstractContextManager[Running]:
-        """Run the service with the witness policy."""
         return self.served(provider, log_witness_policy=str(self.policy), **changes)
 
 
 @contextlib.contextmanager
 def logged_service(folder: Path, provider: LocalProvider, log_database: str = "", **changes: Any) -> Iterator[Running]:
-    """Run a service with a fresh log."""
     with Begun(folder, log_database, changes.get("store_url", EMBEDDED)).served(provider, **changes) as service:
         yield service
 
@@ -118,13 +114,11 @@ def check_proof(service: Running, token: str, raw: bytes, now: int | None = None
 
 
 def log_status(service: Running) -> dict[str, Any]:
-    """Return what readiness says of the log."""
     status: dict[str, Any] = service.http.get("/health/ready").json().get("log", {})
     return status
 
 
 def leaves_in(service: Running) -> list[Leaf]:
-    """Return every leaf of the log, in its order."""
     with contextlib.closing(reading_at(log_settings(service.settings, "").database)) as database:
         reader = Reader(database)
         head = reader.head()

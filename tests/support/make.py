@@ -138,7 +138,6 @@ def jwks(*keys: ed25519.Ed25519PrivateKey, **more: JSON) -> bytes:
 
 
 def key_set(*keys: ed25519.Ed25519PrivateKey) -> jose.KeySet:
-    """Return the key set that publishes these keys."""
     return jose.parse_key_set(jwks(*keys))
 
 
@@ -161,7 +160,6 @@ def revocation_list(
 
 
 def revocations(**payload: Any) -> Revocations:
-    """Return the payload of such a list."""
     return parse_list(revocation_list(**payload))
 
 
@@ -171,7 +169,6 @@ def parse_list(raw: bytes, issuer: str = ISSUER) -> Revocations:
 
 
 def benchmark(text: str = BENCHMARK_TEXT) -> Benchmark:
-    """Return an `eval.yaml`."""
     return read_benchmark(text.encode(), "eval.yaml")
 
 

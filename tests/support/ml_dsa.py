@@ -35,7 +35,6 @@ class MlDsaWitness:
 
     @property
     def vkey(self) -> str:
-        """Its public key."""
         return spell_vkey(self.name, self._key)
 
     def cosign(

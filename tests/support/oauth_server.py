@@ -123,7 +123,6 @@ class OAuthServer:
         self.serve_metadata()
 
     def start(self) -> None:
-        """Serve on its port."""
         for name in ALGORITHMS:  # before there are threads, which would each make one
             key(name)
         SERVERS[self.port] = self
@@ -146,7 +145,6 @@ def form_encoded(client_id: str, client_secret: str) -> httpx.BasicAuth:
 
 @contextlib.contextmanager
 def oauth_server() -> Iterator[OAuthServer]:
-    """Run a server until the block ends."""
     server = OAuthServer(free_port())
     server.start()
     try:
@@ -157,8 +155,6 @@ def oauth_server() -> Iterator[OAuthServer]:
 
 
 class Silent(WSGIRequestHandler):
-    """Writes no line for a request."""
-
     def log(self, type: str, message: str, *args: Any) -> None:
         pass
 
@@ -208,7 +204,6 @@ app = Flask(__name__)
 
 
 def own() -> OAuthServer:
-    """Return the server that was asked."""
     return SERVERS[int(request.environ["SERVER_PORT"])]
 
 
@@ -255,7 +250,6 @@ def opaque(client: Client, grant_type: str, user: Any, scope: str) -> str:
 
 
 def generate(grant_type: str, client: Client, **options: Any) -> dict[str, Any]:
-    """Generate the token in the requested form."""
     lifetime = {"expires_generator": lambda _client, _grant: TTL_S}
     made = (
         JwtGenerator(request.host_url.rstrip("/"), **lifetime)

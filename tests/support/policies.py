@@ -107,7 +107,6 @@ def write(folder: Path, providers: str = PROVIDERS, **policies: str) -> Path:
 
 
 def load(folder: Path, providers: str = PROVIDERS, *, development: bool = False, **policies: str) -> PolicySet:
-    """Write a directory and load it."""
     return load_policies(write(folder, providers, **policies), ISSUER_URL, development=development)
 
 
@@ -132,7 +131,6 @@ def caller(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: 
 
 
 def registration(policies: PolicySet, claims: dict[str, JSON] = GITHUB, /, **changes: JSON) -> Registration:
-    """Find the registration that the claims belong to."""
     return resolve(policies, caller(policies, claims, **changes))
 
 

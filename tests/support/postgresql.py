@@ -95,7 +95,6 @@ class PostgreSQL:
         return done.stdout
 
     def url(self, database: str = "postgres", user: str = "postgres", password: str = "", **parameters: str) -> str:
-        """Return the URL of a database, with libpq's parameters."""
         who = f"{user}:{quote(password, safe='')}" if password else user
         place = urlencode({"host": str(self.folder), "port": self.port, **parameters}, quote_via=quote)
         return f"postgresql://{who}@/{database}?{place}"
@@ -125,7 +124,6 @@ class PostgreSQL:
         self.execute("select pg_reload_conf()")
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
         with Path(self.folder, f"{self.data.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [self.commands / "postgres", "-D", str(self.data), "-k", str(self.folder), "-p", str(self.port)],
@@ -149,12 +147,10 @@ class PostgreSQL:
         subprocess.run(["ipcrm", "-m", segment], check=True)  # shared memory outlives processes, not a power cut
 
     def signal(self, number: int) -> None:
-        """Send a signal to its first process."""
         assert self.process is not None
         self.process.send_signal(number)
 
     def send(self, number: int, *pids: int) -> None:
-        """Send a signal to some of its processes."""
         for pid in pids:
             assert pid in running_in(self.data)
             os.kill(pid, number)
@@ -166,7 +162,6 @@ class PostgreSQL:
             self.process = None
 
     def _until_ended(self) -> None:
-        """Wait until none of its processes is left."""
         self.forget()
         eventually(lambda: not running_in(self.data))
 

@@ -144,7 +144,6 @@ def export_of(service: Running, folder: Path, note: bytes | None = None) -> Time
 
 
 def record_of(service: Running) -> TimedCheckpoint:
-    """Return the newest checkpoint that the service's record has."""
     log = log_settings(service.settings, "")
     raw = FileRecord(Path(log.records), log.origin).read()
     assert raw is not None

@@ -26,7 +26,6 @@ def judge_all(
 
 
 def judge(text: str, trust: Trust | None = None, **known: Any) -> Report:
-    """Judge the only entry of a file."""
     (report,) = judge_all(text, trust, **known)
     return report
 
@@ -37,5 +36,4 @@ def numbers(report: Report, status: Status) -> list[int]:
 
 
 def outcome(report: Report, number: int) -> tuple[Status, str]:
-    """Return the status and the evidence of a check."""
     return report.checks[number - 1].status, report.checks[number - 1].evidence

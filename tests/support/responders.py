@@ -4,7 +4,6 @@ from issuer.dev.provider import Exchange
 
 
 def silent(exchange: Exchange) -> None:
-    """Say nothing for a minute."""
     exchange.server.provider.closing.wait(60)
 
 

@@ -88,7 +88,6 @@ class Issuers:
 
 @contextmanager
 def issuers(local: LocalProvider) -> Iterator[Issuers]:
-    """Run the OAuth servers."""
     with oauth_server() as jwts, oauth_server() as opaques:
         yield Issuers(local, jwts, opaques)
 

@@ -32,5 +32,4 @@ def as_a_relying_party(folder: Path, key: Ed25519PrivateKey = REVOCATION_KEY) ->
 
 
 def renew(folder: Path, now: int = NOW, key: Ed25519PrivateKey = REVOCATION_KEY, **how: Any) -> SignedList:
-    """Sign the list of a folder."""
     return Ledger(FolderHome(folder), ISSUER).renew(Signing(key, **how), now)

@@ -18,7 +18,6 @@ Graph = Mapping[str, frozenset[str]]
 
 
 def module_of(path: Path) -> str:
-    """Name the module of a file of the package."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -90,7 +89,6 @@ def files() -> Graph:
 
 
 def rooms() -> Graph:
-    """Return which rooms each room imports."""
     drawn: dict[str, set[str]] = {room: set() for module in MODULES if (room := room_of(module))}
     for module, others in files().items():
         if room := room_of(module):
@@ -126,7 +124,6 @@ def function_lengths() -> list[int]:
 
 
 def length_of(node: ast.stmt) -> int:
-    """Count the lines of a statement."""
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 

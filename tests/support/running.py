@@ -78,7 +78,6 @@ class ThreadClients:
 
     @property
     def own(self) -> httpx.Client:
-        """The client of the calling thread."""
         if not hasattr(self._local, "client"):
             self._local.client = httpx.Client(base_url=self._url, timeout=60, verify=NO_TLS)
             self._made.append(self._local.client)
@@ -86,7 +85,6 @@ class ThreadClients:
         return client
 
     def close(self) -> None:
-        """Close the clients of all threads."""
         for client in self._made:
             client.close()
 
@@ -108,7 +106,6 @@ class Running:
 
     @property
     def http(self) -> httpx.Client:
-        """The HTTP client of the calling thread."""
         return self.clients.own
 
     def token(self, **overrides: Any) -> str:

@@ -42,7 +42,6 @@ class Sample:
         return {self.profile: {"profile": self.profile, **own, **self.entry, **changes}}
 
     def identity(self, **changes: Any) -> dict[str, Any]:
-        """Return the identity of the policy with changed members."""
         return {"id": "main", "provider": self.profile, "pins": self.pins, "require": self.require, **changes}
 
 

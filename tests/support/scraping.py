@@ -13,12 +13,10 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 
 def scraped(live: Running) -> dict[Series, float]:
-    """Scrape once."""
     return read(httpx.get(f"http://127.0.0.1:{live.settings.metrics.port}/metrics", timeout=20).raise_for_status().text)
 
 
 def read(text: str) -> dict[Series, float]:
-    """Return every series of a scrape."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

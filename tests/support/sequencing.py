@@ -30,7 +30,6 @@ POLICY = f"sha256:{hashlib.sha256(b'policy').hexdigest()}"
 
 
 def token_leaf(number: int, iat: int = IAT) -> bytes:
-    """Make the leaf of a token that never was."""
     digest = hashlib.sha256(b"%d" % number).digest()
     return TokenLeaf("https://issuer.example", "inspect-ai", KID, iat, iat + 3600, POLICY, digest).to_bytes()
 
@@ -46,7 +45,6 @@ def policy_leaf() -> bytes:
 
 
 def tokens(*numbers: int) -> list[StoredLeaf]:
-    """Make entries of such tokens."""
     return [entry_of(token_leaf(number)) for number in numbers]
 
 
@@ -96,7 +94,6 @@ def listener_of(path: Path) -> int:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -114,7 +111,6 @@ class Log:
 
     @property
     def file_record(self) -> FileRecord:
-        """The record in a file."""
         return FileRecord(self.folder, ORIGIN)
 
     @contextmanager
@@ -148,7 +144,6 @@ class Log:
         return only
 
     def leaves(self) -> tuple[bytes, ...]:
-        """Return all leaves that are committed."""
         reader = Reader(self.place.read())
         head = reader.head()
         assert head is not None

@@ -9,7 +9,6 @@ _NAMES = {variable.removeprefix(PREFIX).lower(): name for variable, name in VARI
 
 
 def by_name(settings: Settings, *names: str) -> dict[str, Any]:
-    """Return the values of these settings, or of all."""
     values = values_of(settings)
     return {name: values[_NAMES[name]] for name in names or _NAMES}
 

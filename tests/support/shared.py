@@ -16,7 +16,6 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/d
 
 
 def vectors(name: str) -> Any:
-    """Read a file of our vectors."""
     return json.loads((VECTORS / name).read_bytes())
 
 

@@ -61,7 +61,6 @@ class SoftToken:
         return "version: 1\n" + "".join(f'{name}: "{value}"\n' for name, value in said.items() if value)
 
     def add(self, label: str, key: Ed25519PrivateKey) -> None:
-        """Put a key into the token."""
         pem = self.pin_file.with_name(f"{label}.imported")
         form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         pem.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))

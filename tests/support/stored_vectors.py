@@ -353,7 +353,6 @@ FORMATS = {
 
 
 def newest(name: str) -> Path:
-    """Return the folder of a format's newest version."""
     return FOLDER / f"{name}-{FORMATS[name].version}"
 
 

@@ -151,7 +151,6 @@ class Proxy:
         eventually(is_over)
 
     def cut(self) -> None:
-        """Cut every connection."""
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

@@ -84,7 +84,6 @@ class Tree:
         return merkle.root(map(merkle.leaf_hash, part))
 
     def root(self, size: int | None = None) -> bytes:
-        """The root of the first `size` leaves."""
         return merkle.root(map(merkle.leaf_hash, self.leaves[:size]))
 
     def note(

@@ -24,7 +24,6 @@ class Tool(NamedTuple):
 
 
 def read_tools(text: str) -> dict[str, Tool]:
-    """Read the list, by command."""
     rows = (line.split(maxsplit=3) for line in text.splitlines() if line and not line.startswith("#"))
     return {row[0]: Tool(row[0], row[1], {"now": True, "later": False}[row[2]], row[3]) for row in rows}
 

@@ -44,7 +44,6 @@ def write_trust(folder: Path, more: str = "") -> Path:
 
 
 def write_result(root: Path, repo: str, name: str, text: str | bytes) -> Path:
-    """Write one result file of a repository."""
     path = root / repo / ".eval_results" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)

@@ -28,7 +28,6 @@ Entry = tuple[str, Tier]
 
 
 def owner(number: str) -> dict[str, JSON]:
-    """Return the caller of an owner's repository."""
     return {"provider": "github", "issuer": "https://ci.example", "repository_owner_id": number}
 
 
@@ -102,15 +101,12 @@ class WholeHub:
         return self.put(repo, (write_entry(form, token), tier), task=task, refuted_by=refuted_by)
 
     def log(self, path: Path, token: str) -> None:
-        """Add a token of this file to the log."""
         self._logged.append((path, token))
 
     def revoke(self, jti: str) -> None:
-        """Revoke a token."""
         self._revoked.append(jti)
 
     def lose(self, repo: str, text: bytes, name: str = "task_0.yaml") -> None:
-        """Write a file that cannot be read."""
         write_result(self.folder / "hub", repo, name, text)
         self.unread += 1
 

@@ -45,7 +45,6 @@ def trusted_log(quorum: int = 2, origins: Iterable[str] = (ORIGIN, SPARE), url: 
 
 
 def log_by(text: str, url: str = "") -> TrustedLog:
-    """Trust by the text of a policy."""
     raw = text.encode()
     return TrustedLog(parse_policy(raw, "policy"), jcs.digest_of_bytes(raw), url)
 
@@ -67,7 +66,6 @@ class TestLog:
             self.add(token)
 
     def add(self, token: str) -> None:
-        """Append the leaf of a token."""
         leaf = leaf_of(token)
         self._index[leaf.token] = len(self._hashes)
         self._hashes.append(leaf_hash(leaf.to_bytes()))

@@ -142,7 +142,6 @@ class RunningWitness:
         self.end(signal.SIGKILL)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """End it, and return its exit code."""
         assert self.process is not None
         self.process.send_signal(number)
         code = self.process.wait(60)
@@ -241,5 +240,4 @@ class ScriptedWitness(Scripted):
 
 
 def cosigning(submission: WitnessSubmission, cosigner: Cosigner) -> bytes:
-    """Cosign every submission."""
     return reply(200, cosigner.cosign(parse_note(submission.note).text, int(time.time())).to_text().encode())

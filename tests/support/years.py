@@ -78,12 +78,10 @@ class Years:
 
     @property
     def custody(self) -> Custody:
-        """The keys and the history of `issuer keys`, now."""
         return Custody(self.keys, KeyHistory(FolderHome(self.data)), lambda: None, self.now, "an operator", "a test")
 
     @property
     def active(self) -> str:
-        """The key that signs."""
         return KeyringSigner(find_keys(self.keys, lambda: None).keys).active_kid
 
     def publish(self) -> None:

@@ -35,12 +35,10 @@ def refusal(raw: bytes) -> str:
 
 
 def attempt(**members: Any) -> dict[str, Any]:
-    """Return a good attempt with changed members."""
     return {"number": 3, "since": make.NOW, **members}
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """Return nested objects."""
     return {"a": nested(depth - 1)} if depth > 1 else {}
 
 

@@ -139,7 +139,6 @@ def text_again(details: dict[str, Any] | None = None, terms: dict[str, Any] | No
 
 
 def again(details: dict[str, Any] | None = None, *, by: Trust | None = None, **more: Any) -> Report:
-    """Return its report."""
     return judge(text_again(details, **more), by, at=make.NOW + 60)
 
 

@@ -35,7 +35,6 @@ def log_command(*arguments: object) -> Done:
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:
-    """Start the command in its own process."""
     command = [sys.executable, "-m", "issuer", "log", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean())
 

@@ -31,7 +31,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def doctor(
     folder: Path, url: str, *more: str, env: dict[str, str] | None = None
 ) -> tuple[Done, dict[str, dict[str, str]]]:
-    """Ask for the document; return the lines by name."""
     done = run(["doctor", "--issuer", url, "--json", *more], folder, env=env or {})
     document = json.loads(done.out)
     assert (document["version"], document["issuer"], done.err) == (1, url, "")

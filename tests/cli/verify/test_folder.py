@@ -113,7 +113,6 @@ class Terminal:
         eventually(lambda: waiting(self.out) == 4096 and not running_now(self.child.pid))
 
     def end(self) -> int:
-        """Read the rest, and return the exit code."""
         open_ends = [self.master, self.out]
         while open_ends:
             for end in select.select(open_ends, [], [])[0]:

@@ -61,7 +61,6 @@ def test_every_member_of_every_type_is_explained_and_no_other() -> None:
 
 
 def nodes(value: Any) -> Iterator[dict[str, Any]]:
-    """Go through every map below."""
     if isinstance(value, dict):
         yield value
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:

@@ -41,7 +41,6 @@ class Model:
     records: dict[str, Record] = field(default_factory=dict)
 
     def answer(self, call: AdmissionRequest, now_us: int) -> Answer:
-        """Decide on a call."""
         left_us = min(self.quarantined.get(call.payer, 0) - now_us, call.limits.quarantine_s * 10**6)
         if left_us > 0:
             return str(Code.ABUSE_QUARANTINED), seconds(left_us), b""

@@ -84,7 +84,6 @@ def cut_off(hurt: Hurt, on: bool) -> None:
 
 
 def asked(live: Running, identity: str, number: int) -> tuple[int, str]:
-    """Post once, and return status and code."""
     answer = live.post(identity, numbered(number))
     return answer.status_code, answer.json().get("code", "")
 

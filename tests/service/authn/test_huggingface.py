@@ -33,8 +33,6 @@ SOURCE = "192.0.2.1"
 
 
 class Opened:
-    """A verifier with its own clock, and its reports."""
-
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
         self.reasons: list[str] = []
@@ -46,7 +44,6 @@ class Opened:
         )
 
     async def outcome(self, provider: Provider, token: str, retry_after_s: int = 0, later_s: int = 0) -> str:
-        """Return the account's id, or the code."""
         try:
             now = int(time.time()) + later_s
             caller = await self.verifier.verify(token, provider, now, Allowance(SOURCE, retry_after_s))
@@ -80,7 +77,6 @@ def served() -> Iterator[LocalProvider]:
 
 @pytest.fixture
 def hub(served: LocalProvider) -> Hub:
-    """A Hub without accounts, its counters at zero."""
     served.answers.clear()
     served.requests.clear()
     return Hub(served)

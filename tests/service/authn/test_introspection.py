@@ -41,8 +41,6 @@ OIDC_PATH = "/.well-known/openid-configuration"
 
 
 class Opened:
-    """An introspector with its own clock, and its reports."""
-
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
         self.reasons: list[str] = []
@@ -55,7 +53,6 @@ class Opened:
         )
 
     async def outcome(self, provider: Provider, token: str, retry_after_s: int = 0, later_s: int = 0) -> str:
-        """Return the client that was found, or the code."""
         now = int(time.time()) + later_s
         try:
             caller = await self.introspector.verify(token, provider, now, Allowance(SOURCE, retry_after_s))

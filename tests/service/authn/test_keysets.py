@@ -66,7 +66,6 @@ class Opened:
         self.stale.append((stale.age_s, stale.over))
 
     async def outcome(self, kid: str, provider: Provider | None = None, retry_after_s: int = 0) -> str:
-        """Return the kid that was found, or the code."""
         try:
             return (await self.key_sets.find(provider or self.provider, kid, Allowance("192.0.2.1", retry_after_s))).kid
         except IssuerError as error:

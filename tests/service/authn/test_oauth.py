@@ -43,7 +43,6 @@ def opaques(known: Issuers) -> OAuthServer:
 
 
 def outcome(live: Running, token: str) -> tuple[int, str]:
-    """Return the status, and the code or the identity."""
     answer = live.post(token, with_nonce(new_nonce()))
     body = answer.json()
     return answer.status_code, body.get("code") or body["identity"]

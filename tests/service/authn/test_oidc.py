@@ -74,7 +74,6 @@ class Subject:
         return await authenticator.authenticate(bearer, source, NOW)
 
     async def outcome(self, bearer: str, source: str = SOURCE) -> str:
-        """Return the code, or `ok`."""
         try:
             await self.admit(bearer, source)
         except IssuerError as error:
@@ -308,8 +307,6 @@ def by_another_key(local: LocalProvider) -> str:
 
 
 def es256_with(signature: Callable[[bytes], bytes]) -> Forge:
-    """Sign by ES256 and change the signature."""
-
     def forge(local: LocalProvider) -> str:
         genuine = local.es256.signature
         key = ProviderKey("ES256", local.es256.kid, lambda text: signature(genuine(text)), {})

@@ -139,7 +139,6 @@ def in_wrong_places(site: Site, credential: str) -> None:
 
 
 def damaged(credential: str) -> Iterator[str]:
-    """Yield a credential with a little wrong."""
     yield credential[:-1]
     yield credential[:-1] + ("A" if credential[-1] != "A" else "Q")  # both are possible at the end of a signature
     yield credential[: len(credential) // 2]

@@ -24,7 +24,6 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends RST
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:
-    """Answer every request with nothing."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
 

@@ -39,7 +39,6 @@ def without_ids(answer: httpx.Response) -> dict[str, Any]:
 
 
 def failed(explained: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the failed checks by their codes."""
     return {check["code"]: check for check in explained["checks"] if not check["passed"]}
 
 

@@ -70,7 +70,6 @@ def address() -> str:
 
 
 def by(address: str) -> str:
-    """Return the header's line for it."""
     return f"X-Forwarded-For: {address}"
 
 
@@ -80,7 +79,6 @@ def refilled(began: float) -> float:
 
 
 def unknown_kids(live: Running, count: int, *lines: str) -> list[bytes]:
-    """Return requests with as many unknown kids."""
     return [
         request("/tokens", live.provider.sign({"alg": "RS256", "kid": f"unknown-{number}"}, claims), BODY_BYTES, *lines)
         for claims in (live.provider.claims(aud=live.url),)

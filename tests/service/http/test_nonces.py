@@ -47,7 +47,6 @@ class Site:
         return self.services[number % len(self.services)].post(credential, with_nonce(nonce, number))
 
     def outcome(self, credential: str, nonce: object, number: int = 0) -> tuple[int, str]:
-        """Return the status, and the code or the jti."""
         answer = self.post(credential, nonce, number)
         return answer.status_code, answer.json().get("code") or answer.json()["jti"]
 
@@ -91,7 +90,6 @@ def in_batch(*numbers: int, **members: Any) -> dict[str, Any]:
 
 
 def at(endpoint: str, **members: Any) -> dict[str, Any]:
-    """Return a good body of this endpoint."""
     return in_batch(1, 2, **members) if endpoint == "/tokens/batch" else {**numbered(1), **members}
 
 

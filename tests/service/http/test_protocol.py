@@ -266,7 +266,6 @@ def test_a_flood_of_requests_costs_requests_under_way_nothing(edge: Running) -> 
 
 
 def open_connections(live: Running) -> int:
-    """Count the sockets that the server process holds."""
     held = 0
     for descriptor in Path(f"/proc/{live.process.pid}/fd").iterdir():
         with contextlib.suppress(OSError):

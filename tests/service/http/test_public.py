@@ -294,7 +294,6 @@ def beside_a_log(tmp_path_factory: pytest.TempPathFactory, provider: LocalProvid
 
 
 def readers_of(path: str, addresses: int) -> Iterator[bytes]:
-    """Return requests from so many addresses in turn."""
     for number in itertools.count():
         yield f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 10.0.0.{number % addresses}\r\n\r\n".encode()
 

@@ -23,7 +23,6 @@ NARROW = Rate(count=60, per_s=3600, burst=50)
 
 
 def busy_ms(milliseconds: int) -> None:
-    """Use CPU."""
     end = time.thread_time() + milliseconds / 1000
     while time.thread_time() < end:
         pass
@@ -104,8 +103,6 @@ async def test_all_sources_together_have_a_limit() -> None:
 
 
 class Body:
-    """A request's body, of which `send` delivers parts."""
-
     def __init__(self) -> None:
         self._parts: asyncio.Queue[HTTPReceiveMessage] = asyncio.Queue()
         self.request: Http = Request({"type": "http", "headers": []}, receive=self._parts.get)  # type: ignore[arg-type]

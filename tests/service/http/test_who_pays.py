@@ -39,7 +39,6 @@ class Site:
     unused: list[str]
 
     def owner(self) -> str:
-        """Return the repository of an identity for one test."""
         return self.unused.pop()
 
     def keys(self) -> Counter[str]:

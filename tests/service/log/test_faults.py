@@ -72,7 +72,6 @@ class Client:
         self._open = []
 
     def fresh(self, count: int = 1) -> list[bytes]:
-        """Return new leaves."""
         return [token_leaf(number) for number in itertools.islice(self.numbers, count)]
 
     def demand_promises(self) -> None:

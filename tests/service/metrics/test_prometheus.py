@@ -78,7 +78,6 @@ def is_ready(http: httpx.Client) -> bool:
 
 
 def ask(http: httpx.Client, query: str) -> list[Any]:
-    """Return what Prometheus answers; NaN counts as no answer."""
     answer = http.get("/api/v1/query", params={"query": query}).json()
     assert answer["status"] == "success", (query, answer)
     return [each for each in answer["data"]["result"] if each["value"][1] != "NaN"]

@@ -37,7 +37,6 @@ class Stage:
         return LiveStops(self.folder, self.page, self.audit, KnownStanding(), lambda: self.now)
 
     def write(self, *stops: str) -> None:
-        """Write stops of these things."""
         items = [{"what": what, "reason": "a reason", "since": "2026-11-21T08:00:00Z"} for what in stops]
         self.file.write_text(json.dumps({"version": 1, "stops": items}))
 
@@ -52,7 +51,6 @@ class Stage:
         return True
 
     async def turn(self, times: int = 1) -> None:
-        """Look so many times."""
         for _ in range(times):
             await self.stops.turn(False)
 

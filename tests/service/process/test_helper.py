@@ -76,7 +76,6 @@ def workers_of(live: Running) -> list[int]:
 
 
 def helper_of(live: Running) -> int:
-    """Return the process without an event loop."""
     found = []
     for pid in family(live.process.pid)[1:]:
         links = set()

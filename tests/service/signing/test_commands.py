@@ -39,7 +39,6 @@ def later(custody: Custody, seconds: int) -> Custody:
 
 
 def states(custody: Custody) -> dict[str, str]:
-    """Return the state of each key by its folder."""
     return {path.stem.removeprefix("key-"): path.parent.name for path in custody.folder.glob("*/*.pem")}
 
 

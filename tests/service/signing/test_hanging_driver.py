@@ -40,7 +40,6 @@ class Driver:
 
 
 def build(folder: Path, driver: Path) -> Driver:
-    """Compile one around a real driver."""
     built = Driver(folder / "hanging.so", folder / "hangs")
     source = ROOT / "tests" / "support" / "hanging_driver.c"
     names = (f'-DDRIVER="{driver}"', f'-DHANGS="{built.switch}"')

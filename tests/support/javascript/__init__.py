@@ -113,12 +113,10 @@ def _written(value: Any) -> Any:
 
 
 def big(value: int) -> dict[str, str]:
-    """A bigint, as an argument."""
     return {"$big": str(value)}
 
 
 def mapping(pairs: dict[str, Any]) -> dict[str, Any]:
-    """A Map, as an argument."""
     return {"$map": [[name, _written(value)] for name, value in pairs.items()]}
 
 

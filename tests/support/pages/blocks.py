@@ -28,12 +28,10 @@ class Block(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the block begins."""
         return f"{self.page}:{self.line}"
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Read the blocks of a page."""
     return read_blocks(page.read_text("utf-8"), str(page.relative_to(ROOT)))
 
 

@@ -90,12 +90,10 @@ def at_work(folder: Path) -> Iterator[World]:
 
 @contextmanager
 def checkout(folder: Path) -> Iterator[World]:
-    """Give a checkout with its virtual environment."""
     yield World(folder, prelude=MAKE)
 
 
 def install(world: World, block: Block) -> None:
-    """Make an environment, and be in the checkout."""
     subprocess.run([sys.executable, "-m", "venv", world.folder / "venv"], check=True)
     world.here["pip install"] = f"cd {ROOT} && {world.folder}/venv/bin/pip install -q"
 

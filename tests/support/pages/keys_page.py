@@ -40,7 +40,6 @@ def desk_with_token(folder: Path) -> Iterator[World]:
 
 
 def later(world: World, block: Block, seconds: str) -> None:
-    """Let time pass."""
     pass_time(world.folder / "data", int(seconds))
 
 

@@ -124,7 +124,6 @@ def ask(world: World, block: Block) -> object:
 
 @contextmanager
 def nothing(folder: Path) -> Iterator[World]:
-    """Give an empty folder."""
     yield World(folder)
 
 

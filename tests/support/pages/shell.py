@@ -22,14 +22,11 @@ class Command(NamedTuple):
 
     @property
     def code(self) -> int:
-        """The exit code that the page says."""
         found = _CODE.search(self.line)
         return int(found[1]) if found else 0
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
-
     code: int
     out: str
     err: str
@@ -85,7 +82,6 @@ class Shell:
         return Ended(done.returncode, out.read_text("utf-8"), err.read_text("utf-8"))
 
     def python(self, program: str) -> Ended:
-        """Run a Python program."""
         done = subprocess.run(
             [sys.executable, "-c", program], cwd=self._folder, env={**self._env, **self._more}, capture_output=True, text=True, check=False,
             timeout=LONGEST_S,

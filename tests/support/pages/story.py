@@ -70,7 +70,6 @@ class Story:
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks that it does."""
         return [block for block in blocks_of(ROOT / self.page) if self.takes(block)]
 
     def takes(self, block: Block) -> bool:
@@ -80,7 +79,6 @@ class Story:
         return not set(block.sections) & set(self.but) and (not self.only or bool(set(block.sections) & set(self.only)))
 
     def understands(self, block: Block) -> bool:
-        """Say whether the story can do a block."""
         if file_of(block):
             return True
         if block.note:

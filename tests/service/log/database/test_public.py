@@ -178,8 +178,6 @@ def proved_size(log: PublicLog, number: int) -> int | None:
 
 
 class Counted(PublicLog):
-    """It counts its connections."""
-
     def __init__(self, place: Place) -> None:
         self.connections: list[ReadConnection] = []
         super().__init__(ORIGIN, self._count)
