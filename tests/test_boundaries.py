@@ -38,27 +38,16 @@ from tests.support.rooms import (
 # One rule for each floor. A room may import the rooms of the floors below it; rooms of one floor do not know each other.
 # `errors`, `codes`, `api` and `service/app` are outside the rooms.
 FLOORS: dict[int, tuple[str, ...]] = {
-    1: ("formats",),
-    2: ("io", "results", "tlog"),
-    3: ("token",),
-    4: ("identity", "limits", "adapters"),
-    5: ("policy", "audit"),
-    6: ("issuance", "verify", "policy.authoring", "page"),
-    7: ("relying", "client", "service"),
-    8: ("witness", "dev"),
-    9: ("cli",),
-}
+    1: ("formats",), 2: ("io", "results", "tlog"), 3: ("token",), 4: ("identity", "limits", "adapters"),
+    5: ("policy", "audit"), 6: ("issuance", "verify", "policy.authoring", "page"), 7: ("relying", "client", "service"),
+    8: ("witness", "dev"), 9: ("cli",),
+}  # fmt: skip
 # Inside the service there is an order, too: settings first, the rooms of the ports, what needs them, the edge, and the
 # processes around all of it. Rooms of one step do not know each other.
 STEPS: tuple[tuple[str, ...], ...] = (
-    ("settings",),
-    ("authn", "admission", "signing", "audit", "policies"),
-    ("log", "revocation"),
-    ("metrics",),
-    ("http",),
-    ("process",),
-    ("doctor",),
-)
+    ("settings",), ("authn", "admission", "signing", "audit", "policies"), ("log", "revocation"), ("metrics",),
+    ("http",), ("process",), ("doctor",),
+)  # fmt: skip
 MOST_ROOMS, MOST_ARROWS = 31, 190
 MAX_LINES, MAX_DEPTH = 60, 4
 # Pure files may not touch the machine; a pure room may hold a loader that does.

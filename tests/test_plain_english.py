@@ -171,12 +171,9 @@ def test_prose_has_no_construction_that_is_read_twice() -> None:
 
 def test_the_patterns_find_their_constructions() -> None:
     examples = {
-        "Who asks is a stranger.": "a clause as the subject",
-        "A file for who runs it.": "a clause as the subject",
-        "Nothing is kept.": "nobody, nothing as the subject",
-        "A name that is none.": "is none, is nothing",
-        "A key that is no key.": "is no ...",
-        "The file lies beside it.": "stands, lies",
+        "Who asks is a stranger.": "a clause as the subject", "A file for who runs it.": "a clause as the subject",
+        "Nothing is kept.": "nobody, nothing as the subject", "A name that is none.": "is none, is nothing",
+        "A key that is no key.": "is no ...", "The file lies beside it.": "stands, lies",
         "It has a thread of its own.": "of its own",
-    }
+    }  # fmt: skip
     assert [text for text, name in examples.items() if not COMPILED[name].search(plain(text))] == []

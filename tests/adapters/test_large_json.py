@@ -44,17 +44,13 @@ def test_a_member_that_is_named_twice_is_found() -> None:
 
 def test_bytes_that_are_no_json_object_are_refused_with_their_place() -> None:
     for raw, code, line in (
-        (b'{"a": 1,\n "b": tru}', Code.FILE_SYNTAX, 2),
-        (b'{"samples": [1, NaNa]}', Code.FILE_SYNTAX, 1),
-        (b'{"samples": [1', Code.FILE_SYNTAX, None),
-        (b'{"a": 1} {}', Code.FILE_SYNTAX, 1),
-        (b"", Code.FILE_SYNTAX, None),
-        (b"[1]", Code.FILE_SCHEMA, None),
-        (b"1", Code.FILE_SCHEMA, None),
+        (b'{"a": 1,\n "b": tru}', Code.FILE_SYNTAX, 2), (b'{"samples": [1, NaNa]}', Code.FILE_SYNTAX, 1),
+        (b'{"samples": [1', Code.FILE_SYNTAX, None), (b'{"a": 1} {}', Code.FILE_SYNTAX, 1),
+        (b"", Code.FILE_SYNTAX, None), (b"[1]", Code.FILE_SCHEMA, None), (b"1", Code.FILE_SCHEMA, None),
         (b'{"samples": ' + b"[" * 100_000, Code.FILE_TOO_LARGE, None),
         (b'{"samples": "\xff"}', Code.FILE_ENCODING, None),
         ('{"samples": "…"}'.encode()[:-4], Code.FILE_ENCODING, None),
-    ):
+    ):  # fmt: skip
         error = refusal(kept, raw)
         assert (error.code, line in {None, error.place.line}) == (code, True), raw[:99]
         buffer = bytearray(raw)

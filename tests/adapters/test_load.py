@@ -107,12 +107,9 @@ LM_EVAL = (DATA / "lm_eval_dummy.json").read_bytes()
 LIGHTEVAL = (DATA / "lighteval_dummy.json").read_bytes()
 PLAIN = (DATA / "plain_run.json").read_bytes()
 READERS: dict[str, tuple[Any, bytes]] = {
-    "inspect": (inspect_ai, INSPECT),
-    "lm-eval": (lm_eval, LM_EVAL),
-    "eee": (every_eval_ever, RECORD),
-    "lighteval": (lighteval, LIGHTEVAL),
-    "json": (plain_json, PLAIN),
-}
+    "inspect": (inspect_ai, INSPECT), "lm-eval": (lm_eval, LM_EVAL), "eee": (every_eval_ever, RECORD),
+    "lighteval": (lighteval, LIGHTEVAL), "json": (plain_json, PLAIN),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", READERS)

@@ -91,15 +91,9 @@ def test_a_run_has_a_reason_exactly_if_it_is_not_whole() -> None:
 
 def test_a_document_outside_of_the_schema_is_refused() -> None:
     of_run: dict[str, list[object]] = {
-        "details/verify_token": ["x"],
-        "metrics/0/f1": [0.5],
-        "metrics": [[]],
-        "metrics/0/value": ["0.75", True],
-        "metrics/0/sample_size": [0],
-        "completeness": [...],
-        "completeness/answer": ["whole"],
-        "model_repo": [""],
-    }
+        "details/verify_token": ["x"], "metrics/0/f1": [0.5], "metrics": [[]], "metrics/0/value": ["0.75", True],
+        "metrics/0/sample_size": [0], "completeness": [...], "completeness/answer": ["whole"], "model_repo": [""],
+    }  # fmt: skip
     places: list[tuple[str, object]] = [("/other", 1), ("/format", "eval-token-issuer/run/v2"), ("/runs", [])]
     places += [(f"/runs/0/{member}", value) for member, values in of_run.items() for value in values]
     for pointer, value in places:

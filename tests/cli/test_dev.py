@@ -10,19 +10,8 @@ from tests.support.command import issuer
 from tests.support.in_process import run
 
 HOSTILE = [
-    "'; touch x; '",
-    "$(touch x)",
-    "`touch x`",
-    "a\nexport B=c",
-    'a"b',
-    "\\",
-    "!!",
-    "a b  c",
-    "-n",
-    "*",
-    "é\u202e",
-    "",
-]
+    "'; touch x; '", "$(touch x)", "`touch x`", "a\nexport B=c", 'a"b', "\\", "!!", "a b  c", "-n", "*", "é\u202e", "",
+]  # fmt: skip
 
 
 def test_a_shell_reads_every_value_as_text(tmp_path: Path) -> None:

@@ -24,11 +24,8 @@ from tests.support.witnessed import ORIGIN, SPARE, TestLog
 
 CREDENTIAL = Credential("an-identity", reusable=False)
 BODY: dict[str, Any] = {
-    "claims": make.claims(),
-    "details": {"notes": "no tools"},
-    "integration": "inspect-ai",
-    "audience": make.AUDIENCE,
-}
+    "claims": make.claims(), "details": {"notes": "no tools"}, "integration": "inspect-ai", "audience": make.AUDIENCE,
+}  # fmt: skip
 OTHER = make.submission({"notes": "no tools"}, metrics=[{"metric_id": "accuracy", "value": 99.9}])
 PROMPTED = make.submission({"notes": "many tools"})
 

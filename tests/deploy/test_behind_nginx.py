@@ -82,13 +82,8 @@ def test_the_addresses_of_a_network_are_one_source_and_half_a_body_stays_in_ngin
         for number in range(HELD):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", plain)))
             half = (
-                "POST /verify HTTP/1.1",
-                "Host: x",
-                f"X-Real-IP: 2001:db8::{number:x}",
-                "Content-Length: 9",
-                "",
-                "{",
-            )
+                "POST /verify HTTP/1.1", "Host: x", f"X-Real-IP: 2001:db8::{number:x}", "Content-Length: 9", "", "{",
+            )  # fmt: skip
             connection.sendall("\r\n".join(half).encode())
         eventually(lambda: status("2001:db8::ffff:ffff:ffff:ffff") == 429)
         assert [status(other) for other in ("2001:db8:0:1::1", "192.0.2.1", "192.0.2.2")] == [200] * 3

@@ -120,17 +120,11 @@ CALLERS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "a source": ("http, http at localhost, http at 127.0.0.1, query, fragment, slash", is_public_url),
 }  # fmt: skip
 KINDS = {
-    "http": "http://a.example/x",
-    "http at localhost": "http://localhost:8000",
-    "http at 127.0.0.1": "http://127.0.0.1:8000",
-    "query": "https://a.example/x?y=z",
-    "fragment": "https://a.example/x#y",
-    "slash": "https://a.example/",
-    "credentials": "https://u@a.example",
-    "characters": "https://a.example\\x",
-    "port 0": "https://a.example:0",
-    "ftp": "ftp://a.example",
-}
+    "http": "http://a.example/x", "http at localhost": "http://localhost:8000",
+    "http at 127.0.0.1": "http://127.0.0.1:8000", "query": "https://a.example/x?y=z",
+    "fragment": "https://a.example/x#y", "slash": "https://a.example/", "credentials": "https://u@a.example",
+    "characters": "https://a.example\\x", "port 0": "https://a.example:0", "ftp": "ftp://a.example",
+}  # fmt: skip
 
 
 def test_each_caller_allows_what_it_says_and_no_more() -> None:

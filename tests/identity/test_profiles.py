@@ -443,16 +443,12 @@ def test_only_an_issuer_of_the_profile_s_form_is_taken(tmp_path: Path) -> None:
 
 
 SHARED_AUDIENCES = [
-    ("github-actions", "https://github.com/example-org"),
-    ("buildkite", "https://buildkite.com/acme-inc"),
-    ("circleci", UUID.format(1)),
-    ("codefresh", "https://g.codefresh.io"),
-    ("kubernetes", "https://kubernetes.default.svc"),
-    ("kubernetes", "https://kubernetes.default.svc.cluster.local"),
-    ("kubernetes", "https://kubernetes.default.svc/"),
-    ("kubernetes", "kubernetes.default"),
+    ("github-actions", "https://github.com/example-org"), ("buildkite", "https://buildkite.com/acme-inc"),
+    ("circleci", UUID.format(1)), ("codefresh", "https://g.codefresh.io"),
+    ("kubernetes", "https://kubernetes.default.svc"), ("kubernetes", "https://kubernetes.default.svc.cluster.local"),
+    ("kubernetes", "https://kubernetes.default.svc/"), ("kubernetes", "kubernetes.default"),
     *((sample.profile, sample.issuer) for sample in SAMPLES),
-]
+]  # fmt: skip
 
 
 def test_what_no_documentation_says_must_be_given(tmp_path: Path) -> None:

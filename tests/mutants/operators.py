@@ -15,26 +15,13 @@ from typing import NamedTuple
 
 # Comparisons get their bound moved and themselves turned round; `and` is one place between two values.
 OPERATORS: dict[type[ast.AST], tuple[str, tuple[str, ...]]] = {
-    ast.Eq: ("==", ("!=",)),
-    ast.NotEq: ("!=", ("==",)),
-    ast.Lt: ("<", ("<=", ">=")),
-    ast.LtE: ("<=", ("<", ">")),
-    ast.Gt: (">", (">=", "<=")),
-    ast.GtE: (">=", (">", "<")),
-    ast.Is: ("is", ("is not",)),
-    ast.IsNot: (r"is\s+not", ("is",)),
-    ast.In: ("in", ("not in",)),
-    ast.NotIn: (r"not\s+in", ("in",)),
-    ast.And: (r"\band\b", ("or",)),
-    ast.Or: (r"\bor\b", ("and",)),
-    ast.Add: (r"\+", ("-",)),
-    ast.Sub: ("-", ("+",)),
-    ast.Mult: (r"\*", ("+",)),
-    ast.Div: ("/", ("*",)),
-    ast.FloorDiv: ("//", ("*",)),
-    ast.Mod: ("%", ("+",)),
+    ast.Eq: ("==", ("!=",)), ast.NotEq: ("!=", ("==",)), ast.Lt: ("<", ("<=", ">=")), ast.LtE: ("<=", ("<", ">")),
+    ast.Gt: (">", (">=", "<=")), ast.GtE: (">=", (">", "<")), ast.Is: ("is", ("is not",)),
+    ast.IsNot: (r"is\s+not", ("is",)), ast.In: ("in", ("not in",)), ast.NotIn: (r"not\s+in", ("in",)),
+    ast.And: (r"\band\b", ("or",)), ast.Or: (r"\bor\b", ("and",)), ast.Add: (r"\+", ("-",)), ast.Sub: ("-", ("+",)),
+    ast.Mult: (r"\*", ("+",)), ast.Div: ("/", ("*",)), ast.FloorDiv: ("//", ("*",)), ast.Mod: ("%", ("+",)),
     ast.BitAnd: ("&", ("|",)),
-}
+}  # fmt: skip
 TURNED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 Removable = ast.Expr | ast.Raise | ast.AugAssign | ast.Delete
 Placed = ast.expr | ast.stmt

@@ -66,14 +66,8 @@ def test_a_verified_file_has_the_evidence_of_the_command(live: Running, folder: 
             if check["number"] not in {2, 5}:  # they say when
                 assert check["evidence"] in row
         texts = (
-            "0.62437518",
-            "inspect-ai",
-            live.url,
-            "github-actions",
-            "What would make it stronger",
-            "This proves",
-            "UTC",
-        )
+            "0.62437518", "inspect-ai", live.url, "github-actions", "What would make it stronger", "This proves", "UTC",
+        )  # fmt: skip
         assert [text for text in texts if text not in look["answer"]] == []
         assert all(link.startswith("https://") for link in look["links"])
 

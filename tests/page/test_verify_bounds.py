@@ -76,11 +76,8 @@ def test_a_too_large_stalled_or_missing_key_set_leaves_it_undecided(
     trust = tmp_path / "trust.yaml"
     with answering({"/large": ("application/json", large), "/broken": ("application/json", b"{")}) as elsewhere:
         for path, wanted in {
-            "/large": "more than",
-            STALLS: "no complete answer",
-            "/none": "404",
-            "/broken": "keys",
-        }.items():
+            "/large": "more than", STALLS: "no complete answer", "/none": "404", "/broken": "keys",
+        }.items():  # fmt: skip
             issuer = f"- issuer: {live.url}\n  keys: {{url: {elsewhere}{path}}}\n"
             trust.write_text(f"version: 1\naudience: {AUDIENCE}\nissuers:\n{issuer}", "utf-8")
             steps = [

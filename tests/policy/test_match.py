@@ -107,11 +107,8 @@ def test_only_absent_is_met_by_a_claim_that_is_not_there() -> None:
         assert not is_met({"x": None}, "x", other)
     identity = Identity(id="main", provider="acme", pins={"sub": "robot", "team": "None"})
     claims: list[dict[str, JSON]] = [
-        {"sub": "robot"},
-        {"sub": "robot", "team": None},
-        {},
-        {"sub": "robot", "team": "None"},
-    ]
+        {"sub": "robot"}, {"sub": "robot", "team": None}, {}, {"sub": "robot", "team": "None"},
+    ]  # fmt: skip
     assert [pins_match(identity, one) for one in claims] == [False, False, False, True], "an absent one matches no pin"
 
 

@@ -19,14 +19,10 @@ from tests.support.running import begin_history, rewrite, running, serve, write_
 from tests.support.waiting import eventually
 
 FILES: dict[str, tuple[str, ...]] = {
-    "key-history": ("key-history.jsonl",),
-    "revocations": ("revocations.jsonl",),
-    "revocation-list": ("revocations.jwt",),
-    "policies": ("policies",),
-    "store-secret": ("store-secret",),
-    "access-tokens": ("pats",),
-    "inventory": ("inventory.json",),
-}
+    "key-history": ("key-history.jsonl",), "revocations": ("revocations.jsonl",),
+    "revocation-list": ("revocations.jwt",), "policies": ("policies",), "store-secret": ("store-secret",),
+    "access-tokens": ("pats",), "inventory": ("inventory.json",),
+}  # fmt: skip
 
 
 def command(settings: Settings, *arguments: object) -> tuple[int, str]:
@@ -136,11 +132,8 @@ def test_a_part_begins_anew_by_its_name_once_and_only_a_missing_one(copied: Sett
 def test_a_damaged_inventory_is_refused(copied: Settings) -> None:
     path = Path(copied.data) / "inventory.json"
     for raw in (
-        b"",
-        b'{"version":2,"parts":[]}',
-        b'{"version":1,"parts":["sessions"]}',
-        b'{"version":1,"parts":["\xff"]}',
-    ):
+        b"", b'{"version":2,"parts":[]}', b'{"version":1,"parts":["sessions"]}', b'{"version":1,"parts":["\xff"]}',
+    ):  # fmt: skip
         path.write_bytes(raw)
         assert refusal(copied).code is Code.DATA_MISSING
     path.unlink()
@@ -168,12 +161,8 @@ def test_a_service_and_the_commands_begin_no_list_or_history_on_a_lost_disk(
     data.rename(tmp_path / "away")
     data.mkdir(mode=0o700)
     for arguments in (
-        ["serve"],
-        ["keys", "rotate"],
-        ["keys", "generate"],
-        ["revocations", "renew"],
-        ["revoke", "--jti", "A" * 22],
-    ):
+        ["serve"], ["keys", "rotate"], ["keys", "generate"], ["revocations", "renew"], ["revoke", "--jti", "A" * 22],
+    ):  # fmt: skip
         code, err = command(copied, *arguments, *(["--reason", "x"] if arguments[0] == "revoke" else []))
         assert (code, err.count("key.history: missing: ")) == (6, 1), (arguments, err)
     assert list(data.iterdir()) == []

@@ -338,14 +338,6 @@ SUBMIT = [
 ]  # fmt: skip
 
 AREAS = {
-    "overview": OVERVIEW,
-    "policy": POLICY,
-    "explain": EXPLAIN,
-    "plan": PLAN,
-    "token-request": REQUEST,
-    "submit": SUBMIT,
-    "results": RESULTS,
-    "verify": VERIFY,
-    "operate": OPERATE,
-    "serve": SERVE,
-}
+    "overview": OVERVIEW, "policy": POLICY, "explain": EXPLAIN, "plan": PLAN, "token-request": REQUEST,
+    "submit": SUBMIT, "results": RESULTS, "verify": VERIFY, "operate": OPERATE, "serve": SERVE,
+}  # fmt: skip

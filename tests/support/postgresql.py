@@ -28,12 +28,9 @@ from tests.support.waiting import eventually
 
 # Durable, as the store demands; small, and quick to follow. The rest is PostgreSQL's own default.
 SETTINGS = {
-    "listen_addresses": "''",
-    "max_connections": "100",
-    "shared_buffers": "'16MB'",
-    "autovacuum": "off",
+    "listen_addresses": "''", "max_connections": "100", "shared_buffers": "'16MB'", "autovacuum": "off",
     "wal_retrieve_retry_interval": "'100ms'",
-}
+}  # fmt: skip
 # A user that must give a password; the folder is the lock for every other one.
 GUARDED = "guarded"
 

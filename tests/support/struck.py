@@ -16,11 +16,9 @@ DISK_CALLS = (
 )  # fmt: skip
 # The call fails once (a bad block, a full disk), is not made (the process is killed), or fails from then on.
 FAULTS = {
-    "EIO": "error=EIO:when={}",
-    "ENOSPC": "error=ENOSPC:when={}",
-    "killed": "signal=KILL:error=EIO:when={}",
+    "EIO": "error=EIO:when={}", "ENOSPC": "error=ENOSPC:when={}", "killed": "signal=KILL:error=EIO:when={}",
     "EIO from then on": "error=EIO:when={}+",
-}
+}  # fmt: skip
 _CALL = re.compile(r"(?:\[pid +\d+\] |\d+ +)?(\w+)\((.*)")
 
 

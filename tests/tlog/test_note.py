@@ -140,13 +140,8 @@ def test_a_repeated_line_counts_once_and_two_times_of_one_key_count_both() -> No
 
 LINE = GOOD.signatures[0].to_text()
 NO_TEXTS = (
-    "",
-    f"{TEXT}\n",
-    f"{TEXT}{LINE}",
-    f"{TEXT}\n{LINE}".replace("\n", "\r\n"),
-    f"a\tb\n\n{LINE}",
-    f"a\0b\n\n{LINE}",
-)
+    "", f"{TEXT}\n", f"{TEXT}{LINE}", f"{TEXT}\n{LINE}".replace("\n", "\r\n"), f"a\tb\n\n{LINE}", f"a\0b\n\n{LINE}",
+)  # fmt: skip
 NO_LINES = (
     LINE[:-1], f"{LINE}\n", f"{LINE}more\n", LINE.replace("—", "-"), LINE.replace("— ", "—  "), f"—\u00a0{LINE[2:]}",
     f"{LINE[:-1]} \n", LINE.replace("example", "exam+ple"), f"— a\u2028{LINE[2:]}", f"— {LINE.split(' ')[2]}",

@@ -34,12 +34,9 @@ OTHER_METRIC = make.BENCHMARK_TEXT.replace('id: "accuracy"', 'id: "acc"')
 LIVE_FORM = 'name: "x"\ntasks:\n  - {id: "gsm8k"}\n'
 # By what the Hub says of the registration: yes, no, nothing.
 BOARDS: dict[str | None, tuple[Badge, Badge, Badge]] = {
-    make.BENCHMARK_TEXT: ("yes", "no", "unknown"),
-    None: ("unknown", "no", "unknown"),
-    OTHER_TASK: ("no", "no", "no"),
-    OTHER_METRIC: ("no", "no", "no"),
-    LIVE_FORM: ("unknown", "no", "unknown"),
-}
+    make.BENCHMARK_TEXT: ("yes", "no", "unknown"), None: ("unknown", "no", "unknown"), OTHER_TASK: ("no", "no", "no"),
+    OTHER_METRIC: ("no", "no", "no"), LIVE_FORM: ("unknown", "no", "unknown"),
+}  # fmt: skip
 
 
 def test_leaderboard_needs_a_registered_benchmark_and_a_defined_task_and_metric() -> None:

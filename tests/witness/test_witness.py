@@ -105,11 +105,9 @@ def test_a_wrong_proof_is_refused_and_changes_no_state(witness: RunningWitness, 
         assert witness.submit(body).status_code == 422, "an empty tree has one root and no proof"
     witness.submit(log.submission(0, 5))
     wrong = [
-        log.forked().submission(5, 9),
-        submission(5, log.checkpoint(9), *log.tree.proof(4, 9)),
-        submission(5, log.checkpoint(9)),
-        submission(5, log.checkpoint(5), bytes(32)),
-    ]
+        log.forked().submission(5, 9), submission(5, log.checkpoint(9), *log.tree.proof(4, 9)),
+        submission(5, log.checkpoint(9)), submission(5, log.checkpoint(5), bytes(32)),
+    ]  # fmt: skip
     assert [witness.submit(body).status_code for body in wrong] == [422] * 4
     assert both_verify(witness.shown(log.origin), log, witness).text == log.text(5)
     witness.cosigned(log, 9, witness.submit(log.submission(5, 9)))

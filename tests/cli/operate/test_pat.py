@@ -85,11 +85,9 @@ def test_a_token_has_the_given_networks_scopes_and_life(folder: Path) -> None:
 
 def test_a_malformed_option_is_a_usage_error_and_makes_no_token(folder: Path) -> None:
     wrong = {
-        "--expires": ("91", "0", "-1", "1.5", "30d"),
-        "--network": ("192.0.2.1/24", "here", "2001:db8::1", ""),
-        "--scope": ("", "a b"),
-        "--account": ("Nightly", "", "a b", "../etc", "x" * 65, 'a"'),
-    }
+        "--expires": ("91", "0", "-1", "1.5", "30d"), "--network": ("192.0.2.1/24", "here", "2001:db8::1", ""),
+        "--scope": ("", "a b"), "--account": ("Nightly", "", "a b", "../etc", "x" * 65, 'a"'),
+    }  # fmt: skip
     for option, value in ((option, value) for option, values in wrong.items() for value in values):
         done = issuer(*CREATE, "--dir", folder, option, value)
         assert (done.code, done.out, folder.exists()) == (2, "", False), (option, value)

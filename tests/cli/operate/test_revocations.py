@@ -80,22 +80,13 @@ def test_a_revocation_is_recorded_listed_and_shown(desk: Desk) -> None:
 
 def test_a_malformed_revocation_is_a_usage_error_and_writes_no_record(desk: Desk) -> None:
     rows: list[tuple[object, ...]] = [
-        (),
-        ("--jti", "not a jti"),
-        ("--jti", "evi_pat_0123456789ab_secret"),
-        ("--jti", JTIS[0][:-1] + "B"),
-        ("--jti", JTIS[0], "--sub", "helm", "--from", 0),
-        ("--jti", JTIS[0], "--from", 0),
-        ("--sub", "helm"),
-        ("--sub", "Helm!", "--from", 0),
-        ("--sub", "helm", "--from", "yesterday"),
-        ("--sub", "helm", "--from", 9, "--until", 8),
-        ("--sub", "helm", "--from", "1795000000000"),
-        ("--sub", "helm", "--from", "99999999999"),
-        ("--sub", "helm", "--from", 9, "--until", "9999-12-31T00:00:00Z"),
-        ("--jti", JTIS[0], "--reason", " "),
-        ("--jti", JTIS[0], "--reason", "x" * 1001),
-    ]
+        (), ("--jti", "not a jti"), ("--jti", "evi_pat_0123456789ab_secret"), ("--jti", JTIS[0][:-1] + "B"),
+        ("--jti", JTIS[0], "--sub", "helm", "--from", 0), ("--jti", JTIS[0], "--from", 0), ("--sub", "helm"),
+        ("--sub", "Helm!", "--from", 0), ("--sub", "helm", "--from", "yesterday"),
+        ("--sub", "helm", "--from", 9, "--until", 8), ("--sub", "helm", "--from", "1795000000000"),
+        ("--sub", "helm", "--from", "99999999999"), ("--sub", "helm", "--from", 9, "--until", "9999-12-31T00:00:00Z"),
+        ("--jti", JTIS[0], "--reason", " "), ("--jti", JTIS[0], "--reason", "x" * 1001),
+    ]  # fmt: skip
     for row in rows:
         done = desk.run("revoke", *row, *(() if "--reason" in row else ("--reason", "x")))
         assert (done.code, "evi_pat" in done.err, list(desk.data.iterdir())) == (2, False, []), row

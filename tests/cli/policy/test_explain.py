@@ -184,11 +184,9 @@ def test_an_access_token_is_judged_by_the_service_s_rules(apps: Path, provider: 
 def test_an_opaque_credential_needs_its_provider_and_claims(apps: Path, provider: LocalProvider) -> None:
     opaque = "--provider opaque and its claims client_id, scope"
     for token, give in (
-        ("evi_pat_x", "--provider robots and its claims account, scope"),
-        ("hf_x", "--provider hub and its claims id"),
-        ("acme_x", opaque),
-        (access_token(provider, iss="https://o.example"), opaque),
-    ):
+        ("evi_pat_x", "--provider robots and its claims account, scope"), ("hf_x", "--provider hub and its claims id"),
+        ("acme_x", opaque), (access_token(provider, iss="https://o.example"), opaque),
+    ):  # fmt: skip
         done = explain(apps, token)
         text = " ".join(done.err.replace("│", " ").split())
         assert (done.code, done.out, give in text, "--identity-claims-file" in text) == (2, "", True, True)

@@ -199,26 +199,13 @@ def test_options_that_contradict_each_other_or_do_not_exist_are_usage_errors(cla
     page = (Path(issuer_client.__file__).parent / "README.md").read_text("utf-8")
     assert f"up to {ATTEMPTS} times within {PATIENCE_S / 60:g} minutes" in " ".join(page.split())
     for arguments in (
-        ("--claims", "-", "--access-token-file", "-"),
-        ("--claims", "-", "--id-token-file", "-"),
-        ("--claims", "-", *OAUTH, "--client-secret-file", "-"),
-        ("--access-token-file", "-", "--id-token-file", "-"),
-        ("--access-token-file", "x", *OAUTH),
-        (*OAUTH, "--token-endpoint", NOWHERE),
-        ("--oauth", NOWHERE),
-        ("--client-id", "ci"),
-        ("--client-secret-file", "-"),
-        ("--access-token-file", "-", "--client-secret-file", "-"),
-        ("--nonce", "short"),
-        ("--nonce", "a" * 21 + "="),
-        ("--client-secret", HUSH),
-        (f"--access-token={HUSH}",),
-        ("--model-repo", "a/b"),
-        ("--allow-mock", "x"),
-        ("--scale", "100"),
-        ("--profile", "both"),
-        ("--profile", "hub"),
-    ):
+        ("--claims", "-", "--access-token-file", "-"), ("--claims", "-", "--id-token-file", "-"),
+        ("--claims", "-", *OAUTH, "--client-secret-file", "-"), ("--access-token-file", "-", "--id-token-file", "-"),
+        ("--access-token-file", "x", *OAUTH), (*OAUTH, "--token-endpoint", NOWHERE), ("--oauth", NOWHERE),
+        ("--client-id", "ci"), ("--client-secret-file", "-"), ("--access-token-file", "-", "--client-secret-file", "-"),
+        ("--nonce", "short"), ("--nonce", "a" * 21 + "="), ("--client-secret", HUSH), (f"--access-token={HUSH}",),
+        ("--model-repo", "a/b"), ("--allow-mock", "x"), ("--scale", "100"), ("--profile", "both"), ("--profile", "hub"),
+    ):  # fmt: skip
         given = arguments if "--claims" in arguments else ("--claims", claims, *arguments)
         done = request(NOWHERE, *given, stdin=HUSH)
         assert (done.code, "Usage: " in done.err) == (2, True), arguments
@@ -303,12 +290,9 @@ ECHOES: list[Any] = [
 def test_a_credential_that_an_issuer_repeats_is_not_printed(claims: Path, out: Path) -> None:
     answers = [*ECHOES, {**ANSWER, "entry": HUSH}, {**ANSWER, "warnings": [HUSH]}]
     for body, status, options in (
-        *((body, 201, ("--json",)) for body in answers),
-        *((body, 401, ()) for body in ECHOES[:3]),
-        (ECHOES[0], 200, ("--dry-run",)),
-        (answers[-2], 201, ("--out", out)),
-        (answers[-2], 201, ()),
-    ):
+        *((body, 201, ("--json",)) for body in answers), *((body, 401, ()) for body in ECHOES[:3]),
+        (ECHOES[0], 200, ("--dry-run",)), (answers[-2], 201, ("--out", out)), (answers[-2], 201, ()),
+    ):  # fmt: skip
         with HostileIssuer(answers=[reply(status, body, Location=f"/{HUSH}")]) as server:
             done = request(server.url, "--claims", claims, *options, env=ACCESS)
         assert (done.code in {4, 5}, done.out, out.parent.exists()) == (True, "", False), (body, status)

@@ -30,12 +30,9 @@ from tests.support.submitting import BENCHMARK, INSPECT, MODEL, PATH, fill, plai
 pytestmark = pytest.mark.long
 
 GRANTS = {
-    "frameworks": [{"name": "inspect-ai"}, {"name": "lm-eval"}],
-    "benchmarks": ["*/*"],
-    "models": ["*/*"],
-    "tasks": ["gsm8k_mini", "choice_mini", "task-*"],
-    "metrics": ["*"],
-}
+    "frameworks": [{"name": "inspect-ai"}, {"name": "lm-eval"}], "benchmarks": ["*/*"], "models": ["*/*"],
+    "tasks": ["gsm8k_mini", "choice_mini", "task-*"], "metrics": ["*"],
+}  # fmt: skip
 Done = subprocess.CompletedProcess[str]
 
 

@@ -41,13 +41,9 @@ FALSE = LAST.replace("0.5", "0.6")
 def test_the_worst_entry_decides_the_exit_code_and_a_folder_that_is_no_tree_fails(tree: Path) -> None:
     bare = "\n".join(line for line in LAST.splitlines() if "verify_token" not in line) + "\n"
     rows: list[tuple[str, tuple[str, ...], int]] = [
-        (LAST, (), 0),
-        (bare, (), 1),
-        (bare, ("--allow-unsigned",), 0),
-        (LAST + "  value: 0.5\n", (), 4),
-        (FALSE, (), 1),
-        ("- [", (), 3),
-    ]
+        (LAST, (), 0), (bare, (), 1), (bare, ("--allow-unsigned",), 0), (LAST + "  value: 0.5\n", (), 4),
+        (FALSE, (), 1), ("- [", (), 3),
+    ]  # fmt: skip
     for text, more, code in rows:
         write_result(tree, "zz/last", "task_0.yaml", text)
         for form in ((), ("--json",)):

@@ -50,16 +50,11 @@ def test_a_folder_becomes_four_files_that_name_their_trust_file(hub: Path) -> No
 def test_the_worst_entry_decides_the_exit_code(hub: Path) -> None:
     good = entry_text("acme/two", 1)
     rows: list[tuple[str, tuple[str, ...], int]] = [
-        (unsigned(model_repo="acme/two"), (), 0),
-        (unsigned(model_repo="acme/two"), ("--require-token",), 1),
-        (good.replace("0.5", "0.6"), (), 1),
-        (good + "  value: 0.5\n", (), 4),
-        ("- [", (), 3),
-        (good, ("--metric", "accuracy=up"), 2),
-        (good, ("--hub", "javascript:alert(1)"), 2),
-        (good, ("--received-now",), 2),
-        (good, ("--receipts", "absent"), 6),
-    ]
+        (unsigned(model_repo="acme/two"), (), 0), (unsigned(model_repo="acme/two"), ("--require-token",), 1),
+        (good.replace("0.5", "0.6"), (), 1), (good + "  value: 0.5\n", (), 4), ("- [", (), 3),
+        (good, ("--metric", "accuracy=up"), 2), (good, ("--hub", "javascript:alert(1)"), 2),
+        (good, ("--received-now",), 2), (good, ("--receipts", "absent"), 6),
+    ]  # fmt: skip
     for text, more, code in rows:
         shutil.rmtree(hub.parent / "site", ignore_errors=True)
         write_result(hub, "acme/two", "task_1.yaml", text)

@@ -36,11 +36,9 @@ def test_runs_get_the_command_for_a_reproduction_or_the_places_where_they_differ
     answer = compare(PLAIN, second(tmp_path))
     assert answer.code == 0
     for text in (
-        "plain_run.json, acme-harness 2.1.0\nsecond: ",
-        "  acc (algebra) 0.75\n",
-        "issuer submit --reproduces sha256:",
+        "plain_run.json, acme-harness 2.1.0\nsecond: ", "  acc (algebra) 0.75\n", "issuer submit --reproduces sha256:",
         "do not prove that there were two runs",
-    ):
+    ):  # fmt: skip
         assert text in answer.out
     changes = ("metrics.0.value", 0.76), ("model_revision", "0" * 40), ("details.benchmark_subset", "hard")
     answer = compare(PLAIN, second(tmp_path, *changes))

@@ -61,28 +61,13 @@ WITH_VALUE = GOOD.replace("  date:", "  value: 20.9\n  date:") if "  date:" in G
 def test_the_worst_entry_decides_the_exit_code(file: Path, trust: Path) -> None:
     allowed = ("--allow-unsigned",)
     exits: list[tuple[str | None, tuple[str, ...], int]] = [
-        (GOOD, (), 0),
-        (GOOD + BARE, (), 1),
-        (GOOD + BARE, ("--require-token",), 1),
-        (GOOD + BARE, allowed, 0),
-        (GOOD + UNNAMED, (), 1),
-        (GOOD + UNNAMED, allowed, 0),
-        (BARE, (), 1),
-        (BARE, allowed, 1),
-        ("[]\n", (), 1),
-        (FALSE, (), 1),
-        (GOOD + FALSE, (), 1),
-        (WITH_VALUE, (), 4),
-        (GOOD + WITH_VALUE, (), 4),
-        (FALSE + WITH_VALUE, (), 1),
-        (BARE + WITH_VALUE, (), 1),
-        (BARE + WITH_VALUE, allowed, 4),
-        ("- [", (), 3),
-        (None, (), 3),
-        (GOOD, ("--trust", "none.yaml"), 3),
-        (GOOD, ("--at", "yesterday"), 2),
+        (GOOD, (), 0), (GOOD + BARE, (), 1), (GOOD + BARE, ("--require-token",), 1), (GOOD + BARE, allowed, 0),
+        (GOOD + UNNAMED, (), 1), (GOOD + UNNAMED, allowed, 0), (BARE, (), 1), (BARE, allowed, 1), ("[]\n", (), 1),
+        (FALSE, (), 1), (GOOD + FALSE, (), 1), (WITH_VALUE, (), 4), (GOOD + WITH_VALUE, (), 4),
+        (FALSE + WITH_VALUE, (), 1), (BARE + WITH_VALUE, (), 1), (BARE + WITH_VALUE, allowed, 4), ("- [", (), 3),
+        (None, (), 3), (GOOD, ("--trust", "none.yaml"), 3), (GOOD, ("--at", "yesterday"), 2),
         (GOOD, ("--receipts", "none"), 6),
-    ]
+    ]  # fmt: skip
     for text, more, code in exits:
         for form in ((), ("--json",)):
             file.unlink(missing_ok=True) if text is None else file.write_text(text)
@@ -96,21 +81,13 @@ def test_the_worst_entry_decides_the_exit_code(file: Path, trust: Path) -> None:
 def test_contradicting_and_missing_options_are_usage_errors(file: Path, trust: Path) -> None:
     judged, trusted = ("--repo", REPO, "--trust", str(trust)), ("--trust", str(trust))
     for arguments in (
-        (),
-        (file,),
-        (file, "--repo", REPO),
-        (file, "--repo", REPO, "--issuer", ISSUER),
-        (file, *judged, "--audience", AUDIENCE),
-        (file, *judged, "--jobs", "2"),
-        (file, *judged, "--receipt-key", "k.pem"),
-        (file, *judged, "--receipts", "a", "--keep-receipts", "b"),
-        (file, *judged, "--benchmark", "a", "--benchmarks", "b"),
-        (file, *judged, "--at", "5", "--received-now"),
-        (file.parent, *judged),
-        (file.parent, "--path", PATH, *trusted),
-        (file.parent, "--benchmark", "eval.yaml", *trusted),
-        (file.parent, *trusted, "--jobs", "0"),
-    ):
+        (), (file,), (file, "--repo", REPO), (file, "--repo", REPO, "--issuer", ISSUER),
+        (file, *judged, "--audience", AUDIENCE), (file, *judged, "--jobs", "2"),
+        (file, *judged, "--receipt-key", "k.pem"), (file, *judged, "--receipts", "a", "--keep-receipts", "b"),
+        (file, *judged, "--benchmark", "a", "--benchmarks", "b"), (file, *judged, "--at", "5", "--received-now"),
+        (file.parent, *judged), (file.parent, "--path", PATH, *trusted),
+        (file.parent, "--benchmark", "eval.yaml", *trusted), (file.parent, *trusted, "--jobs", "0"),
+    ):  # fmt: skip
         done = issuer("verify", *arguments)
         assert (done.code, done.out) == (2, ""), (arguments, done)
     done = issuer("verify", file.with_name("none.yaml"))

@@ -183,14 +183,11 @@ def test_every_rule_is_explained_and_a_caller_sees_its_warnings_and_a_quarantine
 
     found = explained(attempts=4, owners_a_day=9)
     assert [(each.rule, each.count, each.limit, each.then if each.crossed else "") for each in found.counted] == [
-        ("abuse.attempts.distinct", 4, 3, "warn"),
-        ("abuse.artifact.distinct", 0, 1, ""),
-        ("abuse.twins.values", 0, 3, ""),
-        ("abuse.spread.owners_a_day", 9, 9, ""),
-        ("abuse.spread.owners_a_run", 0, 8, ""),
-        ("abuse.spread.tokens_a_day", 0, 1000, ""),
+        ("abuse.attempts.distinct", 4, 3, "warn"), ("abuse.artifact.distinct", 0, 1, ""),
+        ("abuse.twins.values", 0, 3, ""), ("abuse.spread.owners_a_day", 9, 9, ""),
+        ("abuse.spread.owners_a_run", 0, 8, ""), ("abuse.spread.tokens_a_day", 0, 1000, ""),
         ("abuse.spread.tokens_a_run", 0, 900, ""),
-    ]
+    ]  # fmt: skip
     assert found.code is None
     counted = explained(attempts=4, twins=True).redact().counted
     assert [each.rule for each in counted] == ["abuse.attempts.distinct"], "no observation"

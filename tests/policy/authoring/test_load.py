@@ -174,13 +174,10 @@ def test_what_needs_a_broken_file_is_not_judged_and_the_rest_is(tmp_path: Path) 
 
 def test_a_range_that_a_wider_grant_makes_pointless_is_warned_of(tmp_path: Path) -> None:
     for metrics, wider in {
-        '["*", {id: "acc", min: 0}]': ["*"],
-        '[{id: "acc", min: 0}, {id: "a*"}]': ["a*"],
-        '["a*c", {id: "a*", min: 0}]': [],
-        '["f1", {id: "acc", min: 0}]': [],
-        '["*", {id: "pass@*", max: 1}]': [],
+        '["*", {id: "acc", min: 0}]': ["*"], '[{id: "acc", min: 0}, {id: "a*"}]': ["a*"],
+        '["a*c", {id: "a*", min: 0}]': [], '["f1", {id: "acc", min: 0}]': [], '["*", {id: "pass@*", max: 1}]': [],
         '[{id: "acc", min: 0}, {id: "acc", max: 1}]': [],
-    }.items():
+    }.items():  # fmt: skip
         write(tmp_path, inspect_ai=changed(POLICY, '["*"]\ntoken', f"{metrics}\ntoken"))
         policies, findings = check_policies(tmp_path, ISSUER_URL, NOW)
         assert policies is not None

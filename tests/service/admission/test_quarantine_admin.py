@@ -169,11 +169,9 @@ async def test_a_broken_standing_or_state_hides_no_other_and_an_order_writes_it_
 async def test_damaged_numbers_of_signals_and_counts_of_yesterday_are_none(redis: Redis, standings: Standings) -> None:
     today = int(time.time()) // DAY_S
     held = {
-        b"state": STATE.pack(0, today, 7, 8),
-        b"signal attempts": b"9" * 5000,
-        b"signal spread": b"2",
+        b"state": STATE.pack(0, today, 7, 8), b"signal attempts": b"9" * 5000, b"signal spread": b"2",
         b"signal \xff": b"1",
-    }
+    }  # fmt: skip
     await redis.hset(names_of(PAYER).payer, mapping=held)  # type: ignore[arg-type]
     shown = await standings.show(PAYER)
     assert (shown.tokens, shown.keys, shown.signals) == (7, 8, {"attempts": 0, "spread": 2})

@@ -549,23 +549,14 @@ NOT_PLAIN = "a URL has more than a host, path and query"
 
 HAS_NONE = "the discovery document has no jwks_uri"
 JWKS_URIS: dict[str | None, str] = {
-    None: HAS_NONE,
-    "": ELSEWHERE,
-    "/.well-known/jwks": "ValueError",
-    "https://evil.example/jwks": ELSEWHERE,
-    "http://127.0.0.2/jwks": ELSEWHERE,
-    "http://169.254.169.254/latest/meta-data": "ValueError",
-    "https://127.0.0.1:1@evil.example/jwks": ELSEWHERE,
-    "http://user@127.0.0.1:1/jwks": NOT_PLAIN,
-    "file:///etc/passwd": "ValueError",
-    "http://127.0.0.1:0/jwks": NOT_PLAIN,
-    "http://127.0.0.1:99999/jwks": NOT_PLAIN,
-    "{issuer}/.well-known/jwks#fragment": NOT_PLAIN,
-    "{issuer}/.well-known/\njwks": "a URL has characters",
-    "http://127.0.0.1\\@evil.example/jwks": "ValueError",
-    "{issuer}/\\evil.example/jwks": "a URL has characters",
+    None: HAS_NONE, "": ELSEWHERE, "/.well-known/jwks": "ValueError", "https://evil.example/jwks": ELSEWHERE,
+    "http://127.0.0.2/jwks": ELSEWHERE, "http://169.254.169.254/latest/meta-data": "ValueError",
+    "https://127.0.0.1:1@evil.example/jwks": ELSEWHERE, "http://user@127.0.0.1:1/jwks": NOT_PLAIN,
+    "file:///etc/passwd": "ValueError", "http://127.0.0.1:0/jwks": NOT_PLAIN, "http://127.0.0.1:99999/jwks": NOT_PLAIN,
+    "{issuer}/.well-known/jwks#fragment": NOT_PLAIN, "{issuer}/.well-known/\njwks": "a URL has characters",
+    "http://127.0.0.1\\@evil.example/jwks": "ValueError", "{issuer}/\\evil.example/jwks": "a URL has characters",
     "http://[127.0.0.1/jwks": "ValueError",
-}
+}  # fmt: skip
 CHANGES: list[tuple[dict[str, Any], str]] = [
     *(
         ({"issuer": other}, ANOTHER)
@@ -595,38 +586,12 @@ async def test_discovery_that_points_elsewhere_is_not_followed(local: LocalProvi
 
 
 PRIVATE = [
-    "0.0.0.0",
-    "10.0.0.1",
-    "100.64.0.1",
-    "127.0.0.1",
-    "127.1.2.3",
-    "169.254.169.254",
-    "172.16.0.1",
-    "192.168.0.1",
-    "198.18.0.1",
-    "203.0.113.1",
-    "224.0.0.1",
-    "239.255.255.250",
-    "240.0.0.1",
-    "255.255.255.255",
-    "::",
-    "::1",
-    "::127.0.0.1",
-    "::ffff:127.0.0.1",
-    "::ffff:10.0.0.1",
-    "::ffff:169.254.169.254",
-    "64:ff9b::a00:1",
-    "64:ff9b:1::a00:1",
-    "2001:db8::1",
-    "2002:a00:1::",
-    "fc00::1",
-    "fd00:ec2::254",
-    "fe80::1",
-    "fe80::1%eth0",
-    "fec0::1",
-    "ff02::1",
-    "ff0e::1",
-]
+    "0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "127.1.2.3", "169.254.169.254", "172.16.0.1", "192.168.0.1",
+    "198.18.0.1", "203.0.113.1", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "::", "::1",
+    "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a00:1",
+    "64:ff9b:1::a00:1", "2001:db8::1", "2002:a00:1::", "fc00::1", "fd00:ec2::254", "fe80::1", "fe80::1%eth0", "fec0::1",
+    "ff02::1", "ff0e::1",
+]  # fmt: skip
 PUBLIC = ["140.82.112.3", "8.8.8.8", "2606:50c0::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::"]
 
 

@@ -44,12 +44,8 @@ def test_another_method_is_a_problem_that_names_the_right_ones(service: Running)
 
 def test_a_body_that_is_not_json_by_its_media_type_or_is_compressed_is_refused(service: Running) -> None:
     types = (
-        "",
-        "text/plain",
-        "application/json; charset=utf-16",
-        "application/jsonx",
-        "application/x-www-form-urlencoded",
-    )
+        "", "text/plain", "application/json; charset=utf-16", "application/jsonx", "application/x-www-form-urlencoded",
+    )  # fmt: skip
     for headers in (*({"Content-Type": media_type} for media_type in types), {"Content-Encoding": "gzip"}):
         assert_problem(service.post(service.token(), BODY, **headers), 415, "request.media_type")
 
@@ -155,9 +151,7 @@ def test_health_says_live_and_ready(service: Running) -> None:
 
 def test_every_answer_about_tokens_forbids_storing(service: Running) -> None:
     answers = (
-        service.post(None),
-        service.post(service.token()),
-        service.post(service.token(), b"{"),
+        service.post(None), service.post(service.token()), service.post(service.token(), b"{"),
         service.http.get("/tokens"),
-    )
+    )  # fmt: skip
     assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}

@@ -28,13 +28,8 @@ SIZE = 300
 INTERVAL_MS = 1000 * LOG_READ_MS.per_s / LOG_READ_MS.count
 IMMUTABLE = "public, max-age=31536000, immutable"
 TILES = (
-    "tile/0/000",
-    "tile/0/001.p/44",
-    "tile/1/000.p/1",
-    "tile/entries/000",
-    "tile/entries/001.p/3",
-    "tile/0/000.p/7",
-)
+    "tile/0/000", "tile/0/001.p/44", "tile/1/000.p/1", "tile/entries/000", "tile/entries/001.p/3", "tile/0/000.p/7",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +144,9 @@ async def test_openapi_describes_the_log_with_its_parameters(place: Place) -> No
     paths = msgspec.json.decode(openapi(handlers))["paths"]
     await log.aclose()
     assert {path: [each["name"] for each in paths[path]["get"].get("parameters", [])] for path in paths} == {
-        "/log/checkpoint": [],
-        "/log/tile/{path}": ["path"],
-        "/log/proof": ["iat", "token", "size"],
+        "/log/checkpoint": [], "/log/tile/{path}": ["path"], "/log/proof": ["iat", "token", "size"],
         "/log/log.json": [],
-    }
+    }  # fmt: skip
     assert all(
         {"200", "429", "503"} <= set(paths[path]["get"]["responses"]) for path in paths if path != "/log/log.json"
     )
@@ -165,12 +158,10 @@ def test_caches_keep_a_proof_for_an_hour_and_no_refusal(served: Served) -> None:
     assert whole.headers["content-type"] == "text/plain; charset=utf-8"
     assert served.get(f"/log/proof?{asked_for(299)}&size={SIZE}").body == whole.body
     for query, status, code in (
-        (asked_for(SIZE), 404, Code.LOG_NO_LEAF),
-        (f"{asked_for(0)}&size=299", 400, Code.REQUEST_QUERY),
-        (f"{asked_for(0)}&size=0", 400, Code.REQUEST_QUERY),
-        (asked_for(0).upper(), 400, Code.REQUEST_QUERY),
+        (asked_for(SIZE), 404, Code.LOG_NO_LEAF), (f"{asked_for(0)}&size=299", 400, Code.REQUEST_QUERY),
+        (f"{asked_for(0)}&size=0", 400, Code.REQUEST_QUERY), (asked_for(0).upper(), 400, Code.REQUEST_QUERY),
         ("", 400, Code.REQUEST_QUERY),
-    ):
+    ):  # fmt: skip
         answer = served.get(f"/log/proof?{query}")
         assert (answer.status, msgspec.json.decode(answer.body)["code"]) == (status, code), query
         assert answer.headers["cache-control"] == "no-store"

@@ -134,12 +134,8 @@ def chunks() -> Iterator[Case]:
 def trailers() -> Iterator[Case]:
     """RFC 9110 6.5.1: ignored. No trailer becomes a header of its message or of the next."""
     for trailer in (
-        b"X: y",
-        b"Host: y",
-        b"Authorization: Bearer a.b.c",
-        b"X-Forwarded-For: 192.0.2.1",
-        b"Expect: 100-continue",
-    ):
+        b"X: y", b"Host: y", b"Authorization: Bearer a.b.c", b"X-Forwarded-For: 192.0.2.1", b"Expect: 100-continue",
+    ):  # fmt: skip
         yield Case(message(CHUNKED, body=chunked(b"abcde", trailers=trailer + b"\r\n")), 200)
         yield Case(message(CHUNKED, body=chunked(trailers=(trailer + b"\r\n") * 3)), 200)
     for bad in (b"Connection: close", b"connection: x", b"Connection: Upgrade\r\nUpgrade: h2c", b"Upgrade: h2c", b"Content-Length: 5",
@@ -167,13 +163,10 @@ def heads() -> Iterator[Case]:
     for bare in (b"\nHost: x\n\n", b"\r\nHost: x\r\n\n"):
         yield refused(b"GET /health/live HTTP/1.1" + bare)
     for many in (
-        [b"Cookie: " + b"x" * MAX_FRAMING_BYTES],
-        [b"Cookie: " + b"x" * 4 * MAX_FRAMING_BYTES],
-        [b"X: y"] * 20_000,
-        [b"X: y"] * MAX_HEADER_LINES,
-        [b"Accept: " + b"," * MAX_LIST_BYTES],
+        [b"Cookie: " + b"x" * MAX_FRAMING_BYTES], [b"Cookie: " + b"x" * 4 * MAX_FRAMING_BYTES], [b"X: y"] * 20_000,
+        [b"X: y"] * MAX_HEADER_LINES, [b"Accept: " + b"," * MAX_LIST_BYTES],
         [b"If-None-Match: " + b"x" * 600, b"Accept: " + b"x" * 600],
-    ):
+    ):  # fmt: skip
         yield refused(message(*many))
     for expected in (b"100-continue", b"100-Continue", b"something", b""):
         yield Case(message(b"Expect: " + expected), 200)
@@ -319,13 +312,10 @@ def test_a_message_with_a_fault_in_its_late_body_has_one_answer(edge: Running) -
 
 # How framing begins, and what continues it without end.
 ENDLESS = {
-    "a trailer": (b"0\r\nX: ", b"a" * 1024),
-    "trailers": (b"0\r\n", b"X: y\r\n" * 128),
-    "a trailer's name": (b"0\r\n", b"a" * 1024),
-    "a chunk's extension": (b"5;", b"a" * 1024),
-    "chunks of one byte": (b"", b"1\r\n \r\n" * 128),
-    "a chunk's size": (b"", b"0" * 1024),
-}
+    "a trailer": (b"0\r\nX: ", b"a" * 1024), "trailers": (b"0\r\n", b"X: y\r\n" * 128),
+    "a trailer's name": (b"0\r\n", b"a" * 1024), "a chunk's extension": (b"5;", b"a" * 1024),
+    "chunks of one byte": (b"", b"1\r\n \r\n" * 128), "a chunk's size": (b"", b"0" * 1024),
+}  # fmt: skip
 
 
 def test_the_framing_of_a_message_is_bounded(edge: Running) -> None:

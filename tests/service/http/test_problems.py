@@ -43,16 +43,10 @@ def test_every_code_is_a_complete_problem_document() -> None:
         assert (response.status, headers["content-type"]) == (code.meaning.status, "application/problem+json")
         assert (headers["cache-control"], headers["content-length"]) == ("no-store", str(len(response.body)))
         assert json.loads(response.body) == {
-            "type": f"{URL}/errors/{code}",
-            "title": code.meaning.title,
-            "status": code.meaning.status,
-            "detail": f"{code.meaning.title} {code.meaning.remedy}",
-            "instance": "urn:uuid:a-request",
-            "code": str(code),
-            "retryable": code.retryable,
-            "request_id": "a-request",
-            "errors": [],
-        }
+            "type": f"{URL}/errors/{code}", "title": code.meaning.title, "status": code.meaning.status,
+            "detail": f"{code.meaning.title} {code.meaning.remedy}", "instance": "urn:uuid:a-request",
+            "code": str(code), "retryable": code.retryable, "request_id": "a-request", "errors": [],
+        }  # fmt: skip
 
 
 def test_a_retryable_problem_has_a_retry_after_of_at_least_one_second() -> None:

@@ -350,11 +350,9 @@ def decisions(live: Running) -> list[dict[str, Any]]:
 
 def test_the_head_says_whether_a_body_is_large() -> None:
     heads: dict[tuple[bytes, bytes], bool] = {
-        (b"content-length", b"8192"): False,
-        (b"content-length", b"8193"): True,
-        (b"transfer-encoding", b"chunked"): True,
-        (b"x", b"y"): True,
-    }
+        (b"content-length", b"8192"): False, (b"content-length", b"8193"): True,
+        (b"transfer-encoding", b"chunked"): True, (b"x", b"y"): True,
+    }  # fmt: skip
     assert {line: is_large([(b"host", b"x"), line]) for line in heads} == heads
 
 

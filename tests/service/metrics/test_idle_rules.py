@@ -13,13 +13,10 @@ from tests.support.running import Running
 from tests.support.waiting import eventually, within
 
 GRANTS: dict[str, object] = {
-    "frameworks": [{"name": "a", "versions": ">=2"}, {"name": "b"}],
-    "benchmarks": ["open/*", "other/one"],
-    "models": ["acme/*", "acme/one"],
-    "tasks": ["t*"],
-    "metrics": ["accuracy", {"id": "loss", "max": 1.0}],
+    "frameworks": [{"name": "a", "versions": ">=2"}, {"name": "b"}], "benchmarks": ["open/*", "other/one"],
+    "models": ["acme/*", "acme/one"], "tasks": ["t*"], "metrics": ["accuracy", {"id": "loss", "max": 1.0}],
     "deny": {"models": ["acme/secret*"]},
-}
+}  # fmt: skip
 POLICY = msgspec.convert(
     {
         "version": 1, "integration": "i", "mode": "active", "contacts": ["a@example.org"], "grants": GRANTS,

@@ -116,13 +116,9 @@ async def test_a_folder_that_is_safe_again_is_read_again(house: House) -> None:
 
 
 DAMAGES: list[tuple[str, bytes | None]] = [
-    ("revocations.jsonl", b'{"time":'),
-    ("revocations.jsonl", b"\xff\n"),
-    ("revocations.jwt", b"a.b.c"),
-    ("revocations.jwt", None),
-    ("revocation-keys.json", b"{}"),
-    ("revocation-keys.json", None),
-]
+    ("revocations.jsonl", b'{"time":'), ("revocations.jsonl", b"\xff\n"), ("revocations.jwt", b"a.b.c"),
+    ("revocations.jwt", None), ("revocation-keys.json", b"{}"), ("revocation-keys.json", None),
+]  # fmt: skip
 
 
 async def test_no_damage_gives_back_what_was_revoked_nor_takes_the_list_away(house: House) -> None:

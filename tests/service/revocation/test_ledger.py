@@ -141,17 +141,12 @@ def test_a_process_that_has_served_a_newer_list_goes_on_from_that(tmp_path: Path
 
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [
-    ({"why": ""}, "/why"),
-    ({"why": " \n"}, "/why"),
-    ({"jti": ()}, ""),
-    ({"jti": (JTIS[0], "x")}, "/jti/1"),
-    ({"jti": (JTIS[0][:-1] + "B",)}, "/jti/0"),
-    ({"sub": (interval_of("Inspect AI", from_=1),)}, "/sub/0/sub"),
+    ({"why": ""}, "/why"), ({"why": " \n"}, "/why"), ({"jti": ()}, ""), ({"jti": (JTIS[0], "x")}, "/jti/1"),
+    ({"jti": (JTIS[0][:-1] + "B",)}, "/jti/0"), ({"sub": (interval_of("Inspect AI", from_=1),)}, "/sub/0/sub"),
     ({"sub": (interval_of(from_=2, until=1),)}, "/sub/0/until"),
-    ({"sub": (interval_of(from_=MAX_UNIX_S + 1),)}, "/sub"),
-    ({"sub": (interval_of(from_=-1),)}, "/sub"),
+    ({"sub": (interval_of(from_=MAX_UNIX_S + 1),)}, "/sub"), ({"sub": (interval_of(from_=-1),)}, "/sub"),
     ({"why": "x" * (MAX_REASON_CHARS + 1)}, "/why"),
-]
+]  # fmt: skip
 
 
 def test_nonsense_is_not_recorded_and_in_a_record_its_line_is_named(tmp_path: Path) -> None:

@@ -23,12 +23,9 @@ keys: {folder: "keys"}
 store: {url: "redis://localhost:6379/0"}
 """
 ENVIRONMENT = {
-    "ISSUER_URL": "https://issuer.example",
-    "ISSUER_POLICIES": "policies",
-    "ISSUER_KEYS_FOLDER": "keys",
-    "ISSUER_DATA": "data",
-    "ISSUER_STORE_URL": "embedded",
-}
+    "ISSUER_URL": "https://issuer.example", "ISSUER_POLICIES": "policies", "ISSUER_KEYS_FOLDER": "keys",
+    "ISSUER_DATA": "data", "ISSUER_STORE_URL": "embedded",
+}  # fmt: skip
 
 
 def from_file(folder: Path, text: str = FILE, **environ: str) -> Settings:

@@ -122,11 +122,9 @@ def test_an_issuer_older_than_its_history_makes_no_first_key(tmp_path: Path) -> 
 
 def test_plain_and_encrypted_keys_never_mix_and_an_unreadable_file_stops_no_key(tmp_path: Path) -> None:
     mixed: list[tuple[bytes | None, bytes | None, str]] = [
-        (None, b"one", "is not encrypted"),
-        (b"one", None, "is encrypted: give --passphrase-file"),
-        (b"one", b"two", "one passphrase opens all keys"),
-        (None, b"", "1 to 1023 bytes"),
-    ]
+        (None, b"one", "is not encrypted"), (b"one", None, "is encrypted: give --passphrase-file"),
+        (b"one", b"two", "one passphrase opens all keys"), (None, b"", "1 to 1023 bytes"),
+    ]  # fmt: skip
     for number, (before, new, why) in enumerate(mixed):
         folder = tmp_path / str(number)
         custody, kid = issuer_of(folder, before)

@@ -73,14 +73,10 @@ def size(url: str) -> int:
 
 
 WRONG_URLS = (
-    "postgresql://me:{}@here/log",
-    "postgresql://me:{}@",
-    "postgresql://me:{}@here:port/log",
-    "postgresql://me:{}@here/log?nonsense=1",
-    "postgresql://me@here/log?password={}&sslmode",
-    "postgresql://me:{}@[::1/log",
-    "postgresql://me:{}@here/log?port=1?",
-)
+    "postgresql://me:{}@here/log", "postgresql://me:{}@", "postgresql://me:{}@here:port/log",
+    "postgresql://me:{}@here/log?nonsense=1", "postgresql://me@here/log?password={}&sslmode",
+    "postgresql://me:{}@[::1/log", "postgresql://me:{}@here/log?port=1?",
+)  # fmt: skip
 
 
 def test_no_error_shows_the_password() -> None:
@@ -143,14 +139,10 @@ def test_a_server_that_may_lose_what_it_has_committed_is_refused(server: Postgre
 
 def test_a_role_s_own_settings_weaken_nothing(server: PostgreSQL, url: str) -> None:
     weak = {
-        "synchronous_commit": "off",
-        "client_min_messages": "error",
-        "statement_timeout": "'50ms'",
-        "lock_timeout": "'1h'",
-        "idle_in_transaction_session_timeout": "'1h'",
-        "default_transaction_isolation": "serializable",
-        "default_transaction_read_only": "on",
-    }
+        "synchronous_commit": "off", "client_min_messages": "error", "statement_timeout": "'50ms'",
+        "lock_timeout": "'1h'", "idle_in_transaction_session_timeout": "'1h'",
+        "default_transaction_isolation": "serializable", "default_transaction_read_only": "on",
+    }  # fmt: skip
     with psycopg.connect(server.url()) as connection:  # a setting of a role holds for its next connection
         for name, value in weak.items():
             connection.execute(f"ALTER ROLE postgres SET {name} = {value}".encode())
@@ -164,14 +156,10 @@ def test_a_role_s_own_settings_weaken_nothing(server: PostgreSQL, url: str) -> N
         ) as connection:
             connection.execute("ALTER ROLE postgres RESET ALL")
     assert found == {
-        "synchronous_commit": "on",
-        "client_min_messages": "warning",
-        "statement_timeout": "0",
-        "lock_timeout": "1s",
-        "idle_in_transaction_session_timeout": "2s",
-        "default_transaction_isolation": "read committed",
+        "synchronous_commit": "on", "client_min_messages": "warning", "statement_timeout": "0", "lock_timeout": "1s",
+        "idle_in_transaction_session_timeout": "2s", "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off",
-    }
+    }  # fmt: skip
 
 
 def test_a_reader_changes_nothing(url: str) -> None:
