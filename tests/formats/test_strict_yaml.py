@@ -114,9 +114,7 @@ console.log(JSON.stringify(texts.map(text => [read(one, text), read(text => two(
 
 @pytest.mark.long
 @pytest.mark.needs_tool("node", "npm")
-def test_both_javascript_readers_read_accepted_and_written_scalars_alike(
-    node: Callable[[str, object], Any],
-) -> None:
+def test_both_javascript_readers_read_accepted_and_written_scalars_alike(node: Callable[[str, object], Any]) -> None:
     texts = {f"value: {text}" for text in MATRIX}
 
     @examples(3000)

@@ -11,11 +11,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "issuer/issuance/identify.py": (*LINE, "tests/service/http/test_disclosure.py"),
     "issuer/issuance/judge.py": ("tests/issuance/test_body.py", *LINE),
     "issuer/issuance/issue.py": LINE,
-    "issuer/issuance/steps.py": (
-        "tests/issuance/test_events.py",
-        *LINE,
-        "tests/service/admission/test_secret_file.py",
-    ),
+    "issuer/issuance/steps.py": ("tests/issuance/test_events.py", *LINE, "tests/service/admission/test_secret_file.py"),
     "issuer/issuance/ports.py": LINE,
     "issuer/issuance/events.py": (
         "tests/issuance/test_events.py",

@@ -61,13 +61,7 @@ def test_a_broken_test_file_and_one_without_a_test_have_different_exit_codes(war
     assert run(warm, root, GOOD) == 5
 
 
-@pytest.mark.parametrize(
-    ("end", "timeout_s", "expected"),
-    [
-        ("import signal\nsignal.pause()\n", 3, -9),
-        (GOOD, 60, 0),
-    ],
-)
+@pytest.mark.parametrize(("end", "timeout_s", "expected"), [("import signal\nsignal.pause()\n", 3, -9), (GOOD, 60, 0)])
 def test_the_processes_of_a_run_end_with_it(warm: Warm, root: Path, end: str, timeout_s: float, expected: int) -> None:
     assert run(warm, root, SLEEPER + end, timeout_s) == expected
     started = int((root / "pid").read_text())

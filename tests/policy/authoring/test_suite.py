@@ -169,7 +169,7 @@ def test_tests_may_be_derived_in_two_steps_and_an_error_is_found_once(tmp_path: 
     assert ([outcome.passed for outcome in done], errors) == ([True] * 3, [])
     done, errors = outcomes(tmp_path, changed(tests, "    run:\n", "    run:\n      task_id: 7\n"))
     assert [(finding.pointer, finding.detail) for finding in errors] == [
-        ("/tests/0/run/task_id", "expected text, got a whole number: put it in double quotes"),
+        ("/tests/0/run/task_id", "expected text, got a whole number: put it in double quotes")
     ], "an error is found once, and not in the tests that are derived"
     assert done == []
 

@@ -82,9 +82,7 @@ async def numbers(state: RedisAdmission, *items: Item) -> list[int]:
 # -- attempts ----------------------------------------------------------------------------------------------------------
 
 
-async def test_different_values_of_one_run_key_are_attempts_and_new_ones_raise_a_signal(
-    state: RedisAdmission,
-) -> None:
+async def test_different_values_of_one_run_key_are_attempts_and_new_ones_raise_a_signal(state: RedisAdmission) -> None:
     asked = [item("a"), item("b"), item("a"), item("b"), item("c"), item("x", run="other")]
     assert await numbers(state, *asked) == [1, 2, 2, 2, 3, 1]
     abuse = Abuse(attempts=Attempts(distinct=1))

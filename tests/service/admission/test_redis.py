@@ -333,9 +333,7 @@ async def test_repeats_and_replays_are_charged_to_their_record_alone(url: str, r
         assert await codes(state, replay, repeat) == ["rate.identity"] * 2
 
 
-async def test_refusals_warn_from_half_of_their_rate_on_and_above_it_they_quarantine(
-    state: RedisAdmission,
-) -> None:
+async def test_refusals_warn_from_half_of_their_rate_on_and_above_it_they_quarantine(state: RedisAdmission) -> None:
     limits = msgspec.structs.replace(UNLIMITED, refusals=Rate(count=1, per_s=3600, burst=5), quarantine_s=90)
     warned = [(await state.count(refusal(limits))).warnings for _ in range(6)]
     assert warned[:2] == [(), ()]

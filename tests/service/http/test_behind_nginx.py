@@ -75,9 +75,7 @@ def carrying(hidden: bytes, *lines: str) -> bytes:
     return "\r\n".join(head).encode() + hidden
 
 
-def test_a_request_in_the_body_of_an_upgrade_is_not_read_and_an_honest_one_is(
-    behind: tuple[Running, int, int],
-) -> None:
+def test_a_request_in_the_body_of_an_upgrade_is_not_read_and_an_honest_one_is(behind: tuple[Running, int, int]) -> None:
     live, opened, closed = behind
     decided = live.log_text().count('"decision"')
     body = msgspec.json.encode(BODY)

@@ -49,7 +49,4 @@ def read(world: World, block: Block) -> None:
 
 
 NOTES: Mapping[str, Callable[..., object]] = {r"(\d+) s later": later, "a key in AWS KMS": read}
-STORIES = (
-    Story(PAGE, desk, NOTES, but=WITH_TOOLS),
-    Story(PAGE, desk_with_token, NOTES, tools=TOOLS),
-)
+STORIES = (Story(PAGE, desk, NOTES, but=WITH_TOOLS), Story(PAGE, desk_with_token, NOTES, tools=TOOLS))

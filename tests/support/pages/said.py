@@ -9,10 +9,7 @@ import re
 from collections.abc import Mapping
 
 # Two times that are equal on a page may differ here, so they are not learnt.
-_TIMES = {
-    "iso": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)",
-    "unix": r"(?<![\w.])1[789]\d{8}(?![\w.])",
-}
+_TIMES = {"iso": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)", "unix": r"(?<![\w.])1[789]\d{8}(?![\w.])"}
 # A random name: its form in a page's text, and in any output.
 _NAMES = {
     "port": (r"(?<=127\.0\.0\.1:)\d{4,5}", r"\d{4,5}"),
