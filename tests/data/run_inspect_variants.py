@@ -86,23 +86,17 @@ parted = scorer(metrics={"right": [mean(), stderr()], "short": [mean()]})(in_par
 failing = solver(failing_at_four)
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "whole": {"scorer": [match(), includes()]},
-    "unscored": {"scorer": [includes(), scored()]},
-    "parts": {"scorer": parted()},
-    "parts_in_epochs": {"scorer": parted(), "epochs": 2},
+    "whole": {"scorer": [match(), includes()]}, "unscored": {"scorer": [includes(), scored()]},
+    "parts": {"scorer": parted()}, "parts_in_epochs": {"scorer": parted(), "epochs": 2},
     "epochs": {"scorer": includes(), "epochs": 2},
     "reducers": {"scorer": scored(), "epochs": Epochs(2, ["mean", "max"])},
-    "unscored_epoch": {"scorer": scored(), "epochs": 2},
-    "limit_reached": {"scorer": includes(), "limit": 3},
-    "limit_not_reached": {"scorer": includes(), "limit": 100},
-    "range": {"scorer": includes(), "limit": (2, 5)},
+    "unscored_epoch": {"scorer": scored(), "epochs": 2}, "limit_reached": {"scorer": includes(), "limit": 3},
+    "limit_not_reached": {"scorer": includes(), "limit": 100}, "range": {"scorer": includes(), "limit": (2, 5)},
     "chosen": {"scorer": includes(), "sample_id": [1, 2]},
     "failing": {"scorer": includes(), "solver": failing(), "fail_on_error": False},
-    "seeded": {"scorer": includes(), "seed": 7},
-    "grader_role": {"scorer": model_graded_qa(), **graded_by(True)},
-    "grader_argument": graded_by(False),
-    "edited": {"scorer": [includes(), match()]},
-}
+    "seeded": {"scorer": includes(), "seed": 7}, "grader_role": {"scorer": model_graded_qa(), **graded_by(True)},
+    "grader_argument": graded_by(False), "edited": {"scorer": [includes(), match()]},
+}  # fmt: skip
 
 
 def run(name: str, suffix: str, given: dict[str, Any], folder: Path) -> Path:

@@ -236,27 +236,18 @@ def test_many_changed_files_are_read_or_refused_as_in_python_or_left_to_it() -> 
 
 MIB = 1024 * 1024
 HOSTILE = {
-    "spaces": "a: x" + " " * (MIB - 10) + "y\n",
-    "spaces in quotes": 'a: "x' + " " * (MIB - 10) + 'y"\n',
+    "spaces": "a: x" + " " * (MIB - 10) + "y\n", "spaces in quotes": 'a: "x' + " " * (MIB - 10) + 'y"\n',
     "empty lines": "a: x" + "\n" * (MIB - 10) + "b: 1\n",
     "empty lines in quotes": "a: 'x" + "\n" * (MIB - 20) + "  y'\n",
-    "empty lines in a block": "a: |\n" + "\n" * (MIB - 20) + "  y\n",
-    "brackets": "[" * MIB,
-    "braces": "{a: " * (MIB // 4),
-    "dashes": "- " * (MIB // 2),
-    "quotes": "'" * MIB,
-    "escapes": 'a: "' + "\\n" * (MIB // 2 - 10) + '"\n',
-    "comments": "# c\n" * (MIB // 4),
-    "digits": "a: " + "9" * (MIB - 10) + "\n",
-    "a date": "a: 2026-11-21 " + " " * (MIB - 20) + "\n",
-    "sixty": "a: 1" + ":1" * (MIB // 2 - 10) + "x\n",
-    "many items": "- a\n" * (MIB // 4),
+    "empty lines in a block": "a: |\n" + "\n" * (MIB - 20) + "  y\n", "brackets": "[" * MIB,
+    "braces": "{a: " * (MIB // 4), "dashes": "- " * (MIB // 2), "quotes": "'" * MIB,
+    "escapes": 'a: "' + "\\n" * (MIB // 2 - 10) + '"\n', "comments": "# c\n" * (MIB // 4),
+    "digits": "a: " + "9" * (MIB - 10) + "\n", "a date": "a: 2026-11-21 " + " " * (MIB - 20) + "\n",
+    "sixty": "a: 1" + ":1" * (MIB // 2 - 10) + "x\n", "many items": "- a\n" * (MIB // 4),
     "many members": "".join(f"k{number}: 1\n" for number in range(90_000)),
-    "a long flow": "[" + "a," * (MIB // 2 - 10) + "]\n",
-    "one line over": "a" * (MIB + 1),
-    "a long key": "a" * (MIB - 10) + ": 1\n",
-    "not UTF-8": "\udcff",
-}
+    "a long flow": "[" + "a," * (MIB // 2 - 10) + "]\n", "one line over": "a" * (MIB + 1),
+    "a long key": "a" * (MIB - 10) + ": 1\n", "not UTF-8": "\udcff",
+}  # fmt: skip
 
 
 @pytest.mark.timeout(120)

@@ -31,18 +31,12 @@ MOST_MIB = 400
 
 
 HOSTILE = {
-    "a long list": "- a\n" * 200_000 + "\n" * 100_000,
-    "a million lines": "\n" * 1_000_000,
-    "deep": "[" * 500_000,
-    "an alias": "- &a [*a]\n",
-    "bidirectional": "- \u202e\n",
-    "a mark": "\ufeff- 1\n",
-    "a number": "- dataset: {id: 1}\n",
-    "a map": "a: 1\n",
-    "a long text": "- notes: |\n" + "  a\n" * 250_000,
+    "a long list": "- a\n" * 200_000 + "\n" * 100_000, "a million lines": "\n" * 1_000_000, "deep": "[" * 500_000,
+    "an alias": "- &a [*a]\n", "bidirectional": "- \u202e\n", "a mark": "\ufeff- 1\n",
+    "a number": "- dataset: {id: 1}\n", "a map": "a: 1\n", "a long text": "- notes: |\n" + "  a\n" * 250_000,
     "many names": "- " + "".join(f"a{number}: 1\n  " for number in range(60_000)),
     "many entries": "- dataset: {id: a}\n" * 1001,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -162,14 +162,11 @@ def test_a_regex_that_re2_does_not_know_or_that_has_flags_is_refused(capfd: pyte
 
 def test_every_requirement_can_be_described() -> None:
     rules: list[tuple[Requirement, str]] = [
-        ("a", "a"),
-        (1, "the number 1"),
-        (Matcher(any_of=("a", True)), "one of a, the boolean true"),
+        ("a", "a"), (1, "the number 1"), (Matcher(any_of=("a", True)), "one of a, the boolean true"),
         (Matcher(glob="a*"), "text of the form a*"),
         (Matcher(regex="a|b", reason="because"), "text that matches the expression a|b"),
-        (Matcher(contains_all=("a", "b")), "the words a, b"),
-        (Matcher(absent=True), "no such claim"),
-    ]
+        (Matcher(contains_all=("a", "b")), "the words a, b"), (Matcher(absent=True), "no such claim"),
+    ]  # fmt: skip
     assert [describe(rule) for rule, _ in rules] == [text for _, text in rules]
 
 

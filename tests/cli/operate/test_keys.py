@@ -171,18 +171,12 @@ def test_public_prints_a_key_set_for_a_trust_file(tmp_path: Path) -> None:
 
 def test_a_malformed_command_is_a_usage_error_and_makes_no_file(tmp_path: Path) -> None:
     for arguments in (
-        ("rotate", "key-x"),
-        ("rotate", "--to", "active"),
-        ("rotate", "--plan", "--compromised"),
-        ("rotate", "key-x", "--to", "revoked"),
-        ("revoke", "key-x", "--reason", "x"),
-        ("revoke", "key-x", "--from", "0"),
-        ("revoke", "key-x", "--from", "yesterday", "--reason", "x"),
-        ("revoke", "key-x", "--from", "2199-01-01T00:00:00Z", "--reason", "x"),
-        ("generate", "--state", "retiring"),
-        ("generate", "--reason", "x" * 513),
-        ("generate", "--reason", "\udcff"),
-    ):
+        ("rotate", "key-x"), ("rotate", "--to", "active"), ("rotate", "--plan", "--compromised"),
+        ("rotate", "key-x", "--to", "revoked"), ("revoke", "key-x", "--reason", "x"),
+        ("revoke", "key-x", "--from", "0"), ("revoke", "key-x", "--from", "yesterday", "--reason", "x"),
+        ("revoke", "key-x", "--from", "2199-01-01T00:00:00Z", "--reason", "x"), ("generate", "--state", "retiring"),
+        ("generate", "--reason", "x" * 513), ("generate", "--reason", "\udcff"),
+    ):  # fmt: skip
         assert keys(tmp_path, *arguments).code == 2, arguments
         assert not list(tmp_path.iterdir())
 

@@ -167,17 +167,14 @@ FAULTS = [
     ("listen: {port: yes}\n", 16, "readers disagree"),
     ('listen: {port: "8000"}\n', 16, "expected a whole number, got text"),
     ("listen: {port: 8000.5}\n", 16, "expected a whole number, got a number"),
-    ("listen: {port: 65536}\n", 16, "<= 65535"),
-    ("listen: {port: null}\n", 16, "expected a whole number, got nothing"),
+    ("listen: {port: 65536}\n", 16, "<= 65535"), ("listen: {port: null}\n", 16, "expected a whole number, got nothing"),
     ("listen: null\n", 9, "a group of settings is a map of host, port"),
     ("development: 1\n", 14, "expected true or false, got a whole number"),
     ('development: "true"\n', 14, "expected true or false, got text"),
-    ("listen: {host: 127}\n", 16, "expected text, got a whole number"),
-    ('listen: {host: ""}\n', 16, "length >= 1"),
-    ("passphrase: x\n", 13, "this setting is not known"),
-    ('"a/b": x\n', 8, "this setting is not known"),
+    ("listen: {host: 127}\n", 16, "expected text, got a whole number"), ('listen: {host: ""}\n', 16, "length >= 1"),
+    ("passphrase: x\n", 13, "this setting is not known"), ('"a/b": x\n', 8, "this setting is not known"),
     ("url: x\n", 1, "this key is here twice"),
-]
+]  # fmt: skip
 
 
 def test_a_fault_of_the_file_is_refused_at_its_place(tmp_path: Path) -> None:
@@ -258,12 +255,9 @@ def test_a_passphrase_is_a_private_file_without_its_last_line_break(tmp_path: Pa
 
 def test_a_wide_network_of_proxies_is_doubted_with_what_it_means() -> None:
     cases: list[tuple[str, list[str]]] = [
-        ("", []),
-        ("192.0.2.1, 192.0.2.0/24, 2001:db8::1, 2001:db8::/64", []),
-        ("10.0.0.0/8", ["10.0.0.0/8"]),
-        ("192.0.2.1,192.0.2.0/23 , 2001:db8::/63", ["192.0.2.0/23", "2001:db8::/63"]),
-        ("0.0.0.0/0", ["0.0.0.0/0"]),
-    ]
+        ("", []), ("192.0.2.1, 192.0.2.0/24, 2001:db8::1, 2001:db8::/64", []), ("10.0.0.0/8", ["10.0.0.0/8"]),
+        ("192.0.2.1,192.0.2.0/23 , 2001:db8::/63", ["192.0.2.0/23", "2001:db8::/63"]), ("0.0.0.0/0", ["0.0.0.0/0"]),
+    ]  # fmt: skip
     for proxies, doubted in cases:
         doubts = read_settings(None, {**ENVIRONMENT, "ISSUER_LISTEN_TRUSTED_PROXIES": proxies}).doubts
         assert [doubt.split()[1] for doubt in doubts] == doubted

@@ -262,17 +262,14 @@ def test_a_rotation_that_was_killed_between_two_moves_goes_on(tmp_path: Path) ->
 
 
 STEPS_REFUSED: Sequence[tuple[str, Target, str]] = [
-    ("active", "retiring", "signs now"),
-    ("active", "archived", "signs now"),
-    ("active", "active", "is already active"),
+    ("active", "retiring", "signs now"), ("active", "archived", "signs now"), ("active", "active", "is already active"),
     ("next", "retiring", "is next, and such a key cannot become retiring"),
     ("retiring", "next", "is retiring, and such a key cannot become next"),
     ("retiring", "archived", "the last token of {kid} expires at"),
-    ("archived", "active", "--to next` publishes it anew"),
-    ("revoked", "active", "is revoked, and never signs again"),
+    ("archived", "active", "--to next` publishes it anew"), ("revoked", "active", "is revoked, and never signs again"),
     ("revoked", "next", "is revoked, and never signs again"),
     ("revoked", "archived", "is revoked, and never signs again"),
-]
+]  # fmt: skip
 
 
 def test_a_step_that_is_not_allowed_says_what_is(tmp_path: Path) -> None:
