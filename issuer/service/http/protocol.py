@@ -416,7 +416,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _busy_one(self) -> BoundedProtocol | None:
         """Return the connection that makes room if no client has kept the service waiting: see deploy/README.md."""
         ours = [other for other in self.connections if isinstance(other, BoundedProtocol) and other is not self]
-        if idle := [other for other in ours if other.is_idle and not other.source]:
+        idle = [other for other in ours if other.is_idle and not other.source]
+        if len(idle) > self.max_connections / 2:
             return min(idle, key=attrgetter("since"))
         source, count = Counter(other.source for other in ours).most_common(1)[0]
         if source and count > self.max_connections / 2:
@@ -436,7 +437,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """The loop's time since which the client has not read an answer, or has not sent the next head. Else None.
 
         A client that has sent several requests waits, too: it could send one at a time. A trusted proxy may answer 502
-        if it just uses an idle connection that we close, so these make room only if no other client waits.
+        if it just uses an idle connection that we close, so these make room only if they are more than half of all.
         """
         if self.blocked_since is not None:
             return self.blocked_since
