@@ -90,7 +90,8 @@ def test_a_slow_body_is_refused_after_five_seconds_and_a_late_one_after_ten(edge
     }
 
     def spend(kind: str) -> tuple[str, bytes, float]:
-        began = time.monotonic()
+        """Return the kind, the answer, and the seconds until its first part: the service waits for the client's end."""
+        began, took_s = time.monotonic(), 0.0
         with connect(edge, 1.0) as connection:
             connection.sendall(kinds[kind])
             answer = b""
@@ -98,13 +99,13 @@ def test_a_slow_body_is_refused_after_five_seconds_and_a_late_one_after_ten(edge
                 try:
                     if not (data := connection.recv(65536)):
                         break
-                    answer += data
+                    answer, took_s = answer + data, took_s or time.monotonic() - began
                 except TimeoutError:
                     if kind in {"dripping", "steady"}:
                         connection.send(b" " * (4096 if kind == "steady" else 1))
                 except OSError:
                     break
-            return kind, answer, time.monotonic() - began
+            return kind, answer, took_s
 
     silent_s = []
     with ThreadPoolExecutor(50) as pool:
