@@ -403,9 +403,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest for its client, but a fresh one only after `_busy_one`."""
-        now = self.loop.time()
-        first = self.line.take_first(self.connections, now - self.fresh_s) or self._busy_one()
-        first = first or self.line.take_first(self.connections, now) or self
+        first = self.line.take_first(self.connections, self.since - self.fresh_s) or self._busy_one()
+        first = first or self.line.take_first(self.connections, self.since) or self
         self.connections.discard(first)  # at once: the next new connection must close another one
         first.transport.lingers = False
         if first.is_idle and first.blocked_since is None:

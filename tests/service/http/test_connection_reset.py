@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import uvicorn
 import uvloop
+from litestar import Litestar, post
 from uvicorn.server import ServerState
 
+from issuer.service.http.messages import Answer
 from issuer.service.http.protocol import BoundedProtocol, protocol_for
+from issuer.service.http.request_limits import Tarpit
 from issuer.service.settings.bounds import KEEP_ALIVE_S
 from tests.support.http_load import request
 from tests.support.running import Running
@@ -67,12 +70,14 @@ async def ask(address: tuple[str, int], source: str = "127.0.0.1") -> socket.soc
 
 
 async def begin(address: tuple[str, int], source: str, sent: bytes) -> socket.socket:
-    """Return a connection from this address that has sent something."""
+    """Return a connection from this address that has sent something, later than any before: the clock has milliseconds."""
     client = socket.socket()
     _opened.append(client)
     client.setblocking(False)
     client.bind((source, 0))
     loop = asyncio.get_running_loop()
+    before = loop.time()
+    await until(lambda: loop.time() > before)
     await loop.sock_connect(client, address)
     await loop.sock_sendall(client, sent)
     return client
@@ -225,7 +230,7 @@ def test_while_no_client_is_waited_for_a_source_with_more_than_half_makes_room()
 
 
 async def make_room_behind_a_proxy() -> None:
-    async with serving(by_path, places=3, proxy="127.0.0.2") as (state, address):
+    async with serving(by_path, places=3, proxy="127.0.0.2", fresh_s=60) as (state, address):
         (working,) = await under_work(address, state, "127.0.0.3")
         first, second = [await ask(address, "127.0.0.2") for _ in range(2)]
         waiting = await begin(address, "127.0.0.4", b"")
@@ -237,3 +242,32 @@ async def make_room_behind_a_proxy() -> None:
 
 def test_idle_connections_of_a_trusted_proxy_make_room_if_they_are_more_than_half() -> None:
     uvloop.run(make_room_behind_a_proxy())
+
+
+async def make_room_before_a_fresh_one() -> None:
+    tarpit = Tarpit("https://issuer.example")
+
+    @post("/tokens", status_code=200)
+    async def refuse() -> Answer:
+        return tarpit.answer("00")
+
+    refusing = Litestar([refuse], openapi_config=None)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await (by_path if scope["path"] == "/mute" else refusing)(scope, receive, send)
+
+    async with serving(app, places=3, fresh_s=60) as (state, address):
+        held = await begin(address, "127.0.0.2", to(b"/tokens", b"Content-Length: 0"))
+        await until(lambda: tarpit.waiting)
+        public = await begin(address, "127.0.0.3", to(b"/mute"))
+        await until(lambda: len(state.tasks) == 2)
+        fresh = await begin(address, "127.0.0.4", b"")
+        for first in (held, public):
+            late = await begin(address, "127.0.0.5", b"")
+            await until(lambda late=late: port(late) in ports(state))  # type: ignore[misc]
+            assert port(first) not in ports(state)
+            assert port(fresh) in ports(state)
+
+
+def test_delayed_refusals_and_public_requests_make_room_before_fresh_connections() -> None:
+    uvloop.run(make_room_before_a_fresh_one())

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
@@ -15,11 +16,24 @@ import pytest
 
 from issuer.dev.provider import LocalProvider
 from issuer.service.process.bounds import MAX_SCRAPES
-from issuer.service.process.metrics_listener import is_own
+from issuer.service.process.metrics_listener import _Server, is_own
 from tests.support.http_load import drive, request
 from tests.support.running import BODY, Running, numbered, running, singles, write_folder
 from tests.support.scraping import scraped, total, until_scraped
 from tests.support.waiting import eventually
+
+
+def test_threads_that_the_system_refuses_cost_the_listener_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = _Server(listening, BaseHTTPRequestHandler, lambda: None)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for _ in range(MAX_SCRAPES + 1):
+            with socket.socket() as client, pytest.raises(RuntimeError):
+                server.process_request(client, ("127.0.0.1", 0))
+        assert server._free.acquire(blocking=False)
 
 
 @pytest.mark.long
