@@ -55,6 +55,10 @@ class Ceilings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 360_000
     burst: Annotated[Burst, Meta(description="the most requests that a rate of a policy may allow at once")] = 10_000
     ttl_s: Annotated[int, Meta(ge=1, le=86_400, description="the longest life of a token, in seconds")] = 86_400
+    # A version that was replaced five minutes ago is in force in no worker: a worker applies a change within seconds.
+    unused_s: Annotated[int, Meta(ge=300, le=86_400, description="how long an unused version is kept, in seconds")] = (
+        300
+    )
 
     def excess(self, rate: Rate) -> str:
         """Return how a rate is above the ceilings, or "" if it is not."""

@@ -24,7 +24,7 @@ from issuer.codes import Code
 from issuer.errors import InputError, Undecided
 from issuer.io import files
 from issuer.policy.match import PolicySet
-from issuer.service.policies.bounds import MAX_KNOWN, MAX_POLICIES, MAX_POLICY_BYTES, UNUSED_S
+from issuer.service.policies.bounds import MAX_KNOWN, MAX_POLICIES, MAX_POLICY_BYTES
 
 PREFIX = "sha256:"
 _log = structlog.get_logger("issuer")
@@ -123,10 +123,10 @@ def keep_policies(policies: PolicySet, folder: Path, *, archive: Path | None = N
                 files.replace(folder / name, value, mode=0o600, durable=True)
 
 
-def drop_unused(archive: Path, current: Callable[[], Collection[str]]) -> None:
-    """Remove the versions that were replaced long ago and never decided. `current` returns the file names of those that
-    are in force here: their files get today's time, so that no other host removes them. If the disk fails, this does
-    nothing: the watcher must go on."""
+def drop_unused(archive: Path, kept_s: int, current: Callable[[], Collection[str]]) -> None:
+    """Remove the versions that were replaced `kept_s` seconds ago and never decided. `current` returns the file names
+    of those that are in force here: their files get today's time, so that no other host removes them. If the disk
+    fails, this does nothing: the watcher must go on."""
     with suppress(OSError), os.scandir(unused_beside(archive)) as found:
         entries = list(found)
         names = current() if entries else ()
@@ -134,5 +134,5 @@ def drop_unused(archive: Path, current: Callable[[], Collection[str]]) -> None:
             with suppress(OSError):  # a worker has just moved it
                 if entry.name in names:
                     os.utime(entry.path)
-                elif entry.stat().st_mtime < time.time() - UNUSED_S:
+                elif entry.stat().st_mtime < time.time() - kept_s:
                     os.unlink(entry.path)

@@ -11,9 +11,6 @@ MAX_POLICIES = 256
 
 # -- versions that never decided ---------------------------------------------------------------------------------------
 
-# A version that was replaced so long ago is in force in no worker: a worker applies a change within seconds. The
-# watcher reads one change in two looks, so at most UNUSED_S / (2 LOOK_S) = 150 replaced versions of a file wait here.
-UNUSED_S = 300
 # How often a watcher marks the versions in force on its host: hosts may share `data`, and their clocks may differ by
 # MOST_SKEW_S.
 MARK_S = 60.0

@@ -173,7 +173,8 @@ class Follower:
 
     def _mark(self, *folders: Folder) -> None:
         """Mark the versions in force, and remove those that were replaced and never decided."""
-        drop_unused(self._archive, lambda: {name for folder in folders for name in _names(folder)})
+        kept_s = self._source.ceilings.unused_s
+        drop_unused(self._archive, kept_s, lambda: {name for folder in folders for name in _names(folder)})
         self._marked = time.monotonic()
 
     def _demand_guarded(self, looks: Looks) -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from issuer.dev.provider import KEY_SET_PATH, LocalProvider
 from issuer.dev.sandbox import free_port, settings_for
@@ -527,12 +529,13 @@ def test_every_loaded_policy_is_known_by_its_digest(tmp_path: Path) -> None:
     assert {known.integration_of(each) for each in (*earlier.digests, *later.digests)} == {"inspect-ai"}
 
 
+@pytest.mark.parametrize("unused_s", [300, 86_400])
 async def test_of_the_versions_that_were_replaced_only_those_that_decided_stay(
-    tmp_path: Path, provider: LocalProvider
+    tmp_path: Path, provider: LocalProvider, unused_s: int
 ) -> None:
     write_folder(tmp_path, provider)
-    kept = tmp_path / "kept"
-    follower = Follower(PolicySource(tmp_path / "policies", "https://issuer.example", True, NO_CEILINGS), kept)
+    kept, ceilings = tmp_path / "kept", replace(NO_CEILINGS, unused_s=unused_s)
+    follower = Follower(PolicySource(tmp_path / "policies", "https://issuer.example", True, ceilings), kept)
 
     def change_to(ttl_s: int) -> str:
         before = follower.state.policies.digests.keys()
@@ -545,13 +548,14 @@ async def test_of_the_versions_that_were_replaced_only_those_that_decided_stay(
     await asyncio.gather(*(PolicyArchive(kept).keep(decided) for _ in range(8)))  # one for each worker
     replaced, in_force = change_to(1802), change_to(1803)
     for path in unused_beside(kept).iterdir():
-        os.utime(path, (0, 0))  # long ago
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
     newest = change_to(1804)
-    assert {f"sha256:{path.stem}" for path in unused_beside(kept).iterdir()} == {in_force, newest}
+    stays = {replaced} if unused_s > 7200 else set()
+    assert {f"sha256:{path.stem}" for path in unused_beside(kept).iterdir()} == {in_force, newest} | stays
     archive = PolicyArchive(kept)
     await archive.keep(in_force)  # of a worker that does not have the change yet
     assert {archive.integration_of(digest) for digest in (decided, in_force, newest)} == {"inspect-ai"}
-    with pytest.raises(Undecided):
+    with contextlib.nullcontext() if stays else pytest.raises(Undecided):
         await archive.keep(replaced)
 
 
