@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import shutil
 import signal
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.errors import SetupError
+from issuer.io import redis_client
+from issuer.io.resolver import Resolver
 from issuer.service.admission.redis import RedisAdmission
 from tests.support.judging import ask, write_trust
 from tests.support.running import FIVE_TIMES, Running, numbered, running
@@ -275,6 +278,22 @@ async def test_a_store_behind_tls_is_asked_if_it_can_be_verified(tmp_path: Path)
             with pytest.raises(SetupError, match=r"state\.unreachable"):
                 await started(state)
             await state.aclose()
+
+
+async def test_a_silent_address_of_the_store_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_client, "STORE_CONNECT_S", 4.0)  # time for a slow machine
+    found = Resolver("test", lambda _: ("127.0.0.9", "127.0.0.1"))
+    monkeypatch.setattr(redis_client, "resolver_of", lambda _: found)
+    with Store(tmp_path / "store") as store, contextlib.ExitStack() as stack:
+        silent = ("127.0.0.9", store.port)
+        stack.enter_context(socket.create_server(silent, backlog=0))
+        for _ in range(3):  # its queue is full, so the kernel drops the next
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(silent)
+        client = redis_client.connect(f"redis://store.example:{store.port}/0", 1)
+        assert await client.ping()
+        await client.aclose()
 
 
 @pytest.mark.long
