@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,6 +56,15 @@ def edit(name: str, old: str, new: str) -> Change:
         path.write_text(text.replace(old, new), "utf-8")
 
     return change
+
+
+def test_a_signal_before_the_event_loop_runs_ends_the_service_without_a_warning(settings: Settings) -> None:
+    late = "import os, signal, uvloop; new = uvloop.new_event_loop; stop = lambda: os.kill(os.getpid(), signal.SIGTERM)"
+    program = f"{late}; uvloop.new_event_loop = lambda: stop() or new(); from issuer.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "serve"], env=environment(settings), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, [line for line in done.stderr.splitlines() if not line.startswith("{")]) == (0, [])
 
 
 def refusal(settings: Settings) -> str:

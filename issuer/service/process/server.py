@@ -145,7 +145,22 @@ def server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    return uvicorn.Server(config)
+    return _Server(config)
+
+
+class _Server(uvicorn.Server):
+    """No signal arrives between the making of the server's coroutine and uvicorn's own handlers: `_stopped` would end
+    the process with a warning about a coroutine that nobody awaited."""
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        super().run(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+            yield
 
 
 def serve(
