@@ -149,18 +149,13 @@ def server(
 
 
 class _Server(uvicorn.Server):
-    """No signal arrives between the making of the server's coroutine and uvicorn's own handlers: `_stopped` would end
-    the process with a warning about a coroutine that nobody awaited."""
+    """A server that handles signals from before its coroutine exists. Between the two, `_stopped` would end the process
+    with a warning about a coroutine that was never awaited."""
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        for number in STOPS:
+            signal.signal(number, self.handle_exit)
         super().run(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        with super().capture_signals():
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-            yield
 
 
 def serve(
@@ -182,7 +177,7 @@ def serve(
     for doubt in settings.doubts:
         _log.warning("setting doubted", detail=doubt)
     for number in STOPS:
-        signal.signal(number, _stopped)  # uvicorn takes these over while it runs, then raises them again
+        signal.signal(number, _stopped)  # until the server runs, which ignores further ones after its end
     if callable(signal.getsignal(signal.SIGHUP)):
         signal.signal(signal.SIGHUP, _hung_up)
     elif signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
@@ -303,7 +298,7 @@ def _hung_up(_number: int, _frame: object) -> None:
 
 
 def _stopped(_number: int, _frame: object) -> None:
-    """End for a signal that came before the server ran, or that the server raised again; ignore further ones."""
+    """End for a signal that came before the server ran; ignore further ones."""
     for stop in STOPS:
         signal.signal(stop, signal.SIG_IGN)
     raise SystemExit(0)
