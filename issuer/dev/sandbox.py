@@ -150,11 +150,33 @@ def write_policies(folder: Path, provider_issuer: str) -> None:
     files.create(folder / "providers.yaml", providers.encode(), durable=False)
 
 
+_ports: dict[int, Iterator[int]] = {}  # by process: a fork takes blocks of its own
+
+
 def free_port() -> int:
-    """Return a TCP port on loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free TCP port on loopback. No other process gets it from here while this one runs."""
+    return next(_ports.setdefault(os.getpid(), _free_ports()))
+
+
+def _free_ports() -> Iterator[int]:
+    """Yield the free ports of blocks whose first port this process holds.
+
+    They are below 32768: a port above may become that of an outgoing connection before the service listens.
+    """
+    held = []
+    while True:
+        first = 10_000 + 64 * secrets.randbelow(355)
+        with contextlib.suppress(OSError):  # another process holds the block
+            held.append(socket.create_server(("127.0.0.1", first)))
+            yield from filter(_is_free, range(first + 1, first + 64))
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -21,6 +21,7 @@ from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.io import files
 from tests.support.disk import disk_calls
+from tests.support.processes import in_child, take_descriptors
 from tests.support.shared import ROOT
 from tests.support.waiting import within
 
@@ -237,16 +238,15 @@ def test_on_a_read_only_file_system_modes_do_not_count(tmp_path: Path) -> None:
 
 def test_an_error_of_the_machine_stays_one_only_for_a_private_file(tmp_path: Path) -> None:
     """If this process has no free descriptor, that must not look like an unknown credential."""
-    path, (soft, hard) = put(tmp_path / "file"), resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
+    path = put(tmp_path / "file")
+
+    def both() -> str:
+        take_descriptors()
         with pytest.raises(OSError) as private:
             files.read(path, 100, private=True)
-        plain = refusal(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert private.value.errno == errno.EMFILE
-    assert plain == (Code.FILE_UNREADABLE, "Too many open files")
+        return f"{private.value.errno} {refusal(path)}"
+
+    assert in_child(both) == f"{errno.EMFILE} {(Code.FILE_UNREADABLE, 'Too many open files')}"
 
 
 READ_ARGUMENT = """
@@ -360,17 +360,7 @@ def test_create_replaces_no_path_and_the_others_a_plain_file_as_is_known_before(
 # In another process: as another user if we are root, with a full disk, or killed in between.
 def elsewhere(path: Path, how: str, act: str) -> str:
     """Return the error of an act in another process: without rights, with a full disk, or killed at a rename."""
-    reading, writing = os.pipe()
-    if not (child := os.fork()):
-        try:
-            os.write(writing, _attempt(path, how, act).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        error = answer.read()
-    os.waitpid(child, 0)
-    return error
+    return in_child(lambda: _attempt(path, how, act))
 
 
 def _attempt(path: Path, how: str, act: str) -> str:

@@ -5,13 +5,12 @@ import gc
 import hashlib
 import json
 import os
-import resource
 import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -44,6 +43,7 @@ from issuer.service.authn.pat_records import (
 )
 from issuer.service.authn.pats import Pats, PatVerifier
 from tests.support.disk import disk_calls
+from tests.support.processes import in_child, take_descriptors
 
 NOW = 1_795_251_600
 HERE = "192.0.2.7"
@@ -480,40 +480,22 @@ def test_a_record_or_folder_of_another_user_is_not_believed(folder: Path) -> Non
         Pats(folder)
 
 
-@contextmanager
-def no_descriptor_free() -> Iterator[None]:
-    """Take every file descriptor that this process may still open."""
-    _, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, hard))
-    try:
-        with suppress(OSError):
-            while True:
-                taken.append(os.open("/", os.O_RDONLY))
-        yield
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_a_service_without_free_descriptors_decides_nothing(folder: Path, is_idle: bool) -> None:
     """A 401 would make an honest job give up its token."""
     token, public_id = made(folder)
     later = much_later_ns() if is_idle else time.time_ns()
     verifier = PatVerifier(Pats(folder, lambda: later))
-    number, code = 0, None
-    with no_descriptor_free():
-        try:
+
+    def decided() -> str:
+        take_descriptors()
+        with pytest.raises(IssuerError) as error:
             verified(verifier, token)
-        except IssuerError as error:
-            code = error.code
-        try:
+        with pytest.raises(OSError) as private:
             files.read(path_of(folder, public_id), MAX_BYTES, private=True)
-        except OSError as error:
-            number = error.errno or 0
-    assert (code, number) == (Code.DEPENDENCY_CREDENTIALS, errno.EMFILE)
+        return f"{error.value.code} {private.value.errno}"
+
+    assert in_child(decided) == f"{Code.DEPENDENCY_CREDENTIALS} {errno.EMFILE}"
     verified(verifier, token)
 
 

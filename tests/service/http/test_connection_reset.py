@@ -1,6 +1,7 @@
 """Connections in one process with the server: one that its client resets, and one that makes room for a new one."""
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -123,7 +124,9 @@ async def close_before_the_answer(caplog: pytest.LogCaptureFixture) -> int:
         await until(lambda: any(one.flow.write_paused for one in state.connections if isinstance(one, BoundedProtocol)))
         client.close()
         await until(lambda: not state.connections and not state.tasks)
-    assert caplog.records == []
+    assert [
+        record for record in caplog.records if record.levelno > logging.INFO
+    ] == []  # uvicorn's access log may be on
     return len(closed)
 
 

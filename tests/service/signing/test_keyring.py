@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from issuer.service.signing.lifecycle import STATES, KeyState
 from issuer.service.signing.remote_key import KeyFault
 from tests.support.keyrings import load_keyring
 from tests.support.kms import LocalKms
+from tests.support.processes import in_child, take_descriptors
 
 NOW = 1_795_251_600
 
@@ -112,13 +112,13 @@ def test_a_file_that_is_no_key_hides_no_other_and_one_elsewhere_stays_unjudged(t
 
 
 def test_nothing_is_known_of_keys_that_no_descriptor_is_free_for(tmp_path: Path) -> None:
-    path, (soft, hard) = generate(tmp_path, "active"), resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        found = find_keys(tmp_path, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert isinstance(found.error, OSError)
-    assert (found.keys, found.unjudged) == ((), frozenset({path}))
+    path = generate(tmp_path, "active")
+
+    def found() -> str:
+        keys = find_keys(tmp_path, take_descriptors)
+        return f"{type(keys.error)} {keys.keys} {keys.unjudged}"
+
+    assert in_child(found) == f"{OSError} () {frozenset({path})}"
 
 
 def test_a_remote_key_is_opened_once_and_dropped_when_its_file_is_gone(tmp_path: Path) -> None:
