@@ -150,7 +150,7 @@ def write_policies(folder: Path, provider_issuer: str) -> None:
     files.create(folder / "providers.yaml", providers.encode(), durable=False)
 
 
-_ports: dict[int, Iterator[int]] = {}  # by process: a fork takes blocks of its own
+_ports: dict[int, Iterator[int]] = {}  # by process: a fork takes other blocks
 
 
 def free_port() -> int:
@@ -163,11 +163,10 @@ def _free_ports() -> Iterator[int]:
 
     They are below 32768: a port above may become that of an outgoing connection before the service listens.
     """
-    held = []
     while True:
         first = 10_000 + 64 * secrets.randbelow(355)
         with contextlib.suppress(OSError):  # another process holds the block
-            held.append(socket.create_server(("127.0.0.1", first)))
+            socket.create_server(("127.0.0.1", first)).detach()  # held until the process ends
             yield from filter(_is_free, range(first + 1, first + 64))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -255,15 +256,29 @@ class Misfit(FormatError):
 def convert(value: JSON, kind: type[T]) -> T:
     """Convert the result of a strict reader to a typed value, without coercion. Unknown members are refused. Raises
     Misfit with the pointer of the first member that does not fit."""
+    _prepare(kind)
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
         raise next(misfits(value, kind)) from None
 
 
+# msgspec 0.22 crashes the process if two threads use a type of Struct for the first time at once.
+_preparing, _prepared = threading.Lock(), set[Any]()
+
+
+def _prepare(kind: Any) -> None:
+    """Let msgspec see a type, and the types of its members, in one thread at a time."""
+    if kind not in _prepared:
+        with _preparing:
+            msgspec.json.Decoder(kind)
+        _prepared.add(kind)
+
+
 def misfits(value: JSON, kind: Any) -> Iterator[Misfit]:
     """Yield each member that does not fit the type. msgspec stops at the first one and hides the keys of maps. So if a
     value does not fit, its parts are tried one by one; if all of them fit, the value itself is at fault."""
+    _prepare(kind)
     for path, misfit in _misfits(value, kind, None):
         yield misfit.within(pointer_along(path))
 

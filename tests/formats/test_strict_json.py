@@ -3,6 +3,8 @@ exception."""
 
 import json
 import math
+import subprocess
+import sys
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -284,3 +286,25 @@ def test_text_that_poses_as_a_path_of_a_message_is_a_fault_and_no_crash() -> Non
     ]:  # fmt: skip
         assert fault({"items": [], sent: 1})[1] == "this member is not known here"
         assert fault({"items": [{"count": 1, "kind": sent}]})[1].startswith("invalid enum value")
+
+
+# Types that refer to each other take msgspec long enough for the threads to meet. A crash would end all tests.
+AT_ONCE = """
+import sys, threading, msgspec
+from issuer.formats.strict_json import convert
+sys.setswitchinterval(1e-6)
+for _ in range(100):
+    for number in range(20):
+        exec(f"class Kind{number}(msgspec.Struct):\\n inner: 'Kind{number - 1} | None' = None" if number else "Kind0 = int")
+    ready = threading.Barrier(6)
+    threads = [threading.Thread(target=lambda: (ready.wait(), convert({"inner": {"inner": {}}}, Kind19))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_type_that_many_threads_use_for_the_first_time_crashes_no_process() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -41,6 +41,9 @@ class _Kept(Struct, frozen=True):
     benchmarks: Mapping[str, str] = {}
 
 
+_decode = msgspec.json.Decoder(_Kept).decode
+
+
 class PolicyArchive:
     """Implements `issuance.ports.KeptPolicies`. A file counts only if its name is the digest of its content."""
 
@@ -76,7 +79,7 @@ class PolicyArchive:
             return
         try:
             raw = files.read(unused_beside(self._folder) / kept.name, MAX_POLICY_BYTES)
-            for digest in msgspec.json.decode(raw, type=_Kept).benchmarks.values():
+            for digest in _decode(raw).benchmarks.values():
                 self._take(f"{digest.removeprefix(PREFIX)}.yaml")
             self._take(kept.name)
         except (InputError, OSError):
@@ -100,7 +103,7 @@ class PolicyArchive:
         raw = files.read(kept if kept.exists() else unused_beside(self._folder) / kept.name, MAX_POLICY_BYTES)
         if hashlib.sha256(raw).hexdigest() != name:
             raise LookupError(digest)
-        return msgspec.json.decode(raw, type=_Kept).policy.integration
+        return _decode(raw).policy.integration
 
 
 # -- the watcher's part ------------------------------------------------------------------------------------------------

@@ -289,11 +289,14 @@ class _Issuer(Struct):
     iss: str
 
 
+_decode_issuer = msgspec.json.Decoder(_Issuer).decode
+
+
 def _issuer_of(raw: bytes) -> str:
     """Return the unverified issuer of a list. Raises FormatError."""
     try:
         jws = jose.parse_compact(raw.decode("ascii").strip("\r\n"), MAX_BYTES)
-        return msgspec.json.decode(jws.unverified_payload, type=_Issuer).iss
+        return _decode_issuer(jws.unverified_payload).iss
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise FormatError(Code.JWS_MALFORMED, "not a revocation list") from None
 

@@ -46,6 +46,9 @@ class _Listed(Struct, frozen=True, forbid_unknown_fields=True):
     parts: tuple[Part, ...]
 
 
+_decode = msgspec.json.Decoder(_Listed).decode
+
+
 class Inventory:
     """The inventory of one service. `home` has its common documents. All methods block."""
 
@@ -94,7 +97,7 @@ class Inventory:
             if not os.path.lexists(self._path):
                 return None
             raw = files.read(self._path, MAX_INVENTORY_BYTES, follow=False)
-            return frozenset(msgspec.json.decode(raw, type=_Listed).parts)
+            return frozenset(_decode(raw).parts)
         except (IssuerError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             why = error.detail if isinstance(error, IssuerError) else str(error)
             rule = f"{self._path}: {why}. Put back the backup's, or remove it: then the next start writes it anew"

@@ -98,7 +98,7 @@ def test_refusals_of_a_spent_token_do_not_charge_its_owner(site: Site) -> None:
         answers = [live.post(identity, sent, path) for _ in range(AGAIN_RATE.burst + 10)]
         assert answers[-1].json()["code"] == "rate.identity"
         assert {answer.status_code for answer in answers} <= {200, 400, 429}
-        assert site.keys() == before, "no new record of the identity or its integration"
+        assert site.keys() <= before, "no new record of the identity or its integration"
         assert live.post(identity).content == first.content
         assert [live.post(live.token(repository_id=owner), numbered(n)).status_code for n in range(4)] == [201] * 4
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,12 @@ def url(server: PostgreSQL, schema: str) -> str:
 @pytest.fixture
 def waits(server: PostgreSQL) -> Iterator[Callable[[], None]]:
     """Let COMMITs wait for a replica that is not there."""
-    yield lambda: configure(server, "synchronous_standby_names", "nobody")
+
+    def waits() -> None:
+        configure(server, "synchronous_standby_names", "nobody")
+        eventually(lambda: commit_waits(server))
+
+    yield waits
     configure(server, "synchronous_standby_names", "")
 
 
@@ -60,6 +66,14 @@ def configure(server: PostgreSQL, name: str, value: str) -> None:
     server.execute(f"ALTER SYSTEM SET {name} = '{value}'")
     server.reload()
     eventually(lambda: server.execute(f"SHOW {name}") == [(value,)])
+
+
+def commit_waits(server: PostgreSQL) -> bool:
+    """Say whether a COMMIT waits. It does so once the checkpointer, too, has read the setting: later than SHOW knows it."""
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(server.execute, "SELECT pg_logical_emit_message(true, '', '')")
+        eventually(lambda: commit.done() or waiting_commits(server))
+        return not commit.done() and bool(end_waiting(server, "pg_cancel_backend"))
 
 
 def size(url: str) -> int:
@@ -246,10 +260,10 @@ def waiting_commits(server: PostgreSQL) -> list[tuple[object, ...]]:
     return server.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 
 
-def end_waiting(server: PostgreSQL, end: str) -> None:
+def end_waiting(server: PostgreSQL, end: str) -> list[tuple[object, ...]]:
     """End the COMMIT that waits, as an operator could."""
     eventually(lambda: waiting_commits(server))
-    server.execute(f"SELECT {end}(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+    return server.execute(f"SELECT {end}(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 
 
 @pytest.mark.long
