@@ -370,7 +370,11 @@ class TestPkcs11:
         put(tmp_path / "keys", token.file())
         keyring = load_keyring(tmp_path / "keys")
         token.remove()
-        assert (await undecided(keyring)).startswith("no token has this label")
+        reasons = (
+            "no token has this label",
+            "the token answered GeneralError",
+        )  # SoftHSM may find only some files gone
+        assert (await undecided(keyring)).startswith(reasons)
         token.put_back()
         await until(lambda: signs(keyring))
 
