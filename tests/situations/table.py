@@ -231,6 +231,7 @@ issuers:
   - issuer: "{make.ISSUER}"
     keys: {{url: "http://127.0.0.1:1/jwks"}}
 """
+_PINNED = f'version: 1\ndefinitions: {{"{make.BENCHMARK}": "{"0" * 40}"}}\n'
 _LATE = f"verify {_RESULT} --repo acme/open-model --trust trust.yaml --at {make.NOW + 7200}"
 
 VERIFY = [
@@ -256,6 +257,9 @@ VERIFY = [
     S("Of another repository", _VERIFY.replace("acme/open-model", "acme/other"), (result(), trust)),
     S("An issuer that is not trusted", _VERIFY,
       (result(), trust, edit("trust.yaml", f'issuer: "{make.ISSUER}"', 'issuer: "https://other.example"'))),
+    S("A definition that the trust file does not accept", _VERIFY, (result(), trust, edit("trust.yaml", "version: 1\n", _PINNED))),
+    S("A branch in place of a definition's commit", _VERIFY,
+      (result(), trust, edit("trust.yaml", "version: 1\n", _PINNED.replace("0" * 40, "main")))),
     S("Keys that cannot be fetched", f"{_VERIFY} --cache cache", (result(), write("trust.yaml", _KEYS_ELSEWHERE))),
     S("A repository in place of its owners' folder", "verify . --trust trust.yaml", (result(), trust)),
     S("Receipts without a place", f"{_VERIFY} --receipt-key k.pem", (result(), trust)),
