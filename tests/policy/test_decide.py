@@ -306,7 +306,9 @@ REGISTERED = st.sampled_from([
     RegisteredBenchmarks({("a/b", "b" * 40): BENCHMARK}),
     RegisteredBenchmarks({}, {"a/b": BENCHMARK}),
 ])  # fmt: skip
-COMMITS = st.sampled_from(["any", "b" * 40, ("b" * 40,), ("c" * 40, "b" * 40), "d" * 64])
+COMMITS: st.SearchStrategy[str | tuple[str, ...]] = st.sampled_from(
+    ["any", "b" * 40, ("b" * 40,), ("c" * 40, "b" * 40), "d" * 64]
+)
 DEFINITIONS = st.just(UNSET) | st.dictionaries(st.sampled_from(["a/b", "A/C"]), COMMITS)
 FRAMEWORKS = st.builds(
     FrameworkGrant,
