@@ -226,6 +226,10 @@ class Code(enum.StrEnum):
         "policy.command", 403, "This integration's policy requires the command of the run, and the request has none.",
         "Send `framework.command`: the command line that ran the evaluation, without secrets.",
     )
+    POLICY_DEFINITION = (
+        "policy.definition", 403, "The integration may not have results of the benchmark at this commit signed.",
+        "Evaluate at a commit that the policy's `definitions` list, or ask the operator to add this one.",
+    )
     ABUSE_QUARANTINED = (
         "abuse.quarantined", 403, "This identity is quarantined for some time.",
         "The answer has the reason and the end. Remove the cause before the end, or ask the operator of this service.",

@@ -19,7 +19,7 @@ TABLE = {
         identity.audience_mismatch identity.type_refused identity.inactive identity.credential_unknown""",
     403: """integration.unknown integration.ambiguous integration.suspended integration.staged integration.stopped
         identity.claim_missing identity.claim_mismatch identity.event_forbidden identity.registration_expired policy.framework policy.version
-        policy.benchmark policy.model policy.task policy.metric policy.audience policy.command abuse.quarantined
+        policy.benchmark policy.model policy.task policy.metric policy.audience policy.command policy.definition abuse.quarantined
         identity.network_forbidden""",
     409: "token.revoked identity.replayed nonce.reused",
     422: """claims.invalid claims.number claims.duplicate_metric claims.revision claims.secret claims.digest_mismatch

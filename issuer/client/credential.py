@@ -189,7 +189,7 @@ _GITHUB = """GitHub Actions gives this job no identity token. Allow it in the wo
     permissions:
       id-token: write
       contents: read
-  A pull request from a fork never gets one: run on a push, on a schedule or by hand."""
+  A pull request of a fork never gets one: run on a push, a schedule or by hand."""
 
 
 def gitlab_variable(audience: str) -> str:

@@ -22,6 +22,7 @@ from issuer.identity.table import Provider
 from issuer.policy.check import Check, Rule, escape_braces
 from issuer.policy.model import FrameworkGrant, Grants, Identity, Matcher, MetricGrant, Requirement, describe, is_met
 from issuer.policy.patterns import Globs, denies, matches_one
+from issuer.results.benchmark import AcceptedDefinitions
 
 # -- one object for equal values ---------------------------------------------------------------------------------------
 
@@ -119,9 +120,11 @@ class CompiledRequirement:
 class CompiledGrants:
     """The compiled grants of one integration. Its lists of names are not compiled: `NameRules` reads them."""
 
-    __slots__ = ("frameworks", "metrics")
+    __slots__ = ("definitions", "frameworks", "metrics")
 
     def __init__(self, grants: Grants) -> None:
+        stated = grants.definitions or {}
+        self.definitions = intern(lambda: AcceptedDefinitions.of(stated), "definitions", stated)
         self.frameworks = intern(lambda: CompiledFrameworks(grants.frameworks), "frameworks", grants.frameworks)
         self.metrics = intern(lambda: CompiledMetrics(grants.metrics), "metrics", grants.metrics)
 

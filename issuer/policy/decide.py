@@ -108,6 +108,7 @@ _AUDIENCE = Rule(Code.POLICY_AUDIENCE, "token.audiences", "the request's audienc
 _NOT_SUSPENDED = Rule(Code.INTEGRATION_SUSPENDED, "mode", "the integration is {}")
 _STAGED = Check(Rule(Code.INTEGRATION_STAGED, "mode", "the integration is staged"), False)
 _COMMAND = Rule(Code.POLICY_COMMAND, "grants.command", "the run's command is {}")
+_DEFINITION = Rule(Code.POLICY_DEFINITION, "grants.definitions", "the run names {} at {}", "one of ", "benchmarks")
 
 
 def _check_named(rule: Rule, named: str, own: tuple[str, ...], pointer: str) -> Check:
@@ -125,6 +126,9 @@ def check_run(registration: Registration, claims: RunClaims, at: str) -> list[Ch
         sent = framework.command is not UNSET
         checks.append(Check(_COMMAND, sent, ("present" if sent else None,), f"{at}/framework/command"))
     checks += BENCHMARKS.check(grants.benchmarks, deny.benchmarks, claims.benchmark_repo, f"{at}/benchmark_repo")
+    if listed := compiled.definitions.listed(claims.benchmark_repo):
+        named = claims.benchmark_repo, claims.benchmark_revision
+        checks.append(Check(_DEFINITION, named[1] in listed, named, f"{at}/benchmark_revision", listed))
     checks += MODELS.check(grants.models, deny.models, claims.model_repo, f"{at}/model_repo")
     checks += TASKS.check(grants.tasks, deny.tasks, claims.task_id, f"{at}/task_id")
     checks += _check_metrics(compiled.metrics, claims.metrics, f"{at}/metrics")

@@ -18,7 +18,7 @@ from issuer.limits.rate import Limits
 from issuer.policy import patterns
 from issuer.policy.check import Disclosable
 from issuer.policy.patterns import glob_matches
-from issuer.results.benchmark import Benchmark
+from issuer.results.benchmark import Benchmark, Commits
 
 
 class Matcher(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +85,8 @@ class Deny(Struct, frozen=True, forbid_unknown_fields=True):
 class Grants(Struct, frozen=True, forbid_unknown_fields=True):
     """The results that the integration may have signed. Every list is required, so an omission grants nothing.
 
-    `registered_only`: an `eval.yaml` under `benchmarks/` must define the benchmark, the task and the metrics.
+    `definitions`: by benchmark repository, the commits whose `eval.yaml` may decide: one, a list, or `any`, the
+    default. `registered_only`: an `eval.yaml` under `benchmarks/` must define the benchmark, the task and the metrics.
     """
 
     frameworks: Annotated[tuple[FrameworkGrant, ...], Meta(min_length=1)]
@@ -94,6 +95,7 @@ class Grants(Struct, frozen=True, forbid_unknown_fields=True):
     tasks: Patterns
     metrics: Annotated[tuple[Text | MetricGrant, ...], Meta(min_length=1, max_length=1000)]
     deny: Deny = Deny()
+    definitions: dict[Text, Commits] | UnsetType = UNSET
     registered_only: bool = False
     command: Literal["optional", "required"] = "optional"
 

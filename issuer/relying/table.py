@@ -55,7 +55,8 @@ def judge_into(
         if summary.interrupted:
             raise _Interrupted
         trust = verifier.trust  # read after the run, which may have fetched newer keys
-        table.finish(TableHead(Basis.of(trust, verifier.context.now), trust.tolerance, summary.files))
+        basis = Basis.of(trust, verifier.context.now)
+        table.finish(TableHead(basis, trust.tolerance, summary.files, trust.definitions))
     return summary
 
 

@@ -18,6 +18,7 @@ from issuer.errors import FormatError, InputError, SetupError
 from issuer.formats.strict_yaml import Document
 from issuer.formats.times import show_time
 from issuer.relying.folders import ReceiptFolder, Sidecars, take_faults
+from issuer.results.benchmark import AcceptedDefinitions
 from issuer.results.entry import entries_of, open_results
 from issuer.verify import Context, verify_entries
 from issuer.verify.receipts import ReceiptSubject, objection, read_receipt, write_receipt
@@ -56,11 +57,13 @@ class Basis(Struct, frozen=True):
 
 
 class TableHead(Struct, frozen=True):
-    """A table's metadata: the basis of its judgement, the `tolerance` of the trust file, and the number of files."""
+    """A table's metadata: the basis of its judgement, the `tolerance` and the `definitions` of the trust file, and the
+    number of files."""
 
     basis: Basis
     tolerance: Tolerance = EXACTLY
     files: int = 0
+    definitions: AcceptedDefinitions = AcceptedDefinitions()
 
     def as_text(self) -> dict[str, str]:
         """Return the key-value metadata of a Parquet file (TABLE.md)."""
@@ -69,6 +72,7 @@ class TableHead(Struct, frozen=True):
             "table_version": TABLE_VERSION, "trust_digest": basis.trust, "audience": basis.audience,
             "judged_at": show_time(basis.judged_at), "release": basis.release, "issuers": _json(basis.issuers),
             "absent": _json(basis.absent), "tolerance": _json(self.tolerance.absolute), "files": _json(self.files),
+            "definitions": _json(self.definitions.commits),
         }  # fmt: skip
 
 
@@ -85,7 +89,9 @@ def read_head(text: Mapping[str, str]) -> TableHead:
             _read(text["issuers"], tuple[IssuerKeys, ...]), _read(text["absent"], tuple[str, ...]), text["release"],
         )  # fmt: skip
         tolerance = Tolerance(_read(text["tolerance"], dict[str, float]))
-        return TableHead(basis, tolerance, _read(text["files"], int))
+        # Absent in tables from before this member of the trust file, when every definition counted.
+        definitions = AcceptedDefinitions(_read(text.get("definitions", "{}"), dict[str, tuple[str, ...]]))
+        return TableHead(basis, tolerance, _read(text["files"], int), definitions)
     except (KeyError, ValueError):  # msgspec's errors are ValueErrors
         raise FormatError(Code.FILE_RULE, f"has invalid metadata: {_AGAIN}") from None
 

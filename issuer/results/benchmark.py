@@ -150,6 +150,55 @@ def demand_defined(benchmark: Benchmark | None, claims: RunClaims, place: Place)
         raise InputError.of(errors)
 
 
+# -- whose definition decides ------------------------------------------------------------------------------------------
+
+ANY = "any"
+Commits = str | Annotated[tuple[str, ...], Meta(min_length=1)]  # `any`, a commit, or a list of commits
+_COMMIT = "a full commit (40 or 64 lowercase hex characters)"
+
+
+class AcceptedDefinitions(Struct, frozen=True):
+    """The commits whose definition of a benchmark counts for a relying party, or for an operator, by the lowercase name
+    of the repository. Every commit of any other benchmark counts. Case is ignored: the Hub finds a repository in any
+    case, so another spelling must not evade the list."""
+
+    commits: Mapping[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Commits]) -> AcceptedDefinitions:
+        """Return the commits that a map `definitions` states."""
+        named = {repo.lower(): commits for repo, commits in stated.items() if commits != ANY}
+        return cls({repo: (each,) if isinstance(each, str) else each for repo, each in named.items()})
+
+    def listed(self, repo: str) -> tuple[str, ...]:
+        """Return the commits that count for a benchmark; () if every commit does."""
+        return self.commits.get(repo.lower(), ())
+
+    def accept(self, repo: str, commit: str) -> bool:
+        """Say whether the definition at a commit counts."""
+        listed = self.listed(repo)
+        return not listed or commit in listed
+
+
+def faults_of_definitions(stated: Mapping[str, Commits]) -> Iterator[tuple[str, str]]:
+    """Yield the pointer and the rule of each fault in a map `definitions`."""
+    seen: set[str] = set()
+    for repo, commits in stated.items():
+        at = pointer_to("", repo)
+        if not is_repo(repo):
+            yield at, "must be a benchmark's repository: `owner/name`"
+        if repo.lower() in seen:
+            yield at, "this benchmark occurs twice: upper and lower case are the same here"
+        seen.add(repo.lower())
+        if isinstance(commits, str):
+            if commits != ANY and not REVISION.fullmatch(commits):
+                yield at, f"must be `any`, {_COMMIT}, or a list of commits"
+            continue
+        for index, commit in enumerate(commits):
+            if not REVISION.fullmatch(commit):
+                yield f"{at}/{index}", f"must be {_COMMIT}"
+
+
 def read_benchmark(raw: bytes, name: str, *, max_values: int = strict_yaml.MAX_NODES) -> Benchmark:
     """Read an `eval.yaml` that people know as `name`. Raises InputError with file, line and column: `benchmark.absent`
     if it is good YAML but not a benchmark definition, because other tools also have files with this name."""

@@ -97,7 +97,7 @@ def _judged(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, co
         check_entry.fields(entry, signed),
         check_entry.metrics(entry, signed, context.benchmarks),
         check_entry.digests(entry, repo, signed),
-        check_entry.defined(entry, signed, context.benchmarks, required="benchmark" in trust.require),
+        check_entry.defined(entry, signed, context.benchmarks, trust),
         check_log.logged(token.inclusion, required="log" in trust.require),
     )
     numbers, moment = due(trust), token.moment
@@ -136,7 +136,8 @@ def _could_still_say(token: JudgedToken, trust: Trust) -> bool:
 
 
 def due(trust: Trust) -> frozenset[int]:
-    """Return the numbers of the checks that must pass: 1 to 9, and those that the trust file requires."""
+    """Return the numbers of the checks that must pass: 1 to 9, and those that the trust file requires. No other check
+    may fail."""
     return ALWAYS_DUE | {number for name, number in _DUE_BY.items() if name in trust.require}
 
 

@@ -17,6 +17,7 @@ from issuer.results.claims import RunClaims
 from issuer.results.entry import Entry, content_digest, result_file_name
 from issuer.verify.check_token import Signed
 from issuer.verify.report import Check, Status, check, rests_on
+from issuer.verify.trust import Trust
 
 Benchmarks = Mapping[tuple[str, str], Benchmark]  # by repository and commit
 
@@ -121,10 +122,14 @@ def _entry_claims(form: dict[str, JSON], repo: str) -> dict[str, JSON]:
     }  # fmt: skip
 
 
-def defined(entry: Entry, signed: Signed | None, benchmarks: Benchmarks, *, required: bool) -> Check:  # (10)
-    """Look up task and metrics in the `eval.yaml` of the commit. Without a token, those of the file are checked."""
-    if not required:
-        return check(10, Status.SKIP, "not required")
+def defined(entry: Entry, signed: Signed | None, benchmarks: Benchmarks, trust: Trust) -> Check:  # (10)
+    """Ask whether the trust file accepts the definition's commit. If required, look up task and metrics (without
+    a token, the file's) in the `eval.yaml` of the commit."""
+    if signed and (refused := _not_accepted(signed.run, trust)):
+        return refused
+    whose = f"; {_chosen_by(signed.run, trust)}" if signed else ""
+    if "benchmark" not in trust.require:
+        return check(10, Status.SKIP, f"not required{whose}")
     here = benchmarks.get((entry.dataset.id, entry.dataset.revision or ""))
     if here and (missing := _undefined(here, entry.dataset.task_id or "", (m.metric_id for m in entry.metrics or ()))):
         return check(10, Status.FAIL, "the benchmark's eval.yaml does not define it", file=missing)
@@ -138,7 +143,23 @@ def defined(entry: Entry, signed: Signed | None, benchmarks: Benchmarks, *, requ
         return check(10, Status.FAIL, "the benchmark's eval.yaml does not define it", token=missing)
     if not benchmark.metrics:
         return check(10, Status.UNKNOWN, "the benchmark's eval.yaml defines the task, but no metrics")
-    return check(10, Status.PASS, f"task and metrics are defined{_elsewhere(benchmark, run)}")
+    return check(10, Status.PASS, f"task and metrics are defined{whose}{_elsewhere(benchmark, run)}")
+
+
+def _not_accepted(run: RunClaims, trust: Trust) -> Check | None:
+    listed = trust.definitions.listed(run.benchmark_repo)
+    if not listed or run.benchmark_revision in listed:
+        return None
+    refused = f"the trust file does not accept the definition at {run.benchmark_revision}"
+    others = f"it pins {listed[0]}" if len(listed) == 1 else f"it lists {len(listed)} others"
+    return check(10, Status.FAIL, f"{refused}: {others}")
+
+
+def _chosen_by(run: RunClaims, trust: Trust) -> str:
+    """Name the party that chose the commit of an accepted definition."""
+    listed = len(trust.definitions.listed(run.benchmark_repo))
+    party = "the submitter chose" if not listed else "the trust file pins" if listed == 1 else "the trust file lists"
+    return f"{party} the definition's commit"
 
 
 def _undefined(benchmark: Benchmark, task_id: str, metric_ids: Iterable[str]) -> str:

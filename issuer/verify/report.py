@@ -187,10 +187,11 @@ def rests_on(number: int, other: int) -> Check:
 
 
 def verdict_of(checks: Iterable[Check], due: frozenset[int] = ALWAYS_DUE) -> Verdict:
-    """Return `failed` if any check that is due failed, else `undecided` if any is unknown, else `verified`."""
-    statuses = {check.status for check in checks if check.number in due}
-    if Status.FAIL in statuses:
+    """Return `failed` if any check failed, else `undecided` if one that is due is unknown, else `verified`."""
+    made = tuple(checks)
+    if any(check.status is Status.FAIL for check in made):
         return "failed"
+    statuses = {check.status for check in made if check.number in due}
     return "verified" if statuses == {Status.PASS} else "undecided"
 
 

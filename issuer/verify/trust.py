@@ -20,6 +20,7 @@ from issuer.formats import jcs, jose
 from issuer.formats.strict_json import JSON, Text, convert, loads
 from issuer.formats.strict_yaml import Document, load
 from issuer.formats.times import UnixTime
+from issuer.results.benchmark import AcceptedDefinitions, Commits, faults_of_definitions
 from issuer.tlog.witness_policy import WitnessPolicy, parse_policy
 from issuer.token.verify_token import MAX_ATTEMPTS, MAX_TTL_S
 from issuer.verify.reproduction import EXACTLY, Tolerance
@@ -123,8 +124,10 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
     the highest trusted attempt of tokens that state one. A token states 64 for every higher attempt, too, so 64 trusts
     them all. `receipt_keys` sign this relying party's receipts and `revocation_keys` the issuers' revocation lists;
     neither may sign tokens. `require` makes check 10 (`benchmark`) or 11 (`log`) due; with `attempt`, a token that
-    states no attempt fails check 4. `tolerance` is by metric id how far the numbers of a reproduction may differ, in
-    the metric's unit; without it they must be equal. No check depends on it."""
+    states no attempt fails check 4. `definitions` has, by benchmark, the commits whose `eval.yaml` this party accepts:
+    one, a list, or `any`, the default; at another commit, check 10 fails. `tolerance` is by metric id how far the
+    numbers of a reproduction may differ, in the metric's unit; without it they must be equal. No check depends on
+    it."""
 
     version: Literal[1]
     audience: Text
@@ -134,6 +137,7 @@ class TrustFile(Struct, frozen=True, forbid_unknown_fields=True):
     receipt_keys: TrustSource | UnsetType = UNSET
     revocation_keys: TrustSource | UnsetType = UNSET
     require: list[Requirement] | UnsetType = UNSET
+    definitions: dict[Text, Commits] | UnsetType = UNSET
     tolerance: dict[Text, Annotated[float, Meta(ge=0)]] | UnsetType = UNSET
 
     @property
@@ -197,6 +201,7 @@ class Trust(Struct, frozen=True):
     absent: tuple[Absence, ...] = ()
     max_attempt: int | None = None
     tolerance: Tolerance = EXACTLY
+    definitions: AcceptedDefinitions = AcceptedDefinitions()
 
     @property
     def unlimited(self) -> tuple[str, ...]:
@@ -226,6 +231,8 @@ def read_trust_file(raw: bytes, name: str) -> TrustFile:
         if entry.revocations is not UNSET and trust.revocation_keys is UNSET:
             rule = "a revocation list needs `revocation_keys`, or its signature cannot be checked"
             raise document.error(Code.FILE_RULE, f"/issuers/{index}/revocations", rule)
+    for at, rule in faults_of_definitions(trust.definitions or {}):
+        raise document.error(Code.FILE_RULE, f"/definitions{at}", rule)
     for pointer, source in sources(trust).items():
         _check_source(document, pointer, source)
     return trust
@@ -331,6 +338,7 @@ class _Resolution:
         return Trust(
             file.audience, issuers, file.max_token_life_s, receipt_keys, revocation_keys, frozenset(file.require or ()),
             file.digest, tuple(self.absent), file.max_attempt or None, Tolerance(file.tolerance or {}),
+            AcceptedDefinitions.of(file.definitions or {}),
         )  # fmt: skip
 
     def issuer(self, at: str, entry: IssuerSources) -> TrustedIssuer:

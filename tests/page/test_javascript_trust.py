@@ -231,6 +231,8 @@ def _window_heard(found: dict[str, Any]) -> tuple[Any, ...]:
 _MEMBERS: dict[str, list[Any]] = {
     "/version": [2, "1", None], "/audience": ["", "x" * 513, 5], "/issuers": [[], {}], "/max_token_life_s": [0, 60, 86_401, 60.5, "60"], "/max_attempt": [0, 1, 65],
     "/require": [[], ["benchmark"], ["log"], ["keys"], "log", ["attempt", "attempt"]], "/tolerance": [{}, {"a": 0.5}, {"a": -1}, {"": 1}, {"a": "1"}], "/extra": [1],
+    "/definitions": [{}, {"a/b": "any"}, {"a/b": "0" * 40, "c/d": ["1" * 64, "0" * 40]}, {"a/b": "main"}, {"a/b": ["any"]}, {"a/b": []}, {"a/b": 5}, {"a/b": ["0" * 40, 5]}, {"A/b": "any", "a/B": "any"},
+                     {"a": "any"}, {"é/b": "any"}, {"a/b": ["0" * 40, "0" * 39]}, {"a/b": "A" * 40}, {"": "any"}, {"x" * 513: "any"}, [], {"a/b": None}, {"A/b": "1" * 40}],
     "/issuers/0/issuer": ["", "https://other.example"], "/issuers/0/frameworks": [[], ["a"], [""], "a"], "/issuers/0/x": [1], "/issuers/0/keys": [{}, {"url": "a", "file": "b"}, {"file": "k.json"}, 5],
     "/issuers/0/archive": [{"inline": {"keys": []}}, {"inline": {"keys": 5}}, {"inline": "x"}, {"file": "a"}, {"inline": {"keys": [{"kid": "a"}]}}],
     "/issuers/0/revocations": [{"file": "r"}, {"inline": "a.b.c"}, {"inline": "é"}], "/issuers/0/log": [{"policy": {"url": "x"}}, {"policy": {"inline": "quorum none\n"}}, {"policy": {"inline": "log x\nquorum none\n"}}, {}],
@@ -273,7 +275,8 @@ def _trusted(trust: Trust) -> dict[str, Any]:
 
     return {
         "audience": trust.audience, "life": trust.max_token_life_s, "attempt": trust.max_attempt, "require": sorted(trust.require),
-        "tolerance": dict(trust.tolerance.absolute), "absent": [(each.pointer, each.reason) for each in trust.absent], "receipts": kids(trust.receipt_keys),
+        "tolerance": dict(trust.tolerance.absolute), "definitions": {repo: list(each) for repo, each in trust.definitions.commits.items()},
+        "absent": [(each.pointer, each.reason) for each in trust.absent], "receipts": kids(trust.receipt_keys),
         "issuers": [
             (name, kids(each.keys), each.frameworks and sorted(each.frameworks), bool(each.archive), each.log and each.log.digest,
              [each.revocations.number, *sorted(each.revocations.jtis)] if each.revocations else None)
@@ -288,7 +291,8 @@ def _trusted_heard(trust: dict[str, Any]) -> dict[str, Any]:
 
     return {
         "audience": trust["audience"], "life": trust["maxTokenLife"], "attempt": trust["maxAttempt"], "require": sorted(trust["require"]),
-        "tolerance": trust["tolerance"], "absent": [(each["pointer"], each["reason"]) for each in trust["absent"]], "receipts": kids(trust["receiptKeys"]),
+        "tolerance": trust["tolerance"], "definitions": trust["definitions"],
+        "absent": [(each["pointer"], each["reason"]) for each in trust["absent"]], "receipts": kids(trust["receiptKeys"]),
         "issuers": [
             (name, kids(each["keys"]), each["frameworks"] and sorted(each["frameworks"]), bool(each["archive"]), each["log"] and each["log"]["digest"],
              each["revocations"] and [each["revocations"]["number"], *sorted(each["revocations"]["jtis"])])

@@ -306,6 +306,10 @@ REGISTERED = st.sampled_from([
     RegisteredBenchmarks({("a/b", "b" * 40): BENCHMARK}),
     RegisteredBenchmarks({}, {"a/b": BENCHMARK}),
 ])  # fmt: skip
+COMMITS: st.SearchStrategy[str | tuple[str, ...]] = st.sampled_from(
+    ["any", "b" * 40, ("b" * 40,), ("c" * 40, "b" * 40), "d" * 64]
+)
+DEFINITIONS = st.just(UNSET) | st.dictionaries(st.sampled_from(["a/b", "A/C"]), COMMITS)
 FRAMEWORKS = st.builds(
     FrameworkGrant,
     name=st.sampled_from(["inspect-ai", "helm"]),
@@ -335,7 +339,7 @@ def registrations(draw: st.DrawFn) -> Registration:
     )  # fmt: skip
     grants = Grants(
         frameworks=draw(st.lists(FRAMEWORKS, min_size=1, max_size=3).map(tuple)), benchmarks=draw(PATTERNS),
-        models=draw(PATTERNS), tasks=draw(PATTERNS), metrics=draw(METRICS), deny=draw(st.just(Deny()) | DENIES),
+        models=draw(PATTERNS), tasks=draw(PATTERNS), metrics=draw(METRICS), definitions=draw(DEFINITIONS), deny=draw(st.just(Deny()) | DENIES),
         registered_only=draw(st.sampled_from([False, False, True])),
         command=draw(st.sampled_from(["optional", "optional", "required"])),
     )  # fmt: skip
@@ -376,7 +380,9 @@ def with_policy(question: Question, **parts: object) -> Question:
     return (registration_of(policy, who.benchmarks), *question[1:])
 
 
-CHANGES = st.sampled_from(["grant", "requirement", "deny", "command", "registered", "range", "mode", "another run"])
+CHANGES = st.sampled_from([
+    "grant", "requirement", "deny", "command", "definition", "registered", "range", "mode", "another run",
+])  # fmt: skip
 
 
 @examples(400)
@@ -402,6 +408,9 @@ def test_no_narrower_policy_and_no_larger_request_is_granted_more(
         narrower = with_policy(question, grants=msgspec.structs.replace(grants, deny=deny))
     elif change == "command":
         narrower = with_policy(question, grants=msgspec.structs.replace(grants, command="required"))
+    elif change == "definition":
+        stated = {"a/b": data.draw(COMMITS), **(grants.definitions or {})}
+        narrower = with_policy(question, grants=msgspec.structs.replace(grants, definitions=stated))
     elif change == "registered":
         narrower = with_policy(question, grants=msgspec.structs.replace(grants, registered_only=True))
     elif change == "range":

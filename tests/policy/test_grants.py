@@ -1,4 +1,4 @@
-"""The results that may be signed: deny lists, metrics and their values, registered benchmarks, commands, audiences, staged mode."""
+"""The results that may be signed: deny lists, metrics and their values, definitions, registered benchmarks, commands, audiences, staged mode."""
 
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,26 @@ def test_a_staged_policy_makes_every_check_grants_nothing_and_names_a_refusal_s_
             if isinstance(verdict := judged(tmp_path, run, text=each)[0], Denial)
         ]
         assert codes[0] is codes[1] is not Code.INTEGRATION_STAGED
+
+
+def test_only_results_by_a_listed_definition_of_the_benchmark_are_signed(tmp_path: Path) -> None:
+    """The attack: a commit outside of the main branch, whose `eval.yaml` turns `higher_is_better` round."""
+    stated = f'{{"CAIS/Hle": "{B}", cais/mmlu: ["{B}", "{"d" * 64}"], cais/open: any}}'
+    text = granting(f"  definitions: {stated}\n", POLICY + "disclose: [benchmarks]\n")
+    two = f"one of {B}, {'d' * 64}"
+    for benchmark, revision, expected, is_granted in (
+        ("cais/hle", B, f"one of {B}", True), ("cais/hle", C, f"one of {B}", False), ("cais/HLE", C, f"one of {B}", False),
+        ("cais/mmlu", B, two, True), ("cais/mmlu", C, two, False), ("cais/open", C, "", True), ("openai/gsm8k", C, "", True),
+    ):  # fmt: skip
+        verdict, policy = judged(tmp_path, submission(benchmark=benchmark, revision=revision), text=text)
+        refused = [("policy.definition", "/claims/benchmark_revision", "grants.definitions")]
+        assert (isinstance(verdict, Grant), refusals(verdict)) == (is_granted, [] if is_granted else refused)
+        shown = [check for check in disclose(verdict.checks, policy) if check.rule == "grants.definitions"]
+        wanted = [(f"the run names {benchmark} at {revision}", expected)] if expected else []
+        assert [(check.actual, check.expected) for check in shown] == wanted
+        hidden = disclose(verdict.checks, msgspec.structs.replace(policy, disclose=()))
+        assert {check.expected for check in hidden if check.rule == "grants.definitions"} <= {""}
+        assert all("or ask the operator to add this one" in check.hint for check in shown if not check.passed)
 
 
 EVAL = """\

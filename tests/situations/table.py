@@ -75,6 +75,8 @@ POLICY = [
     S("A member that is misspelled", _CHECK, (policies, edit(_POLICY, "mode: active", "mode: active\nmodel: x"))),
     S("A brace that is never closed", _CHECK, (policies, edit(_POLICY, '["github-hosted"]}', '["github-hosted"]'))),
     S("A bracket that is never closed", _CHECK, (policies, edit(_POLICY, '"TIGER-Lab/MMLU-Pro"]', '"TIGER-Lab/MMLU-Pro"'))),
+    S("A definition of a benchmark that is not granted", _CHECK,
+      (policies, edit(_POLICY, '"TIGER-Lab/MMLU-Pro"]', '"TIGER-Lab/MMLU-Pro"]\n  definitions: {"openai/gms8k": "any"}'))),
     S("A quote that is never closed", _CHECK, (policies, edit(_POLICY, '["evals@example.org"]', '["evals@example.org]'))),
     S("A quote that the file ends in", "policy check a", (write("a/providers.yaml", 'version: "1\nproviders: 2\n'),)),
     S("A comma is missing in braces", "policy check a", (write("a/providers.yaml", "version: 1\nproviders: {a: 1 b: 2}\n"),)),
@@ -122,6 +124,9 @@ EXPLAIN = [
       (policies, claims_of(), run_claims(benchmark_repo="a/b"))),
     S("The same, as its caller sees it", f"{_EXPLAIN} --claims run.json --as-caller",
       (policies, claims_of(), run_claims(benchmark_repo="a/b"))),
+    S("A definition that the policy does not list", f"{_EXPLAIN} --claims run.json",
+      (policies, edit(_POLICY, '"TIGER-Lab/MMLU-Pro"]', f'"TIGER-Lab/MMLU-Pro"]\n  definitions: {{"openai/gsm8k": "{"0" * 40}"}}'),
+       claims_of(), run_claims())),
     S("A framework that is too old, and another model", f"{_EXPLAIN} --claims run.json",
       (policies, claims_of(), run_claims(framework={"name": "inspect-ai", "version": "0.1.0"}, model_repo="else/where"))),
     S("A claim that draws on the terminal", _EXPLAIN, (policies, claims_of(ref=_HOSTILE))),
@@ -231,6 +236,7 @@ issuers:
   - issuer: "{make.ISSUER}"
     keys: {{url: "http://127.0.0.1:1/jwks"}}
 """
+_PINNED = f'version: 1\ndefinitions: {{"{make.BENCHMARK}": "{"0" * 40}"}}\n'
 _LATE = f"verify {_RESULT} --repo acme/open-model --trust trust.yaml --at {make.NOW + 7200}"
 
 VERIFY = [
@@ -256,6 +262,9 @@ VERIFY = [
     S("Of another repository", _VERIFY.replace("acme/open-model", "acme/other"), (result(), trust)),
     S("An issuer that is not trusted", _VERIFY,
       (result(), trust, edit("trust.yaml", f'issuer: "{make.ISSUER}"', 'issuer: "https://other.example"'))),
+    S("A definition that the trust file does not accept", _VERIFY, (result(), trust, edit("trust.yaml", "version: 1\n", _PINNED))),
+    S("A branch in place of a definition's commit", _VERIFY,
+      (result(), trust, edit("trust.yaml", "version: 1\n", _PINNED.replace("0" * 40, "main")))),
     S("Keys that cannot be fetched", f"{_VERIFY} --cache cache", (result(), write("trust.yaml", _KEYS_ELSEWHERE))),
     S("A repository in place of its owners' folder", "verify . --trust trust.yaml", (result(), trust)),
     S("Receipts without a place", f"{_VERIFY} --receipt-key k.pem", (result(), trust)),

@@ -50,6 +50,7 @@ _REVOKED_KEY = make.jwks(active_from=NOW - 86_400, last_token_exp=NOW + 30 * 86_
 _RECEIPTS = make.jwks(make.RECEIPT_KEY)
 _LISTS = make.jwks(make.REVOCATION_KEY)
 _STRANGER = make.jwks(make.STRANGER)
+_COMMIT = SAID.claims.benchmark_revision
 _WITNESSED = {"policy": {"inline": policy_text(2)}}
 
 TRUSTS: dict[str, Case] = {
@@ -80,6 +81,11 @@ TRUSTS: dict[str, Case] = {
     ),
     "list by another key": _trust({"revocations": make.revocation_list(key=make.STRANGER)}, revocation_keys=_LISTS),
     "benchmark": _trust(require=["benchmark"]),
+    "the definition pinned": _trust(definitions={make.BENCHMARK: _COMMIT}),
+    "definitions listed": _trust(definitions={make.BENCHMARK: ["0" * 40, _COMMIT]}, require=["benchmark"]),
+    "another definition pinned": _trust(definitions={make.BENCHMARK.upper(): "0" * 40}),
+    "other definitions listed": _trust(definitions={make.BENCHMARK: ["0" * 40, "1" * 64]}, require=["benchmark"]),
+    "any definition": _trust(definitions={make.BENCHMARK: "any", "openai/other": "0" * 40}, require=["benchmark"]),
     "log": _trust({"log": _WITNESSED}, require=["log"]),
     "log, not required": _trust({"log": _WITNESSED}),
     "log without witnesses": _trust({"log": {"policy": {"inline": policy_text(0)}}}),
@@ -310,6 +316,13 @@ def _benchmarks() -> Iterator[Case]:
         ("a definition without the task", make.BENCHMARK_TEXT.replace('{id: "gsm8k"', '{id: "hard"')),
     ):
         yield _case(name, trust="benchmark", benchmarks=definition(text))
+    for trust in ("the definition pinned", "definitions listed", "another definition pinned", "other definitions listed",
+                  "any definition"):  # fmt: skip
+        yield _case(f"trust: {trust}", trust=trust, benchmarks=definition())
+    other_letters = make.file_for(make.submission(DETAILS, benchmark_repo=make.BENCHMARK.upper()))
+    yield _case("the benchmark in capitals, another definition pinned", other_letters, "another definition pinned")
+    yield _case("no definition at hand, other definitions listed", trust="other definitions listed")
+    yield _case("the value changed, another definition pinned", _changed("20.9", "21.9"), "another definition pinned")
     yield _case("a lone value, without a definition", value)
     yield _case("a lone value, that of the primary metric", value, benchmarks=definition())
     other = value.replace("  value: 20.9\n  notes", "  value: 99.9\n  notes")

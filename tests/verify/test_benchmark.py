@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from issuer.results.benchmark import Benchmark
+from msgspec.structs import replace
+
+from issuer.results.benchmark import AcceptedDefinitions, Benchmark
 from issuer.results.entry import write_entry
 from issuer.verify import due
 from issuer.verify.report import Report, Status
@@ -32,6 +34,7 @@ def status(report: Report, number: int) -> Status:
 
 
 PRIMARY_ONLY = 'name: "x"\nmetrics:\n  - {id: "accuracy"}\ntasks:\n  - {id: "gsm8k"}\n'
+DEFINED = "task and metrics are defined; the submitter chose the definition's commit"
 UNKNOWN: tuple[Definitions, ...] = (
     {}, {(make.BENCHMARK, "0" * 40): make.benchmark()}, {("other/gsm8k", REVISION): make.benchmark()}, {(make.BENCHMARK, REVISION): LIVE_FORM},
 )  # fmt: skip
@@ -72,7 +75,35 @@ def test_10_is_skipped_if_it_is_not_required() -> None:
     for benchmarks in ({}, AT_HAND, only('name: "x"\ntasks:\n  - {id: "other"}\n')):
         report = judge(benchmarks=benchmarks, trust=make.trust())
         assert report.verdict == "verified"
-        assert reports.outcome(report, 10) == (Status.SKIP, "not required")
+        assert reports.outcome(report, 10) == (Status.SKIP, "not required; the submitter chose the definition's commit")
+
+
+PASSES = "task and metrics are defined; "
+UNACCEPTED = f"the trust file does not accept the definition at {REVISION}: it "
+
+
+def test_10_says_who_chose_the_definition_and_fails_by_one_that_is_not_accepted() -> None:
+    """A no of this reader alone: no forgery, whatever else the trust file requires."""
+    zeros, ones = "0" * 40, "1" * 40
+    for stated, words, verdict in (
+        ({}, "the submitter chose the definition's commit", "verified"),
+        ({make.BENCHMARK: "any", "openai/other": zeros}, "the submitter chose the definition's commit", "verified"),
+        ({make.BENCHMARK: REVISION}, "the trust file pins the definition's commit", "verified"),
+        ({make.BENCHMARK: (REVISION,)}, "the trust file pins the definition's commit", "verified"),
+        ({make.BENCHMARK: (zeros, REVISION)}, "the trust file lists the definition's commit", "verified"),
+        ({make.BENCHMARK: zeros}, f"{UNACCEPTED}pins {zeros}", "failed"),
+        ({make.BENCHMARK.upper(): (zeros, ones)}, f"{UNACCEPTED}lists 2 others", "failed"),
+    ):
+        accepted = AcceptedDefinitions.of(stated)
+        for required, good in ((True, PASSES), (False, "not required; ")):
+            required_by = REQUIRED if required else make.trust()
+            report = judge(trust=replace(required_by, definitions=accepted))
+            said = good * (verdict == "verified") + words
+            assert (report.verdict, report.checks[9].evidence.startswith(said)) == (verdict, True)
+            assert (report.tier, report.failed) == ((verdict, ()) if verdict == "verified" else ("undecided", (10,)))
+    pinned = replace(REQUIRED, definitions=AcceptedDefinitions.of({make.BENCHMARK: zeros}))
+    without_task = judge(benchmarks=only('name: "x"\ntasks:\n  - {id: "other"}\n'), trust=pinned)
+    assert without_task.checks[9].evidence.startswith(UNACCEPTED)
 
 
 def test_10_a_task_or_a_metric_that_is_not_defined_fails() -> None:
@@ -105,7 +136,7 @@ def test_10_the_token_s_side_is_judged_by_its_own_commit() -> None:
 
 def test_10_a_task_on_another_dataset_is_reported_and_no_failure() -> None:
     for dataset, evidence in (
-        ('{id: "openai/gsm8k"}', "task and metrics are defined; the task's dataset is openai/gsm8k at absent"),
+        ('{id: "openai/gsm8k"}', f"{DEFINED}; the task's dataset is openai/gsm8k at absent"),
         ('{id: "openai/other"}', "; the task's dataset is openai/other at "),
         (f'{{id: "openai/gsm8k", revision: "{"0" * 40}"}}', "; the task's dataset is openai/gsm8k at 0"),
     ):
@@ -113,7 +144,7 @@ def test_10_a_task_on_another_dataset_is_reported_and_no_failure() -> None:
         assert (report.verdict, evidence in report.checks[9].evidence) == ("verified", True), dataset
     pinned = f'{{id: "openai/gsm8k", revision: "{REVISION}"}}'
     same = judge(benchmarks=only(make.BENCHMARK_TEXT.replace('{id: "openai/gsm8k"}', pinned)))
-    assert same.checks[9].evidence == "task and metrics are defined"
+    assert same.checks[9].evidence == DEFINED
 
 
 def test_1_to_9_are_always_due_and_10_and_11_if_the_trust_requires_them() -> None:

@@ -198,6 +198,27 @@ def test_a_trust_file_limits_and_requires_attempts_and_a_wrong_limit_has_its_pla
     assert error.detail == "expected a whole number <= 64"
 
 
+def test_a_trust_file_names_the_definitions_that_count_and_a_wrong_one_has_its_place() -> None:
+    first, second = "1" * 40, "2" * 64
+    stated = f'\ndefinitions:\n  Openai/GSM8K: "{first}"\n  a/b: ["{first}", "{second}"]\n  c/d: any\n'
+    text = GOOD.replace("[benchmark]", f"[benchmark]{stated}")
+    trust = resolve(read_trust_file(text.encode(), "t"), FOUND)
+    assert trust.definitions.commits == {"openai/gsm8k": (first,), "a/b": (first, second)}
+    assert trust.digest != FILE.digest
+    assert [trust.definitions.accept("OPENAI/gsm8k", each) for each in (first, second)] == [True, False]
+    assert trust.definitions.accept("c/d", second)
+    assert trust.definitions.accept("e/f", second)
+    for old, new, pointer, rule in (
+        (f'"{second}"', "any", "/a~1b/1", "a full commit (40"), (f'"{second}"', f'"{"A" * 40}"', "/a~1b/1", "a full commit (40"),
+        ("c/d: any", "c/d: main", "/c~1d", "must be `any`, a full commit"), ("c/d", "c", "/c", "repository: `owner/name`"),
+        ("c/d", "A/B", "/A~1B", "occurs twice"), ("c/d: any", "c/d: []", "/c~1d", "a list of length >= 1"),
+        ("c/d: any", "c/d: 5", "/c~1d", "expected text or a list"),
+    ):  # fmt: skip
+        error = refusal(text.replace(old, new))
+        assert (error.pointer, error.place.line >= 15) == (f"/definitions{pointer}", True)
+        assert rule in error.detail
+
+
 def test_an_issuer_twice_or_a_list_without_its_key_is_an_error_at_its_line() -> None:
     error = refusal(GOOD.replace("https://other.example", make.ISSUER))
     assert (error.pointer, error.place.line) == ("/issuers/0/issuer", 4)

@@ -41,11 +41,18 @@ _MEANING: dict[Verdict, tuple[str, str]] = {
         "It does not prove that the result is false.",
     ),
 }
-# For reports in which only check 5 failed.
-_NOT_FRESH = (
-    "This proves: the file and the token say the same, but the token is not valid at this time: see check 5.",
-    "It does not prove that the result is false. Tokens are short-lived. An earlier receipt may help (--receipts).",
-)
+# For reports in which only this check failed.
+_ONLY_FAILED = {
+    5: (
+        "This proves: the file and the token say the same, but the token is not valid at this time: see check 5.",
+        "It does not prove that the result is false. Tokens are short-lived. An earlier receipt may help (--receipts).",
+    ),
+    10: (
+        "This proves: the file and the token say the same, but not by a definition that your trust file accepts: see "
+        "check 10.",
+        "It does not prove that the result is false. A result by a definition that you accept would count.",
+    ),
+}
 # For reports that lack only the time of receipt, which a receipt or a log can supply.
 _WAS_GOOD = (
     _MEANING["good_when_issued"][0],
@@ -161,8 +168,9 @@ def _framework(framework: EntryFramework) -> str:
 def _meaning(report: Report) -> tuple[str, str]:
     if report.verdict == "undecided" and report.reason:
         return _WAS_GOOD
-    rest = {check.status for check in report.checks if check.number in ALWAYS_DUE - {5}}
-    return _NOT_FRESH if report.failed == (5,) and rest == {Status.PASS} else _MEANING[report.verdict]
+    rest = {check.status for check in report.checks if check.number in ALWAYS_DUE.difference(report.failed)}
+    only = report.failed[0] if len(report.failed) == 1 and rest == {Status.PASS} else 0
+    return _ONLY_FAILED.get(only, _MEANING[report.verdict])
 
 
 def _show_check(check: Check) -> None:

@@ -31,9 +31,16 @@ const VERDICTS = {
   },
   unverified: { word: "Unverified", kind: "open", proves: "Nothing. No issuer vouches for this result.", not: "That the result is false." },
 };
-const NOT_FRESH = {
-  proves: "The file says what the token says, but the token does not count at this time: see check 5.",
-  not: "That the result is false. Tokens are short-lived: a receipt from that time may help.",
+/** The words if only this check failed. @type {Record<number, Meaning>} */
+const ONLY_FAILED = {
+  5: {
+    proves: "The file says what the token says, but the token does not count at this time: see check 5.",
+    not: "That the result is false. Tokens are short-lived: a receipt from that time may help.",
+  },
+  10: {
+    proves: "The file says what the token says, but not by a definition that your trust file accepts: see check 10.",
+    not: "That the result is false. A result by a definition that you accept would count.",
+  },
 };
 /** The words for a token alone: its verdict is never more than good, because no file was compared. */
 const TOKEN = {
@@ -261,8 +268,8 @@ function drawChecks({ checks }) {
 /** @param {Report} report @returns {Meaning} */
 function meaningOf({ checks, verdict }) {
   const failed = checks.filter(({ status }) => status === "fail");
-  const rest = checks.every(({ number, status }) => number === 5 || number > 9 || status === "pass");
-  return failed.length === 1 && failed[0].number === 5 && rest ? NOT_FRESH : VERDICTS[verdict];
+  const rest = checks.every(({ number, status }) => status === "fail" || number > 9 || status === "pass");
+  return (failed.length === 1 && rest && ONLY_FAILED[failed[0].number]) || VERDICTS[verdict];
 }
 
 /** @param {Meaning} meaning */

@@ -181,14 +181,22 @@ function claimsInFile(form, repo) {
 export const benchmarkKey = (repo, revision) => `${repo}@${revision}`;
 
 /**
- * Look up task and metrics in the `eval.yaml` of the commit. Without a token, those of the file are checked.
+ * Ask whether the trust file accepts the definition's commit. If required, look up task and metrics (without a token,
+ * the file's) in the `eval.yaml` of the commit.
  * @param {Entry} entry
  * @param {Signed | null} signed
  * @param {Benchmarks} benchmarks
- * @param {boolean} required
+ * @param {import("./trust.js").Trust} trust
  */
-export function definedIn({ dataset, metrics }, signed, benchmarks, required) {
-  if (!required) return check(10, "skip", "not required");
+export function definedIn({ dataset, metrics }, signed, benchmarks, { definitions, require }) {
+  const listed = (signed && definitions.get(signed.run.benchmark_repo.toLowerCase())) ?? [];
+  const commit = signed?.run.benchmark_revision ?? "";
+  if (listed.length && !listed.includes(commit)) {
+    const others = listed.length === 1 ? `it pins ${listed[0]}` : `it lists ${listed.length} others`;
+    return check(10, "fail", `the trust file does not accept the definition at ${commit}: ${others}`);
+  }
+  const whose = signed ? `; ${chosenBy(listed)} the definition's commit` : "";
+  if (!require.has("benchmark")) return check(10, "skip", `not required${whose}`);
   const here = benchmarks.get(benchmarkKey(dataset.id, dataset.revision ?? ""));
   const unknownHere = here && undefinedIn(here, dataset.task_id ?? "", metrics ?? []);
   if (unknownHere) return check(10, "fail", "the benchmark's eval.yaml does not define it", { file: unknownHere });
@@ -200,8 +208,12 @@ export function definedIn({ dataset, metrics }, signed, benchmarks, required) {
   if (missing) return check(10, "fail", "the benchmark's eval.yaml does not define it", { token: missing });
   if (!benchmark.metrics.length)
     return check(10, "unknown", "the benchmark's eval.yaml defines the task, but no metrics");
-  return check(10, "pass", `task and metrics are defined${elsewhere(benchmark, run)}`);
+  return check(10, "pass", `task and metrics are defined${whose}${elsewhere(benchmark, run)}`);
 }
+
+/** @param {string[]} listed */
+const chosenBy = ({ length }) =>
+  length === 0 ? "the submitter chose" : length === 1 ? "the trust file pins" : "the trust file lists";
 
 /**
  * Name the task or metric that the benchmark does not define, or return "".

@@ -30,8 +30,8 @@ export const RUN_MEMBERS = /** @type {const} */ ([
 
 const MAX_COMMAND = 4096;
 const REPO_PART = "[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?";
-const REPO = new RegExp(`^(?!.*(?:--|\\.\\.))${REPO_PART}/${REPO_PART}(?<!\\.git)$`);
-const REVISION = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
+export const REPO = new RegExp(`^(?!.*(?:--|\\.\\.))${REPO_PART}/${REPO_PART}(?<!\\.git)$`);
+export const REVISION = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 const IDENTIFIER = /^[\x21-\x7e]{1,128}$/;
 const WORD = /^[\x20-\x7e]{1,64}$/;
 

@@ -85,14 +85,14 @@ export const check = (number, status, evidence, { token = "", file = "" } = {}) 
 export const restsOn = (number, other) => check(number, "skip", `rests on check ${other}, which did not pass`);
 
 /**
- * Return `failed` if any check that is due failed, else `undecided` if any is unknown, else `verified`.
+ * Return `failed` if any check failed, else `undecided` if one that is due is unknown, else `verified`.
  * @param {Check[]} checks
  * @param {Set<number>} due
  * @returns {Verdict}
  */
 export function verdictOf(checks, due) {
+  if (checks.some(({ status }) => status === "fail")) return "failed";
   const statuses = new Set(checks.filter(({ number }) => due.has(number)).map(({ status }) => status));
-  if (statuses.has("fail")) return "failed";
   return statuses.size === 1 && statuses.has("pass") ? "verified" : "undecided";
 }
 

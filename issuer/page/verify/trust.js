@@ -8,7 +8,9 @@
 import { parseArchive } from "./archive.js";
 import { equal, utf8 } from "./bytes.js";
 import { digestOf, jsonText } from "./canonical.js";
+import { REPO, REVISION } from "./claims.js";
 import { Beyond, FormatError } from "./errors.js";
+import { pointerTo } from "./json.js";
 import { parseCompact } from "./jws.js";
 import { parseKeySet } from "./keys.js";
 import { parsePolicy } from "./log/policy.js";
@@ -50,8 +52,8 @@ import { readYaml } from "./yaml.js";
  * A trust file as written. `unpublished` is not a member of the file: its one issuer answered that it publishes no
  * revocations.
  * @typedef {{version: 1, audience: string, issuers: TrustedEntry[], max_token_life_s?: number, max_attempt?: number,
- *   receipt_keys?: Source, revocation_keys?: Source, require?: string[], tolerance?: Record<string, number>,
- *   unpublished?: boolean}} TrustFile
+ *   receipt_keys?: Source, revocation_keys?: Source, require?: string[], definitions?: Record<string, string |
+ *   string[]>, tolerance?: Record<string, number>, unpublished?: boolean}} TrustFile
  */
 /**
  * An issuer with its keys. null: unavailable. undefined: the trust file does not name it. `keysFetchedAt` and
@@ -67,13 +69,15 @@ import { readYaml } from "./yaml.js";
  */
 /**
  * The issuers, keys and rules that `verifyEntries` judges by. Issuers are compared byte for byte. `maxTokenLife` is in
- * seconds.
+ * seconds. `definitions` has the commits whose definition is accepted, by the lowercase name of the benchmark's
+ * repository; of any other benchmark, every commit is.
  * @typedef {{audience: string, issuers: Map<string, TrustedIssuer>, maxTokenLife: number,
  *   receiptKeys: KeySet | null | undefined, require: Set<string>, absent: Absence[], maxAttempt: number | null,
- *   tolerance: Map<string, number>}} Trust
+ *   tolerance: Map<string, number>, definitions: Map<string, string[]>}} Trust
  */
 
 const POLICY = "/log/policy";
+const ANY = "any"; // every commit of a benchmark
 
 const source = object(
   {
@@ -110,6 +114,14 @@ const shape = object(
     receipt_keys: optional(source),
     revocation_keys: optional(source),
     require: optional(list(oneOf("attempt", "benchmark", "log"))),
+    definitions: optional(
+      map(
+        either("text or a list", (value) =>
+          typeof value === "string" ? text() : Array.isArray(value) ? list(text(), { min: 1 }) : undefined,
+        ),
+        shortText,
+      ),
+    ),
     tolerance: optional(map(number({ min: 0 }), shortText)),
   },
   { closed: true },
@@ -127,8 +139,27 @@ export async function readTrustFile(raw) {
   shape(value);
   const trust = /** @type {JsonObject & TrustFile} */ (value);
   trust.issuers.forEach((entry, index) => checkIssuer(trust, entry, `/issuers/${index}`));
+  checkDefinitions(Object.entries(trust.definitions ?? {}));
   for (const [pointer, each] of sources(trust)) await checkSource(pointer, each);
   return trust;
+}
+
+/** @param {[repo: string, commits: string | string[]][]} stated */
+function checkDefinitions(stated) {
+  const commit = "a full commit (40 or 64 lowercase hex characters)";
+  /** @type {Set<string>} */
+  const seen = new Set();
+  for (const [repo, commits] of stated) {
+    const at = pointerTo("/definitions", repo);
+    if (!REPO.test(repo)) throw broken(at, "must be a benchmark's repository: `owner/name`");
+    if (seen.has(repo.toLowerCase()))
+      throw broken(at, "this benchmark occurs twice: upper and lower case are the same here");
+    seen.add(repo.toLowerCase());
+    if (typeof commits === "string" && commits !== ANY && !REVISION.test(commits))
+      throw broken(at, `must be \`any\`, ${commit}, or a list of commits`);
+    const wrong = typeof commits === "string" ? -1 : commits.findIndex((each) => !REVISION.test(each));
+    if (wrong >= 0) throw broken(`${at}/${wrong}`, `must be ${commit}`);
+  }
 }
 
 /**
@@ -268,6 +299,7 @@ export async function resolve(file, found, fetchedAt = new Map()) {
   for (const [index, issuer] of [...issuers.values()].entries())
     issuer.revocations = await reading.revocations(`/issuers/${index}/revocations`, issuer.issuer, revocationKeys);
   const tolerance = Object.entries(file.tolerance ?? {});
+  const definitions = Object.entries(file.definitions ?? {}).filter(([, commits]) => commits !== ANY);
   return {
     audience: file.audience,
     issuers,
@@ -277,6 +309,7 @@ export async function resolve(file, found, fetchedAt = new Map()) {
     absent: reading.absent,
     maxAttempt: file.max_attempt ?? null,
     tolerance: new Map(tolerance.map(([id, limit]) => [id, plainNumber(limit) ?? 0])),
+    definitions: new Map(definitions.map(([repo, commits]) => [repo.toLowerCase(), [commits].flat()])),
   };
 }
 

@@ -121,7 +121,7 @@ async function judged(entry, repo, path, trust, at, context) {
     fieldsEqual(entry, signed),
     metricsEqual(entry, signed, benchmarks),
     await digestsRecompute(entry, repo, signed),
-    definedIn(entry, signed, benchmarks, trust.require.has("benchmark")),
+    definedIn(entry, signed, benchmarks, trust),
     logged(inclusion, trust.require.has("log")),
   ];
   return { ...blank, ...outcome(token, checks, trust) };
@@ -185,7 +185,7 @@ function outcome(token, checks, trust) {
 
 /**
  * Return the numbers of the checks that must pass: 1 to 9, and those that the trust file requires. Check 4 covers
- * `attempt`.
+ * `attempt`. No other check may fail.
  * @param {Trust} trust
  */
 function dueBy({ require }) {

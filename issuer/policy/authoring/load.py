@@ -37,8 +37,9 @@ from issuer.policy.authoring.suite import PolicyTestOutcome, doubt_tests, run_te
 from issuer.policy.compiled import is_unbounded
 from issuer.policy.match import Key, PolicySet, are_disjoint
 from issuer.policy.model import Grants, Identity, MetricGrant, Policy, PolicyTest, RegisteredBenchmarks, TokenRules
-from issuer.policy.patterns import glob_matches
+from issuer.policy.patterns import glob_matches, matches_one
 from issuer.policy.registration import Registration
+from issuer.results.benchmark import faults_of_definitions
 
 PROVIDERS_FILE = "providers.yaml"
 BENCHMARKS_FOLDER = "benchmarks"
@@ -552,7 +553,19 @@ def _check_grants(findings: Findings, document: Document, grants: Grants) -> Non
                 findings.demand(document, f"{part}/{kind}/{index}", fits, _REPO_RULE)
         for index, pattern in enumerate(lists.tasks):
             findings.demand(document, f"{part}/tasks/{index}", _WORD_PATTERN.fullmatch(pattern), _WORD_RULE)
+    _check_definitions(findings, document, grants)
     _check_metrics(findings, document, grants.metrics)
+
+
+def _check_definitions(findings: Findings, document: Document, grants: Grants) -> None:
+    stated = grants.definitions or {}
+    for at, rule in faults_of_definitions(stated):
+        findings.demand(document, f"/grants/definitions{at}", False, rule)
+    globs = tuple(glob.lower() for glob in grants.benchmarks)
+    for repo in stated:
+        rule = "`benchmarks` does not grant this benchmark, so its definitions would decide nothing"
+        granted = matches_one(globs, repo.lower())
+        findings.demand(document, pointer_to("/grants/definitions", repo), granted, rule)
 
 
 _REPO_RULE = "must be `owner/name`; each side may have `*`, which never matches `/`"

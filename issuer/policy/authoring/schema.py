@@ -16,6 +16,7 @@ from issuer.identity.profiles import PROFILES
 from issuer.identity.table import ProviderEntry, ProvidersFile, judges
 from issuer.policy import model, stops
 from issuer.policy.authoring.suite import EXPECTABLE
+from issuer.results.claims import REVISION
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ID = "^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -143,6 +144,10 @@ _RATE = {
     "per_s": _doc("In how many seconds."),
     "burst": _doc("How many of them may come at once."),
 }
+_DEFINITIONS = {"propertyNames": {"pattern": "^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$"}, "additionalProperties": {
+    "type": ["string", "array"], "pattern": f"^(any|{REVISION.pattern})$", "minItems": 1,
+    "items": {"type": "string", "pattern": f"^({REVISION.pattern})$"},
+}}  # fmt: skip
 _RUN = {"model_repo": "org/model", "benchmark_repo": "openai/gsm8k", "task_id": "gsm8k"}
 
 MEMBERS: Mapping[str, Mapping[str, Schema]] = {
@@ -190,6 +195,8 @@ MEMBERS: Mapping[str, Mapping[str, Schema]] = {
         "metrics": _doc("Globs of metric ids, or maps with bounds of the value.",
                          [{"id": "accuracy", "min": 0, "max": 1}]),
         "deny": _doc("Results that are refused although a list above grants them."),
+        "definitions": _doc("By benchmark repository, the commits whose eval.yaml may decide: one, a list, or `any`.",
+                             {"openai/gsm8k": "5503434ddd753f426f4b38109466949a1217c2bb"}, **_DEFINITIONS),
         "registered_only": _doc("true: an eval.yaml in benchmarks/ must define benchmark, task and metrics."),
         "command": _doc("required: a run without `framework.command` is refused."),
     },

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from issuer.errors import InputError
 from issuer.relying.verifier import Basis
-from issuer.results.benchmark import Benchmark
+from issuer.results.benchmark import AcceptedDefinitions, Benchmark
 from issuer.verify.report import AtFrom, Tier
 from issuer.verify.reproduction import EXACTLY, Tolerance
 from issuer.verify.tiers import RANKS
@@ -111,13 +111,15 @@ Definitions = Mapping[tuple[str, str], Benchmark]
 class RankOptions(Struct, frozen=True):
     """The rules of a ranking. `best` takes the best result of a model instead of the newest; `every_metric` adds
     metrics that are not primary. Entries of the tier `rank_from` and above get a rank. `stated` gives the better
-    direction of metrics without a definition. Values within `tolerance` do not contradict each other."""
+    direction of metrics without a definition. Values within `tolerance` do not contradict each other. Only `accepted`
+    definitions count: a submitter chooses the commit, and so could turn the direction round."""
 
     best: bool = False
     every_metric: bool = False
     rank_from: Tier = "verified"
     stated: Mapping[str, Direction] = {}
     tolerance: Tolerance = EXACTLY
+    accepted: AcceptedDefinitions = AcceptedDefinitions()
 
 
 class TableSubject(Struct, frozen=True, order=True):
@@ -230,7 +232,8 @@ def _tables(
     for entry in entries:
         if entry.tier == "refuted":
             continue
-        definition = definitions.get((entry.benchmark, entry.benchmark_revision))
+        named = entry.benchmark, entry.benchmark_revision
+        definition = definitions.get(named) if options.accepted.accept(*named) else None
         for score in entry.scores:
             if (defined := _defined(definition, entry.task, score, options)).listed:
                 subject = TableSubject(

@@ -53,7 +53,7 @@ def build_board(
     summary = judge_folder(
         root, verifier, Writer(_write, lambda error: _line(unread(error))), listener, engine=processes(jobs)
     )
-    options = replace(options, tolerance=verifier.trust.tolerance)
+    options = replace(options, tolerance=verifier.trust.tolerance, accepted=verifier.trust.definitions)
     basis = Basis.of(verifier.trust, verifier.context.now)
     return gathered.ranked(verifier.context.benchmarks, basis, options, summary), summary
 
@@ -175,7 +175,7 @@ def build_board_of_table(
                     findings.append(found.finding)
     summary = Summary()
     summary.add(head.files, tallies.items(), findings)
-    options = replace(options, tolerance=head.tolerance)
+    options = replace(options, tolerance=head.tolerance, accepted=head.definitions)
     return gathered.ranked(definitions, head.basis, options, summary), summary
 
 

@@ -96,3 +96,30 @@ def test_thousands_of_bad_files_are_rows_and_the_good_one_is_ranked(hub: Path) -
     assert page.count("<tr><td") == 6_000
     text = page + (hub.parent / "site/LEADERBOARD.md").read_text("utf-8")
     assert text.replace("\n", "").isprintable()
+
+
+def test_a_flipped_definition_of_a_submitter_makes_no_second_primary_table(hub: Path) -> None:
+    """A commit outside of its main branch turns `higher_is_better` round, so the worst model is first in a second table."""
+    folder, commit, stray = hub.parent, str(make.claims()["benchmark_revision"]), "0" * 40
+    flipped = make.BENCHMARK_TEXT.replace("true, primary: true", "false, primary: true")
+    for revision, text in ((commit, make.BENCHMARK_TEXT), (stray, flipped)):
+        definition = folder / "benchmarks" / make.BENCHMARK / revision / "eval.yaml"
+        definition.parent.mkdir(parents=True)
+        definition.write_text(text)
+    cheat: dict[str, Any] = {"benchmark_revision": stray, "metrics": [{"metric_id": "accuracy", "value": 1}]}
+    evil = make.file_for(make.submission(model_repo="evil/model", **cheat), jti="B" * 21 + "A")
+    write_result(hub, "evil/model", "gsm8k.yaml", evil)
+    write_result(hub, "evil/other", "gsm8k.yaml", unsigned(model_repo="evil/other", **cheat))
+    write_result(hub, "acme/two", "gsm8k.yaml", make.file_for(make.submission(model_repo="acme/two")))
+
+    def primary_tables() -> list[tuple[str, list[tuple[str, int | None]]]]:
+        primary = [table for table in document(hub)["tables"] if table["primary"]]
+        rows = [[(row["entry"]["repo"], row["rank"]) for row in table["rows"]] for table in primary]
+        return [(table["subject"]["direction"], each) for table, each in zip(primary, rows, strict=True)]
+
+    honest = ("higher", [("acme/two", 1)])
+    assert build(hub, "--benchmarks", folder / "benchmarks").code == 0
+    assert primary_tables() == [honest, ("lower", [("evil/model", 1), ("evil/other", None)])], "any definition counts"
+    write_trust(folder, f'definitions: {{"{make.BENCHMARK}": "{commit}"}}\n')
+    assert build(hub, "--benchmarks", folder / "benchmarks").code == 1
+    assert (primary_tables(), document(hub)["refuted"]) == ([honest], [])

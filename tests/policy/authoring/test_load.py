@@ -233,6 +233,7 @@ SCHEMA = [
     ('benchmarks: ["openai/gsm8k", "cais/*"]', "benchmarks: []", "[]", "length >= 1"),
     ('  metrics: ["*"]', '  metrics: ["*"]\n  command: yes please', "yes please", "invalid enum value"),
     ('  metrics: ["*"]', '  metrics: ["*"]\n  registered_only: 1', "1\ntoken", "expected true or false"),
+    ('  metrics: ["*"]', '  metrics: ["*"]\n  definitions: {"a/b": []}', "[]}", "length >= 1"),
     ("mode: active", "mode: active\ndisclose: [contacts]", "contacts]", "invalid enum value 'contacts'"),
     ("ttl_s: 3600", "ttl_s: 0", "0}\nlimits", ">= 1"),
     ("ttl_s: 3600", "ttl_s: 86401", "86401", "<= 86400"),
@@ -280,6 +281,10 @@ RULES = [
     ("  tasks:", '  deny: {benchmarks: ["cais"]}\n  tasks:', '"cais"', "must be `owner/name`"),
     ("  tasks:", '  deny: {models: ["*"]}\n  tasks:', '"*"]}', "must be `owner/name`"),
     ('metrics: ["*"]', "metrics: [{id: x, min: 1, max: 0.5}]", "{id: x", "no value is in the range"),
+    ("  tasks:", '  definitions: {"openai/gsm8k": "main"}\n  tasks:', '"main"', "must be `any`, a full commit (40 or 64 lowercase"),
+    ("  tasks:", f'  definitions: {{"cais/x": ["{"a" * 40}", "any"]}}\n  tasks:', '"any"', "must be a full commit (40"),
+    ("  tasks:", '  definitions: {"cais/x": "any", "Cais/X": "any"}\n  tasks:', '"any"}', "this benchmark occurs twice"),
+    ("  tasks:", '  definitions: {"openai/gms8k": "any"}\n  tasks:', '"any"', "does not grant this benchmark"),
     ('"https://hub.example"]', '"https://hub.example", "https://hub.example"]', '"https://hub.example"], ',
      "this audience is listed twice"),
 ]  # fmt: skip

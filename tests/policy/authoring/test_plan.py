@@ -81,6 +81,7 @@ def test_the_same_policies_or_another_rate_change_nothing_whatever_the_audit_hol
 REFUSING = [
     ((REF, 'ref: "refs/heads/release"'), "identity.claim_mismatch", "identities.main.require.ref"),
     ((BENCHMARKS, 'benchmarks: ["cais/*"]'), "policy.benchmark", "grants.benchmarks"),
+    ((METRICS, f'{METRICS}\n  definitions: {{"openai/gsm8k": "{"c" * 40}"}}'), "policy.definition", "grants.definitions"),
     ((METRICS, 'metrics: ["f1"]'), "policy.metric", "grants.metrics"),
     ((">=0.3.100,<0.4", ">=0.4"), "policy.version", "grants.frameworks[].versions"),
     (("mode: active", "mode: staged"), "integration.staged", "mode"),

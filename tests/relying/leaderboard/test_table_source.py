@@ -16,6 +16,7 @@ from issuer.relying.leaderboard.ranking import Leaderboard, RankOptions
 from issuer.relying.leaderboard.sources import build_board
 from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown
 from issuer.relying.verifier import Basis, FileVerifier, TableHead, Writer, read_head
+from issuer.results.benchmark import AcceptedDefinitions
 from issuer.verify import Context
 from issuer.verify.reproduction import Tolerance
 from tests.support import make
@@ -25,13 +26,18 @@ from tests.support.tree import entry_text, write_result, write_trust
 from tests.support.whole_hub import WholeHub
 
 HUB = "https://hub.example"
-HEAD = TableHead(replace(BASIS, absent=("/x: is not there",), release="1"), Tolerance({"accuracy": 0.5}), 3)
+HEAD = TableHead(
+    replace(BASIS, absent=("/x: is not there",), release="1"), Tolerance({"accuracy": 0.5}), 3,
+    AcceptedDefinitions({"a/b": ("c",)}),
+)  # fmt: skip
 
 
 def test_a_table_s_head_comes_back_as_it_was_written() -> None:
     assert read_head(HEAD.as_text()) == HEAD
     of_trust = TableHead(Basis.of(make.trust(), make.NOW))
     assert read_head(of_trust.as_text()) == of_trust
+    older = {name: text for name, text in HEAD.as_text().items() if name != "definitions"}
+    assert read_head(older) == replace(HEAD, definitions=AcceptedDefinitions())
 
 
 def test_the_head_of_another_version_or_file_is_refused() -> None:
@@ -41,6 +47,7 @@ def test_the_head_of_another_version_or_file_is_refused() -> None:
         ({"table_version": "3"}, "that this release cannot read"), ({"judged_at": "yesterday"}, invalid),
         ({"judged_at": "2026-11-18"}, invalid), ({"trust_digest": None}, invalid), ({"issuers": "["}, invalid),
         ({"issuers": '[{"issuer": 5}]'}, invalid), ({"tolerance": '{"accuracy": "much"}'}, invalid),
+        ({"definitions": '{"a/b": "c"}'}, invalid),
     ]  # fmt: skip
     for change, rule in cases:
         text = {name: value for name, value in {**HEAD.as_text(), **change}.items() if value is not None}
@@ -88,7 +95,10 @@ def hub(tmp_path: Path) -> Path:
 
 def judge(folder: Path, **trust: Any) -> FileVerifier:
     benchmarks = BenchmarkFolder(folder / "benchmarks")
-    by = replace(make.trust(**{"require": frozenset(), **trust}), tolerance=Tolerance({"accuracy": 0.001}))
+    by = replace(
+        make.trust(**{"require": frozenset(), **trust}), tolerance=Tolerance({"accuracy": 0.001}),
+        definitions=AcceptedDefinitions.of({"bench/task-1": "0" * 40}),
+    )  # fmt: skip
     return FileVerifier(by, make.NOW, Context(make.NOW, witnessed=True, benchmarks=benchmarks))
 
 
@@ -110,6 +120,8 @@ def test_the_files_are_those_of_the_folder_byte_for_byte(hub: Path) -> None:
         assert summary.by_tier.keys() >= {"verified", "self-reported", "undecided", "refuted"}
         assert any("eval.yaml" in one.file for one in of_folder.unread)
         assert "f1" in {table.subject.metric for table in of_folder.tables}
+        primary = {table.subject.benchmark for table in of_folder.tables if table.primary}
+        assert ("bench/task-1" in primary, "bench/task-2" in primary) == (False, True), "as the definitions say"
         of_table, counted = build_board_of_table(to, BenchmarkFolder(folder / "benchmarks"), asked, None)
         assert written(of_table) == written(of_folder)
         assert of_table.basis.trust == judge(folder).trust.digest
