@@ -64,8 +64,11 @@ def differences(first: RunClaims, second: RunClaims, tolerance: Tolerance = EXAC
 
 
 def setting_differences(first: Said, second: Said) -> Iterator[RunDifference]:
-    """Yield differences in the settings of two results, which are in their bound details."""
+    """Yield differences in the settings of two results, which are in their bound details. Another framework has other
+    names for its arguments, and older results have none: then arguments are not compared."""
     yield from _different("run.selection", _written(first.selection), _written(second.selection))
+    if first.framework.name == second.framework.name and first.arguments and second.arguments:
+        yield from _different("run.arguments", _written(first.arguments), _written(second.arguments))
     yield from _different("benchmark_subset", first.benchmark_subset, second.benchmark_subset)
     yield from _different("normalization", _written(first.normalization), _written(second.normalization))
 

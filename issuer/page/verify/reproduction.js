@@ -92,10 +92,24 @@ function settingDifferences(first, second) {
   /** @type {Difference[]} */
   const pairs = [
     ["run.selection", written(first.selection), written(second.selection)],
+    ...argumentDifference(first, second),
     ["benchmark_subset", first.benchmark_subset, second.benchmark_subset],
     ["normalization", written(first.normalization), written(second.normalization)],
   ];
   return pairs.filter(([, one, other]) => one !== other);
+}
+
+/**
+ * Return the arguments of both runs. Another framework has other names for its arguments, and older results have none:
+ * then arguments are not compared.
+ * @param {Said} first
+ * @param {Said} second
+ * @returns {Difference[]}
+ */
+function argumentDifference(first, second) {
+  const both = [written(first.arguments), written(second.arguments)];
+  if (first.framework.name !== second.framework.name || both.includes("")) return [];
+  return [["run.arguments", both[0] ?? "", both[1] ?? ""]];
 }
 
 /**
