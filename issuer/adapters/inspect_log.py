@@ -38,12 +38,20 @@ class LogDataset(Struct, frozen=True):
 
 
 class Config(Struct, frozen=True):
-    """`eval.config`: the choice of samples by `limit` and `sample_id`, and how often each sample was run."""
+    """`eval.config`: the choice of samples by `limit` and `sample_id`, how often each sample was run, and the limits of
+    each."""
 
     limit: object = None
     sample_id: object = None
     epochs: Annotated[int, Meta(ge=1)] | None = None
     epochs_reducer: tuple[str, ...] | None = None
+    cost_limit: object = None
+    message_limit: object = None
+    score_on_error: object = None
+    time_limit: object = None
+    token_limit: object = None
+    turn_limit: object = None
+    working_limit: object = None
 
 
 class Revision(Struct, frozen=True):
@@ -60,16 +68,19 @@ class Metadata(Struct, frozen=True):
     benchmark_revision: str | None = None
 
 
-class Generation(Struct, frozen=True):
-    """The settings of generation: `plan.config`, or else `eval.model_generate_config`."""
+class Step(Struct, frozen=True):
+    """One solver of the plan. `params_passed` lacks the parameters that it has by default; old releases lack it."""
 
-    seed: int | None = None
+    solver: str = ""
+    params: dict[str, object] | None = None
+    params_passed: dict[str, object] | None = None
 
 
 class LogPlan(Struct, frozen=True):
-    """`plan`."""
+    """`plan`. Its `config` overrides `eval.model_generate_config`."""
 
-    config: Generation = Generation()
+    steps: tuple[Step, ...] = ()
+    config: dict[str, object] = {}
 
 
 class Spec(Struct, frozen=True):
@@ -80,19 +91,24 @@ class Spec(Struct, frozen=True):
     model: str
     dataset: LogDataset
     config: Config
+    task_args: dict[str, object] = {}
+    task_args_passed: dict[str, object] | None = None
     packages: Annotated[dict[str, str], Meta(max_length=64)] = {}
     metadata: Metadata | None = None  # null for a task without metadata
     model_args: dict[str, object] = {}
     model_base_url: str | None = None
     model_roles: Annotated[dict[str, object], Meta(max_length=64)] | None = None
-    model_generate_config: Generation = Generation()
+    model_generate_config: dict[str, object] = {}
     revision: Revision | None = None
 
 
 class LogMetric(Struct, frozen=True):
-    """One number of a scorer."""
+    """One number of a scorer. `grouped()` has its `group_key` and its metric among the `params`, and `name` is the name
+    of a group."""
 
     value: object
+    name: str = ""
+    params: dict[str, object] = {}
 
 
 class LogScore(Struct, frozen=True):
@@ -219,7 +235,8 @@ def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> 
     summaries = eval_zip.unpack(raw, members["summaries.json"], max_bytes=MAX_SUMMARIES, name=name)
     if summaries.count(b"{") > MAX_OBJECTS:
         return None
-    return _scored(large_json.picked(summaries, list[_Sample], name, _RULE))
+    samples = large_json.picked(summaries, list[_Sample], name, _RULE)
+    return _scored(samples) if samples else None
 
 
 def _has_epochs(log: InspectLog) -> bool:

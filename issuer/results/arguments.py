@@ -38,12 +38,12 @@ def flat(arguments: Mapping[str, Any]) -> dict[str, JSON]:
     """Return the members of nested arguments by dotted name, without nulls, empty maps and empty lists. Of more than
     64, return only some and a digest of them all, so that the work has a bound; `bounded` must follow."""
     members = dict(islice(_members("", arguments), MAX_ARGUMENTS + 1))
-    return {**members, ALL: _digest(arguments)} if len(members) > MAX_ARGUMENTS else members
+    return {**members, ALL: digest(arguments)} if len(members) > MAX_ARGUMENTS else members
 
 
 def bounded(members: dict[str, JSON]) -> dict[str, JSON]:
-    """Return the members of one or several calls of `flat`, or only their digest if there are more than 64."""
-    return {ALL: jcs.digest(members)} if len(members) > MAX_ARGUMENTS else members
+    """Return the members of one or several calls of `flat` by name, or only their digest if there are more than 64."""
+    return {ALL: jcs.digest(members)} if len(members) > MAX_ARGUMENTS else dict(sorted(members.items()))
 
 
 def faults_of(run: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
@@ -99,15 +99,16 @@ def _scalar(name: str, value: Any) -> JSON:
     if isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping | list):
-        return _digest(value)
+        return digest(value)
     text = str(value)  # a number that claims cannot have is text, as it is written
     return jcs.digest(text) if _unfit(text) or any(find_secrets({name: text})) else text
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """Return the digest of a value from a file, also if it has numbers that claims cannot have, as text."""
     try:
         return jcs.digest(value)
-    except (TypeError, ValueError):  # it has numbers that claims cannot have
+    except (TypeError, ValueError):
         return jcs.digest(_json(value))
 
 
