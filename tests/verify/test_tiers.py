@@ -200,7 +200,11 @@ def test_split_epochs_and_completeness_are_not_compared_and_completeness_is_name
 def test_arguments_are_compared_if_both_results_of_one_framework_have_them() -> None:
     five, zero, without = (replace(FIRST.said, arguments=made) for made in ({"shots": 5}, {"shots": 0}, {}))
     elsewhere = replace(zero, framework=EntryFramework("lm-eval"))
-    assert [found.where for found in setting_differences(five, zero)] == ["run.arguments"]
+    (found,) = setting_differences(
+        replace(five, arguments={"shots": 5, "n": 1, "x": True}), replace(five, arguments={"n": 1, "x": 1})
+    )
+    assert (found.where, found.first, found.second) == ("run.arguments", '{"shots":5,"x":true}', '{"x":1}')
+    assert list(setting_differences(five, zero))
     for other in (replace(FIRST.said, arguments={"shots": 5.0}), without, elsewhere):
         assert not [*setting_differences(five, other), *setting_differences(other, five)]
     said = again({"run": {"arguments": {"shots": 5, "n.0": "x", "greedy": True}}}).said

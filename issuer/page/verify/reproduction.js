@@ -107,10 +107,21 @@ function settingDifferences(first, second) {
  * @returns {Difference[]}
  */
 function argumentDifference(first, second) {
-  const both = [written(first.arguments), written(second.arguments)];
-  if (first.framework.name !== second.framework.name || both.includes("")) return [];
-  return [["run.arguments", both[0] ?? "", both[1] ?? ""]];
+  const both = [first.arguments, second.arguments].every((given) => Object.keys(given).length);
+  if (first.framework.name !== second.framework.name || !both) return [];
+  const only = [onlyIn(first.arguments, second.arguments), onlyIn(second.arguments, first.arguments)];
+  return [["run.arguments", written(only[0] ?? {}), written(only[1] ?? {})]];
 }
+
+/**
+ * Return the arguments that the others lack or have with another value.
+ * @param {Said["arguments"]} given
+ * @param {Said["arguments"]} others
+ */
+const onlyIn = (given, others) =>
+  Object.fromEntries(
+    Object.entries(given).filter(([name, value]) => !(Object.hasOwn(others, name) && others[name] === value)),
+  );
 
 /**
  * Describe a difference that does not count: whether the whole benchmark was run. Returns "" without a difference.
