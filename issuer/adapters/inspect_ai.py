@@ -279,7 +279,7 @@ def _scores(spec: Spec, results: LogResults, samples: Samples) -> Iterator[Score
                 fault=edited or fault,
                 partial=next(_unscored(score, spec, results, samples, place), None),
                 unknown=next(_uncounted(score, spec, results, samples, place), None),
-                samples=None if group or _overcounted(score, spec, results) else score.scored_samples,
+                samples=_size(score, number, samples) if group else _scored(score, spec, results),
                 epochs=epochs if epochs > 1 else None,
             )
 
@@ -287,9 +287,8 @@ def _scores(spec: Spec, results: LogResults, samples: Samples) -> Iterator[Score
 def _group(number: LogMetric) -> str:
     """Return the group of samples that a number of `grouped()` covers; "" for its number of all groups, and for other
     metrics."""
-    params = number.params
-    grouped = isinstance(params.get("group_key"), str) and _grouped_metric(number)
-    return number.name if grouped and number.name != params.get("all_label", "all") else ""
+    of_all = number.params.get("all") is not False and number.name == number.params.get("all_label", "all")
+    return number.name if number.group_key and _grouped_metric(number) and not of_all else ""
 
 
 def _grouped_metric(number: LogMetric) -> str:
@@ -297,6 +296,17 @@ def _grouped_metric(number: LogMetric) -> str:
     metric = number.params.get("metric")
     name = metric.get("name") if isinstance(metric, dict) else None
     return name.rpartition("/")[2] if isinstance(name, str) else ""
+
+
+def _size(score: LogScore, number: LogMetric, samples: Samples) -> int | None:
+    """Return how many samples are in a group. It is known if the samples of all groups are those with a score."""
+    scorer, template = score.scorer or score.name, number.params.get("name_template", "{group_name}")
+    sizes = {
+        group: size for (by, key, group), size in samples.groups.items() if (by, key) == (scorer, number.group_key)
+    }
+    if sum(sizes.values()) != score.scored_samples or not isinstance(template, str):
+        return None
+    return {template.replace("{group_name}", group): size for group, size in sizes.items()}.get(number.name)
 
 
 def _slice(group: str) -> str:
@@ -342,6 +352,10 @@ def _uncounted(score: LogScore, spec: Spec, results: LogResults, samples: Sample
     if (spec.config.epochs or 1) > 1 and samples.scored is None:
         rule = f"the log has no samples that say whether {shown(score.name)} scored them in each epoch"
         yield reason("/samples", rule)
+
+
+def _scored(score: LogScore, spec: Spec, results: LogResults) -> int | None:
+    return None if _overcounted(score, spec, results) else score.scored_samples
 
 
 def _overcounted(score: LogScore, spec: Spec, results: LogResults) -> bool:

@@ -1,17 +1,20 @@
 """The parser of Inspect AI's logs (log format 2, JSON and `.eval`). It also finds scores that were edited. Pure.
 
 `inspect_ai` interprets the members. The samples are not kept: they are only searched for edited scores, which no other
-part of a log shows, and for errors; and their scores are counted if the run has several epochs.
+part of a log shows, and for errors; their scores are counted if the run has several epochs, and by group if a metric has
+groups.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from typing import Annotated, Literal
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from issuer.adapters import eval_zip, large_json
 from issuer.adapters.evidence import MAX_BYTES, Octets, broken, read_json
@@ -110,6 +113,12 @@ class LogMetric(Struct, frozen=True):
     name: str = ""
     params: dict[str, object] = {}
 
+    @property
+    def group_key(self) -> str:
+        """The member of the samples' metadata by which `grouped()` groups them; "" for other metrics."""
+        key = self.params.get("group_key")
+        return key if isinstance(key, str) else ""
+
 
 class LogScore(Struct, frozen=True):
     """One of `results.scores`: `name` is unique among them, `scorer` is the name of its scores in the samples."""
@@ -152,17 +161,21 @@ class InspectLog(Struct, frozen=True):
     invalidated: bool = False
 
 
+GroupKey: TypeAlias = tuple[str, str, str]  # scorer, group_key, and the group's name as text
+
+
 class Samples(Struct, frozen=True):
     """The facts that the samples show. `edited` has the scorers with a score that was changed by hand after the run;
     `any_edited` means that an unknown scorer's score was changed. `unseen` means that the samples were too large to
     search. `scored` counts the scores of each scorer in all epochs; None if they were not counted. `failed` counts the
-    samples that ended with an error."""
+    samples that ended with an error. `groups` counts the samples with a score by group, each once."""
 
     edited: frozenset[str] = frozenset()
     any_edited: bool = False
     unseen: bool = False
     scored: dict[str, int] | None = None
     failed: int = 0
+    groups: Mapping[GroupKey, int] = {}
 
 
 def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
@@ -175,12 +188,18 @@ def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
             raise broken(name, "", "the archive has no header.json: the run never finished, or it is not an .eval log")
         header = eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_BYTES, name=name)
         log = read_json(header, InspectLog, name, max_depth=MAX_DEPTH)
-        return log, _packed_samples(raw, members, log, name)
+        found = _packed_samples(raw, members, log, name)
+        return log, found if found.unseen else replace(found, groups=_groups(log, _each_packed(raw, members, name)))
     log = read_json(large_json.without(raw, PASSED_OVER, name=name), InspectLog, name, max_depth=MAX_DEPTH)
-    return log, _samples(raw, log, name)
+    found = _samples(raw, log, name)
+    return log, found if raw.count(b"{") > MAX_OBJECTS else replace(found, groups=_groups(log, [raw], packed=False))
 
 
 _RULE = "the samples do not have the form of a log's samples"
+
+
+_NULL = msgspec.Raw(b"null")
+_Scores: TypeAlias = "dict[str, msgspec.Raw] | None"
 
 
 class _SampleScore(Struct, frozen=True):
@@ -237,6 +256,36 @@ def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> 
         return None
     samples = large_json.picked(summaries, list[_Sample], name, _RULE)
     return _scored(samples) if samples else None
+
+
+def _each_packed(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> Iterator[Octets]:
+    for member in members.values():
+        if member.name.startswith("samples/"):
+            yield eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
+
+
+def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) -> dict[GroupKey, int]:
+    """Count the samples of each group, if the log has groups. Each text is a sample, or the whole log."""
+    scores = log.results.scores if log.results else ()
+    keys = sorted({metric.group_key for score in scores for metric in score.metrics.values()} - {""})
+    if not keys:
+        return {}
+    # Only the members that group samples: their other metadata can take twenty times its size in memory.
+    fields = [(f"at{index}", msgspec.Raw, msgspec.field(name=key, default=_NULL)) for index, key in enumerate(keys)]
+    metadata = msgspec.defstruct("_Metadata", fields)
+    sample = msgspec.defstruct(
+        "_Grouped", [("id", msgspec.Raw), ("scores", _Scores, {}), ("metadata", metadata | None, None)]
+    )
+    document = msgspec.defstruct("_GroupedLog", [("samples", list[sample] | None, None)])
+    ids: defaultdict[GroupKey, set[bytes]] = defaultdict(set)
+    for text in texts:
+        read = large_json.picked(text, sample if packed else document, "", _RULE)
+        for one in [read] if packed else read.samples or []:
+            for index, key in enumerate(keys):
+                group = str(msgspec.json.decode(getattr(one.metadata, f"at{index}", _NULL)))
+                for scorer in one.scores or {}:
+                    ids[scorer, key, group].add(bytes(one.id))
+    return {group: len(each) for group, each in ids.items()}
 
 
 def _has_epochs(log: InspectLog) -> bool:

@@ -236,13 +236,30 @@ def test_the_groups_of_a_grouped_metric_are_slices() -> None:
     metrics = {
         "accuracy": {"name": "accuracy", "value": 0.5}, "math": {"name": "math", "value": 0.25, "params": params},
         "High School1": {"name": "High School", "value": 0.75, "params": params}, "all": {"name": "all", "value": 0.5, "params": params},
-        "x": {"name": "é" * 30, "value": 1, "params": params},
+        "x": {"name": "é" * 30, "value": 1, "params": params}, "all1": {"name": "all", "value": 1, "params": {**params, "all": False}},
     }  # fmt: skip
     claimed = built(edited("/results/scores/0/metrics", metrics)).claims.metrics
     assert {(metric.metric_id, metric.slice or ""): metric.sample_size for metric in claimed} == {
-        ("accuracy", ""): 8, ("all", ""): 8, ("mean", "High%20School"): UNSET, ("mean", "math"): UNSET,
+        ("accuracy", ""): 8, ("all", ""): 8, ("mean", "High%20School"): UNSET, ("mean", "math"): UNSET, ("mean", "all"): UNSET,
         ("mean", jcs.digest("é" * 30)): UNSET,
     }  # fmt: skip
+
+
+def test_a_group_s_size_is_counted_in_the_samples_if_they_are_all_those_with_a_score() -> None:
+    params = {"metric": {"name": "mean"}, "group_key": "topic", "name_template": "of {group_name}"}
+    metrics = {name: {"name": f"of {name}", "value": 1, "params": params} for name in ("math", "True")}
+    raw = edited("/results/scores/0/metrics", metrics)
+    topics = ["math"] * 5 + [True] * 3
+    samples: list[dict[str, Any]] = [
+        {"id": n, "metadata": {"topic": topic, "x": math.nan}, "scores": {"match": {}}} for n, topic in enumerate(topics)
+    ]  # fmt: skip
+    header = ("header.json", json.dumps({**json.loads(raw), "samples": None}).encode())
+    unscored, unknown = [{**samples[0], "scores": None}, *samples[1:]], [None, None]
+    for logged, sizes in ((samples, [5, 3]), (samples * 2, [5, 3]), (samples[1:], unknown), (unscored, unknown)):
+        packed = [(f"samples/{n}.json", json.dumps(one).encode()) for n, one in enumerate(logged)]
+        archive = zipped([header, *packed])
+        for text in (edited("/samples", logged, raw), archive):
+            assert [score.samples for score in inspect_ai.read(text).scores] == sizes
 
 
 # -- scores that were edited --------------------------------------------------------------------------------------
