@@ -1,8 +1,8 @@
 """The parser of Inspect AI's logs (log format 2, JSON and `.eval`). It also finds scores that were edited. Pure.
 
 `inspect_ai` interprets the members. The samples are not kept: they are only searched for edited scores, which no other
-part of a log shows, and for errors; their scores are counted if the run has several epochs, and by group if a metric has
-groups.
+part of a log shows, and for errors. Their scores are counted if the run has several epochs, and by group if a metric
+has groups.
 """
 
 from __future__ import annotations
