@@ -190,7 +190,7 @@ MEMBERS: dict[str, dict[str, dict[str, Any]]] = {
         "task": {"description": "The harness's name for the task, if it differs."},
         "mock": {"description": "The name of the mock model, if the run used one."},
         "arguments": {
-            "description": "What can change a score: shots, generation, task arguments. Nested ones get dotted names, "
+            "description": "Settings that can change a score: shots, generation, task arguments. Nested ones get dotted names, "
             "and long texts, secrets and local paths become digests."
         },
         "details": {"description": "The members of the entry that are not claims."},

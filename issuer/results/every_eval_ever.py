@@ -91,8 +91,8 @@ def _sealed(record: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def is_export(record: Mapping[str, Any]) -> bool:
-    """Say whether `record_of` wrote this record, and nobody changed it since. This is no signature: like every run's
-    file, a record is believed. A converter has no such digest, and a program that edits records makes it wrong."""
+    """Say whether `record_of` wrote this record, unchanged. The digest is not a signature: like every run's file, a
+    record is believed. A converter writes no such digest, and a program that edits a record makes it wrong."""
     source = record.get("source_metadata")
     stated = source.get("additional_details") if isinstance(source, Mapping) else None
     if not isinstance(source, Mapping) or not isinstance(stated, Mapping) or _RECORD_DIGEST not in stated:
