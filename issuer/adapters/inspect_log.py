@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Literal, TypeAlias
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,6 +25,7 @@ MAX_SAMPLE = 256 * 2**20
 MAX_SAMPLES = 2 * 2**30  # bytes in an archive, unpacked one sample after the other: some seconds
 MAX_DEPTH = 128  # the deepest test log has 11; arguments of tool calls are nested inside it
 MAX_OBJECTS = 4_000_000  # in samples that are parsed: some 200 MB
+MAX_GROUP_KEYS = 16
 PASSED_OVER = frozenset({"samples", "reductions"})  # one item for each sample: nearly the whole log
 
 # Other objects also have a `history`. After a match the samples are parsed, to find the histories of scores.
@@ -198,10 +200,6 @@ def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
 _RULE = "the samples do not have the form of a log's samples"
 
 
-_NULL = msgspec.Raw(b"null")
-_Scores: TypeAlias = "dict[str, msgspec.Raw] | None"
-
-
 class _SampleScore(Struct, frozen=True):
     history: msgspec.Raw = msgspec.Raw(b"[]")
 
@@ -268,23 +266,26 @@ def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) ->
     """Count the samples of each group, if the log has groups. Each text is a sample, or the whole log."""
     scores = log.results.scores if log.results else ()
     keys = sorted({metric.group_key for score in scores for metric in score.metrics.values()} - {""})
-    if not keys:
+    if not 1 <= len(keys) <= MAX_GROUP_KEYS:
         return {}
     # Only the members that group samples: their other metadata can take twenty times its size in memory.
-    fields = [(f"at{index}", msgspec.Raw, msgspec.field(name=key, default=_NULL)) for index, key in enumerate(keys)]
+    fields = [(f"at{index}", object, msgspec.field(name=key, default=None)) for index, key in enumerate(keys)]
     metadata = msgspec.defstruct("_Metadata", fields)
-    sample = msgspec.defstruct(
-        "_Grouped", [("id", msgspec.Raw), ("scores", _Scores, {}), ("metadata", metadata | None, None)]
-    )
-    document = msgspec.defstruct("_GroupedLog", [("samples", list[sample] | None, None)])
+    members: list[tuple[str, Any, None]] = [
+        ("id", msgspec.Raw | None, None),
+        ("scores", dict[str, msgspec.Raw] | None, None),
+        ("metadata", metadata | None, None),
+    ]
+    sample = msgspec.defstruct("_Grouped", members)
+    document = msgspec.defstruct("_GroupedLog", [("samples", GenericAlias(list, (sample,)) | None, None)])
     ids: defaultdict[GroupKey, set[bytes]] = defaultdict(set)
     for text in texts:
-        read = large_json.picked(text, sample if packed else document, "", _RULE)
+        read: Any = large_json.picked(text, sample if packed else document, "", _RULE)
         for one in [read] if packed else read.samples or []:
             for index, key in enumerate(keys):
-                group = str(msgspec.json.decode(getattr(one.metadata, f"at{index}", _NULL)))
+                group = str(getattr(one.metadata, f"at{index}", None))
                 for scorer in one.scores or {}:
-                    ids[scorer, key, group].add(bytes(one.id))
+                    ids[scorer, key, group].add(bytes(one.id or b""))
     return {group: len(each) for group, each in ids.items()}
 
 

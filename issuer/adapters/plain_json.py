@@ -190,8 +190,8 @@ MEMBERS: dict[str, dict[str, dict[str, Any]]] = {
         "task": {"description": "The harness's name for the task, if it differs."},
         "mock": {"description": "The name of the mock model, if the run used one."},
         "arguments": {
-            "description": "Settings that can change a score: shots, generation, task arguments. Nested ones get dotted names, "
-            "and long texts, secrets and local paths become digests."
+            "description": "Settings that can change a score: shots, generation, task arguments. Nested ones get "
+            "dotted names, and long texts, secrets and local paths become digests."
         },
         "details": {"description": "The members of the entry that are not claims."},
     },

@@ -102,7 +102,7 @@ def is_export(record: Mapping[str, Any]) -> bool:
         digest = jcs.digest({**record, "source_metadata": {**source, "additional_details": others}})
     except (TypeError, ValueError):  # it has numbers that no export has
         return False
-    return digest == stated[_RECORD_DIGEST]
+    return str(stated[_RECORD_DIGEST]) == digest
 
 
 def record_path(entry: Entry, claims: RunClaims) -> str:
