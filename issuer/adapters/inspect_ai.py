@@ -300,13 +300,11 @@ def _grouped_metric(number: LogMetric) -> str:
 
 def _size(score: LogScore, number: LogMetric, samples: Samples) -> int | None:
     """Return how many samples are in a group. It is known if the samples of all groups are those with a score."""
-    scorer, template = score.scorer or score.name, number.params.get("name_template", "{group_name}")
-    sizes = {
-        group: size for (by, key, group), size in samples.groups.items() if (by, key) == (scorer, number.group_key)
-    }
+    template = number.params.get("name_template", "{group_name}")
+    sizes = samples.groups.get((score.scorer or score.name, number.group_key), {})
     if sum(sizes.values()) != score.scored_samples or not isinstance(template, str):
         return None
-    return {template.replace("{group_name}", group): size for group, size in sizes.items()}.get(number.name)
+    return next((size for group, size in sizes.items() if template.replace("{group_name}", group) == number.name), None)
 
 
 def _slice(group: str) -> str:

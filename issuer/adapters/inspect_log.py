@@ -26,6 +26,7 @@ MAX_SAMPLES = 2 * 2**30  # bytes in an archive, unpacked one sample after the ot
 MAX_DEPTH = 128  # the deepest test log has 11; arguments of tool calls are nested inside it
 MAX_OBJECTS = 4_000_000  # in samples that are parsed: some 200 MB
 MAX_GROUP_KEYS = 16
+MAX_GROUPS = 256  # as many as one scorer has metrics
 PASSED_OVER = frozenset({"samples", "reductions"})  # one item for each sample: nearly the whole log
 
 # Other objects also have a `history`. After a match the samples are parsed, to find the histories of scores.
@@ -163,7 +164,8 @@ class InspectLog(Struct, frozen=True):
     invalidated: bool = False
 
 
-GroupKey: TypeAlias = tuple[str, str, str]  # scorer, group_key, and the group's name as text
+# By scorer and group_key: the number of samples in each group, by its name as text.
+Groups: TypeAlias = Mapping[tuple[str, str], Mapping[str, int]]
 
 
 class Samples(Struct, frozen=True):
@@ -177,7 +179,7 @@ class Samples(Struct, frozen=True):
     unseen: bool = False
     scored: dict[str, int] | None = None
     failed: int = 0
-    groups: Mapping[GroupKey, int] = {}
+    groups: Groups = {}
 
 
 def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
@@ -262,7 +264,7 @@ def _each_packed(raw: Octets, members: dict[str, eval_zip.Member], name: str) ->
             yield eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
 
 
-def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) -> dict[GroupKey, int]:
+def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) -> Groups:
     """Count the samples of each group, if the log has groups. Each text is a sample, or the whole log."""
     scores = log.results.scores if log.results else ()
     keys = sorted({metric.group_key for score in scores for metric in score.metrics.values()} - {""})
@@ -271,22 +273,23 @@ def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) ->
     # Only the members that group samples: their other metadata can take twenty times its size in memory.
     fields = [(f"at{index}", object, msgspec.field(name=key, default=None)) for index, key in enumerate(keys)]
     metadata = msgspec.defstruct("_Metadata", fields)
-    members: list[tuple[str, Any, None]] = [
-        ("id", msgspec.Raw | None, None),
+    members: list[tuple[str, Any, Any]] = [
+        ("id", msgspec.Raw, msgspec.Raw()),
         ("scores", dict[str, msgspec.Raw] | None, None),
         ("metadata", metadata | None, None),
     ]
     sample = msgspec.defstruct("_Grouped", members)
     document = msgspec.defstruct("_GroupedLog", [("samples", GenericAlias(list, (sample,)) | None, None)])
-    ids: defaultdict[GroupKey, set[bytes]] = defaultdict(set)
+    ids: defaultdict[tuple[str, str], defaultdict[str, set[bytes]]] = defaultdict(lambda: defaultdict(set))
     for text in texts:
         read: Any = large_json.picked(text, sample if packed else document, "", _RULE)
         for one in [read] if packed else read.samples or []:
             for index, key in enumerate(keys):
                 group = str(getattr(one.metadata, f"at{index}", None))
                 for scorer in one.scores or {}:
-                    ids[scorer, key, group].add(bytes(one.id or b""))
-    return {group: len(each) for group, each in ids.items()}
+                    ids[scorer, key][group].add(bytes(one.id))
+    few = {by: groups for by, groups in ids.items() if len(groups) <= MAX_GROUPS}
+    return {by: {group: len(each) for group, each in groups.items()} for by, groups in few.items()}
 
 
 def _has_epochs(log: InspectLog) -> bool:
