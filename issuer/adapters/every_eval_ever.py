@@ -11,7 +11,7 @@ The source of each claim in a converted run:
 * metrics: `metric_name`, or else `metric_id`. Converters rename metrics: `exact_match` becomes `exact-match`.
 * `model_repo`: `model_info.id` if an inference engine loaded it. `anthropic/claude-...` is the name of an API's model.
 * `benchmark_repo`: `hf_repo`. `framework`: `eval_library`. In a list of packages, `inspect_ai` gives the version.
-* reducers: records lack them, but for HELM's perturbations. Results with the same name are numbered in their order.
+* reducers: records lack them, except HELM's perturbations. Results with the same name are numbered in their order.
 * a filter of lm-evaluation-harness is the scorer; the converter appends it to the task's name.
 """
 

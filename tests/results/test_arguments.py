@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from issuer.codes import Code
+from issuer.errors import Refused
 from issuer.formats import jcs
 from issuer.results.arguments import bounded, flat
 from issuer.results.details import read_details
-from tests.results.test_entry import details_faults
 from tests.support.shared import examples
 
 SECRET, DIGEST = "hf_" + "a1B2" * 8, "sha256:" + "0" * 64
@@ -17,6 +18,13 @@ VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=70) | st.dictionaries(st.text("ab.é_", min_size=1, max_size=40), inner, max_size=70),
 )  # fmt: skip
+
+
+def faults(run: dict[str, Any]) -> list[tuple[Code, str]]:
+    """Return the faults of a request's details with these members of `run`."""
+    with pytest.raises(Refused) as caught:
+        read_details({"run": run})
+    return [(fault.code, fault.pointer) for fault in caught.value.faults]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +84,7 @@ def test_other_forms_of_arguments_are_refused_with_their_pointer() -> None:
         ({"a": "x" * 257}, "/a"), ({"a": "/home/me"}, "/a"), ({"a": "s://u@h"}, "/a"), ({"all": DIGEST, "a": 1}, "/all"), ({"all": 1}, "/all"),
     ]  # fmt: skip
     for made, at in cases:
-        assert details_faults({"run": {"arguments": made}}) == [("details.invalid", f"/run/arguments{at}")], made
-    whole = {"run": {"arguments": {"all": DIGEST}, "completeness": "full"}}
-    assert details_faults(whole) == [("details.invalid", "/run/completeness")]
+        assert faults({"arguments": made}) == [(Code.DETAILS_INVALID, f"/run/arguments{at}")], made
+    assert faults({"arguments": {"all": DIGEST}, "completeness": "full"}) == [
+        (Code.DETAILS_INVALID, "/run/completeness")
+    ]
