@@ -58,6 +58,8 @@ def test_the_arguments_of_a_run_may_be_nested_and_are_given_once() -> None:
     flat = edited(RAW, "/runs/0/details/run/arguments", {"num_fewshot": 5})
     kept: Any = built(flat).details["run"]
     assert kept["arguments"] == {"num_fewshot": 5}
+    odd: Any = built(edited(RAW, "/runs/0/arguments", {"a b": 1}), allow_partial=True).details
+    assert (odd["run"]["arguments"], odd["run"]["completeness"]) == ({"all": jcs.digest({"a b": 1})}, "not known")
     both = edited(raw, "/runs/0/details/run/arguments", {"num_fewshot": 5})
     assert refusal(built, both).pointer == "/runs/0/details/run/arguments"
     nested = edited(RAW, "/runs/0/details/run/arguments", {"generation": {"until": ["a"]}})
