@@ -199,7 +199,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
     def _uncounted_arguments(self) -> Iterator[Fault]:
         if arguments.ALL in self.arguments:
-            rule = f"the entry has only a digest of the arguments: more than {arguments.MAX_ARGUMENTS}, or with odd names"
+            rule = f"the entry has only a digest of the arguments: over {arguments.MAX_ARGUMENTS}, or with odd names"
             yield Fault(Code.FILE_RULE, "", rule)
 
     def _demand_whole(self, completeness: Completeness, *, allow_partial: bool) -> None:
