@@ -260,6 +260,19 @@ def test_a_group_s_size_is_counted_in_the_samples_if_they_are_all_those_with_a_s
         archive = zipped([header, *packed])
         for text in (edited("/samples", logged, raw), archive):
             assert [score.samples for score in inspect_ai.read(text).scores] == sizes
+    # Groups and keys that a scorer's metrics cannot have in such numbers are not counted.
+    for keys, groups, size in ((16, 256, 1), (16, 257, None), (17, 1, None)):
+        numbers = {
+            f"m{n}": {"name": "of g0", "value": 1, "params": {**params, "group_key": f"k{n}"}} for n in range(keys)
+        }
+        many = edited("/results/scores/0/metrics", numbers, edited("/results/scores/0/scored_samples", groups))
+        logged = [
+            {"id": n, "metadata": {f"k{key}": f"g{n}" for key in range(keys)}, "scores": {"match": {}}}
+            for n in range(groups)
+        ]
+        text = edited("/samples", logged, edited("/results/total_samples", groups, many))
+        text = edited("/results/completed_samples", groups, text)
+        assert {score.samples for score in inspect_ai.read(text).scores} == {size}, (keys, groups)
 
 
 # -- scores that were edited --------------------------------------------------------------------------------------
