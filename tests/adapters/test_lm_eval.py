@@ -64,7 +64,7 @@ def test_each_task_and_group_is_a_run_with_the_claims_of_the_file() -> None:
     }  # fmt: skip
 
 
-def test_shots_generation_and_prompts_are_arguments_and_tasks_that_differ_have_one_digest() -> None:
+def test_settings_are_arguments_and_tasks_that_differ_have_one_digest() -> None:
     raw = DUMMY
     for pointer, value in {
         "/n-shot/gsm8k_mini": 5, "/config/gen_kwargs": {"temperature": 0.5}, "/system_instruction": "Think.", "/chat_template": "x" * 300,
