@@ -123,7 +123,7 @@ def _good(at: _AT) -> Case:
     if at.random() < 0.2:
         items.append(_submission(at, **({"run": reproduces} if at.random() < 0.5 else {})))
     if at.random() < 0.1:  # the same numbers again, with the name of the first
-        again = {**first.details, "run": {**reproduces, "arguments": at.choice(_ARGUMENTS)}}
+        again: dict[str, Any] = {**first.details, "run": {**reproduces, "arguments": at.choice(_ARGUMENTS)}}
         items.append(
             make.submission(
                 again, metrics=first.claims.to_json()["metrics"], framework=first.claims.to_json()["framework"]
