@@ -5,19 +5,21 @@ The source of each claim in a converted run:
 
 * revisions and the command: only `additional_details`, under the names of run claims and as full commits, as `issuer
   results export` writes them. The `sha` there is not used: for a PEFT run it is the base model's commit.
-* completeness: a run is full if `samples_number` and `num_samples` are equal, and partial if `num_samples` is less. It
-  is not known if one is missing, or if `num_samples` is more, as converters count a sample once for each epoch.
+* completeness: a record that `issuer results export` wrote has it, with the epochs and the arguments. Of any other
+  record a run is partial if `num_samples` is less than `samples_number`, and otherwise not known: converters write the
+  number of the samples that were run as that of the benchmark, and count a sample once for each epoch.
 * metrics: `metric_name`, or else `metric_id`. Converters rename metrics: `exact_match` becomes `exact-match`.
 * `model_repo`: `model_info.id` if an inference engine loaded it. `anthropic/claude-...` is the name of an API's model.
 * `benchmark_repo`: `hf_repo`. `framework`: `eval_library`. In a list of packages, `inspect_ai` gives the version.
-* reducers: records lack them. Results with the same name are numbered in their order.
+* reducers: records lack them, except HELM's perturbations. Results with the same name are numbered in their order.
+* a filter of lm-evaluation-harness is the scorer; the converter appends it to the task's name.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -25,10 +27,13 @@ from issuer.adapters import evidence
 from issuer.adapters.evidence import Octets, broken, commit_of, reason, repo_of, said, words
 from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score, shown
-from issuer.errors import Fault
+from issuer.errors import Fault, FormatError, reading
+from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.formats.times import show_time
+from issuer.results import arguments
 from issuer.results.claims import is_repo
+from issuer.results.every_eval_ever import is_export
 
 # The frameworks' names in converted records, and in claims.
 FRAMEWORKS = {
@@ -39,6 +44,7 @@ HUB_ENGINES = frozenset({"sglang", "transformers", "vllm"})
 MOCK_OWNERS = frozenset({"dummy", "mockllm", "simple"})
 
 _SCHEMA = re.compile(r"0\.2\.[0-9]{1,3}|0\.3\.0")
+_COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{9,11}(?:\.[0-9]{1,9})?")
 _MODEL_WORDS = "/model_info/additional_details"
 _UNKNOWN = frozenset({"", "unknown"})
@@ -108,6 +114,12 @@ class _Uncertainty(Struct, frozen=True):
 class _Details(Struct, frozen=True):
     score: object
     uncertainty: _Uncertainty | None = None
+    details: object = None
+
+    def text(self, name: str) -> str:
+        """Return a detail, which is text; "" without it."""
+        stated = self.details.get(name) if isinstance(self.details, dict) else None
+        return stated if isinstance(stated, str) else ""
 
 
 class _Result(Struct, frozen=True):
@@ -116,6 +128,7 @@ class _Result(Struct, frozen=True):
     score_details: _Details
     source_data: _Data = _Data()
     evaluation_result_id: str | None = None
+    generation_config: object = None
 
 
 class _Record(Struct, frozen=True):
@@ -130,27 +143,47 @@ class _Record(Struct, frozen=True):
 def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     """Read one record: a run for each evaluation (name and dataset), in the record's order. Raises InputError as
     `read_json`, and `file.rule` for other schema versions and for copied numbers."""
-    record = evidence.read_json(raw, _Record, name)
-    if not _SCHEMA.fullmatch(record.schema_version):
+    members = evidence.read_json(raw, dict[str, Any], name)
+    if not _SCHEMA.fullmatch(str(members.get("schema_version"))):
         raise broken(name, "/schema_version", "only records of schema 0.2.0 to 0.3.0 are read")
+    with reading(name):
+        record = strict_json.convert(members, _Record)
     if record.source_metadata.source_type != "evaluation_run":
         rule = "the record has copied numbers, not those of a run: its source_type must be evaluation_run"
         raise broken(name, "/source_metadata/source_type", rule)
-    evaluations: dict[tuple[str, str | None], list[int]] = {}
+    exported, evaluations = is_export(members), dict[tuple[str, str | None], list[int]]()
     for index, result in enumerate(record.evaluation_results):
-        evaluations.setdefault((result.evaluation_name, result.source_data.hf_repo), []).append(index)
+        evaluations.setdefault((_task(record, result), result.source_data.hf_repo), []).append(index)
     artifact = evidence.artifact(raw, name)
-    return tuple(_run(record, indexes, artifact, name) for indexes in evaluations.values())
+    return tuple(_run(record, indexes, artifact, name, exported=exported) for indexes in evaluations.values())
 
 
-def _run(record: _Record, indexes: list[int], artifact: dict[str, JSON], name: str) -> Run:
+def _framework(record: _Record) -> str:
+    library = record.eval_library.name if record.eval_library else ""
+    return FRAMEWORKS.get(library, library)
+
+
+def _filter(record: _Record, result: _Result) -> str:
+    """Return the filter of a result of lm-evaluation-harness, the end of its id: `exact_match:strict-match`."""
+    return (result.evaluation_result_id or "").partition(":")[2] if _framework(record) == "lm-eval" else ""
+
+
+def _task(record: _Record, result: _Result) -> str:
+    """Return the framework's name for the task, without the filter: `gsm8k` for `gsm8k/strict-match`."""
+    filter_ = _filter(record, result)
+    return result.evaluation_name.removesuffix(f"/{filter_}") if filter_ else result.evaluation_name
+
+
+def _run(record: _Record, indexes: list[int], artifact: dict[str, JSON], name: str, *, exported: bool) -> Run:
     first = pointer_to("/evaluation_results", indexes[0])
     result = record.evaluation_results[indexes[0]]
     library = record.eval_library or _Library("", "")
-    framework = FRAMEWORKS.get(library.name, library.name)
-    task, model_words = result.evaluation_name, record.model_info.additional_details
+    framework = _framework(record)
+    task, model_words = _task(record, result), record.model_info.additional_details
     task_id = task.rpartition("/")[2] if framework == "inspect-ai" else task
-    exported, exported_at = result.source_data.additional_details, f"{first}/source_data/additional_details"
+    if framework == "inspect-ai" and record.schema_version == "0.2.0":
+        task_id = ""  # converters of that time wrote the scorer's name
+    data_words, data_words_at = result.source_data.additional_details, f"{first}/source_data/additional_details"
     return Run(
         name=name,
         task=task,
@@ -159,12 +192,13 @@ def _run(record: _Record, indexes: list[int], artifact: dict[str, JSON], name: s
         model_repo=_model_repo(record.model_info),
         model_revision=said(commit_of(model_words.model_revision), f"{_MODEL_WORDS}/model_revision"),
         benchmark_repo=said(repo_of(result.source_data.hf_repo), f"{first}/source_data/hf_repo"),
-        benchmark_revision=said(commit_of(exported.benchmark_revision), f"{exported_at}/benchmark_revision"),
-        task_id=said(exported.task_id, f"{exported_at}/task_id") or said(task_id, f"{first}/evaluation_name"),
+        benchmark_revision=said(commit_of(data_words.benchmark_revision), f"{data_words_at}/benchmark_revision"),
+        task_id=said(data_words.task_id, f"{data_words_at}/task_id") or said(task_id, f"{first}/evaluation_name"),
         command=said(library.additional_details.command, "/eval_library/additional_details/command"),
         mock=next(_mocks(record, indexes), None),
+        arguments=_arguments([record.evaluation_results[index] for index in indexes], exported=exported),
         remarks=tuple(_elsewhere(record.model_info)),
-        scores=tuple(_score(record, index) for index in indexes),
+        scores=tuple(_score(record, index, exported=exported) for index in indexes),
         details=_details(record, task, artifact),
     )
 
@@ -213,50 +247,82 @@ def _elsewhere(model: _Model) -> Iterator[str]:
         yield f"The model was reached at {shown(platform)}; the record does not say which weights were served there."
 
 
-def _score(record: _Record, index: int) -> Score:
+def _arguments(results: list[_Result], *, exported: bool) -> dict[str, JSON]:
+    """Return the arguments of an exported entry, or the settings of generation in a converted record."""
+    first = results[0]
+    if not exported:
+        stated = [result.generation_config for result in results]
+        return arguments.bounded(
+            arguments.flat({"generation": first.generation_config if stated[1:] == stated[:-1] else stated})
+        )
+    try:
+        made = strict_json.loads(
+            first.score_details.text("arguments").encode(), max_bytes=evidence.MAX_BYTES, max_depth=2
+        )
+    except FormatError:
+        made = None
+    return made if isinstance(made, dict) else {}
+
+
+def _score(record: _Record, index: int, *, exported: bool) -> Score:
     result = record.evaluation_results[index]
     place = pointer_to("/evaluation_results", index)
     pointer = f"{place}/score_details/score"
     value, fault = evidence.measured(result.score_details.score, pointer)
-    spelling = result.evaluation_result_id or ""
-    available, used = _samples(result)
+    spelling, stated = result.evaluation_result_id or "", result.score_details.text
+    partial, unknown = _completeness(result, place, exported=exported)
+    epochs = stated("epochs") if exported else ""
     return Score(
-        scorer=spelling.rpartition(":")[0],
+        scorer=_filter(record, result) if _framework(record) == "lm-eval" else spelling.rpartition(":")[0],
+        reducer=stated("perturbation") if _framework(record) == "helm" else "",
         metric=result.metric_config.metric_name or result.metric_config.metric_id or "",
         spelling=spelling,
         value=value,
         pointer=pointer,
         fault=fault,
-        partial=_partial(available, used, place),
-        unknown=_unknown(available, used, place),
-        samples=used if used is not None and (available is None or used <= available) else None,
-        split=result.source_data.hf_split or "",
+        partial=partial,
+        unknown=unknown,
+        samples=_samples(record, result),
+        epochs=int(epochs) if _COUNT.fullmatch(epochs) else None,
+        split=result.source_data.hf_split or (stated("split") if _framework(record) == "helm" else ""),
     )
 
 
-def _samples(result: _Result) -> tuple[int | None, int | None]:
-    """Return how many samples the benchmark has, and how many the score covers. A converter's 0 means unknown."""
+def _counts(result: _Result) -> tuple[int | None, int | None]:
+    """Return how many samples the record says that there are, and that were used. A converter's 0 means unknown."""
     uncertainty = result.score_details.uncertainty
     return result.source_data.samples_number, (uncertainty.num_samples if uncertainty else None) or None
 
 
-def _partial(available: int | None, used: int | None, place: str) -> Fault | None:
-    if available is None or used is None or used >= available:
-        return None
+def _samples(record: _Record, result: _Result) -> int | None:
+    """Return how many samples the score covers. The converter of lm-evaluation-harness counts all samples of a group,
+    also of tasks without the metric; a group has no dataset."""
+    available, used = _counts(result)
+    of_group = _framework(record) == "lm-eval" and result.source_data.hf_repo is None
+    return None if of_group or (used and available is not None and used > available) else used
+
+
+def _completeness(result: _Result, place: str, *, exported: bool) -> tuple[Fault | None, Fault | None]:
+    """Return why the score is partial, and why its completeness is not known."""
+    available, used = _counts(result)
     pointer = f"{place}/score_details/uncertainty/num_samples"
-    return reason(pointer, f"{used} of {available} samples were used")
-
-
-def _unknown(available: int | None, used: int | None, place: str) -> Fault | None:
+    if exported:
+        answer, pointer = result.score_details.text("completeness"), f"{place}/score_details/details/completeness"
+        if answer == "partial":
+            return reason(pointer, "the exported entry says so"), None
+        return None, None if answer == "full" else reason(pointer, "the exported entry does not say so")
+    if available is not None and used is not None and used < available:
+        return reason(pointer, f"{used} of {available} samples were used"), None
     if available is None:
+        pointer = f"{place}/source_data/samples_number"
         rule = "the record does not say how many samples the benchmark has"
-        return reason(f"{place}/source_data/samples_number", rule)
-    if used is not None and used <= available:
-        return None
-    rule = "the record does not say how many samples were used"
-    if used is not None:
+    elif used is None:
+        rule = "the record does not say how many samples were used"
+    elif used > available:
         rule = f"{used} uses of {available} samples are recorded; the record does not say how often each was used"
-    return reason(f"{place}/score_details/uncertainty/num_samples", rule)
+    else:
+        rule = "the record was converted, and does not prove how many samples the benchmark has"
+    return None, reason(pointer, rule)
 
 
 def _date(seconds: str | None) -> str:

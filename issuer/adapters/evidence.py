@@ -43,14 +43,18 @@ F = TypeVar("F", bound=ResultsFile)
 class InexactNumber(Struct, frozen=True):
     """A number that claims cannot represent (NaN, 30 digits). It matters only if a claim needs it."""
 
+    text: str
     rule: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _lenient_number(text: str) -> int | float | InexactNumber:
     try:
         return strict_json.exact_number(text)
     except ValueError as error:
-        return InexactNumber(str(error))
+        return InexactNumber(text, str(error))
 
 
 def read_json(raw: Octets, kind: type[T], name: str, *, max_depth: int = MAX_DEPTH) -> T:

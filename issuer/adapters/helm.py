@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -25,8 +25,10 @@ from issuer.adapters.evidence import Octets, artifact, broken, measured, read_js
 from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score
 from issuer.codes import Code
-from issuer.errors import Fault, InputError, Place
-from issuer.formats.strict_json import pointer_to
+from issuer.errors import Fault, InputError, Place, reading
+from issuer.formats import strict_json
+from issuer.formats.strict_json import JSON, pointer_to
+from issuer.results import arguments
 
 FRAMEWORK = "helm"
 REQUIRED = ("run_spec.json", "stats.json")
@@ -35,18 +37,27 @@ PER_INSTANCE = "per_instance_stats.json"
 MAX_PER_INSTANCE = 64 * 2**20  # a larger file is not read
 MAX_STATS = 20_000
 MOCK_OWNER = "simple"
+NOT_ARGUMENTS = frozenset({"max_eval_instances", "model", "model_deployment"})
 
 
 class _Adapter(Struct, frozen=True):
+    """`adapter_spec`. Its other members are arguments of the run."""
+
     model: str
     max_eval_instances: int | None = None
     num_train_trials: int = 1
     num_trials: int = 1
 
 
+class _ScenarioSpec(Struct, frozen=True):
+    args: object = None
+
+
 class _RunSpec(Struct, frozen=True):
     name: str
     adapter_spec: _Adapter
+    scenario_spec: _ScenarioSpec = _ScenarioSpec()
+    data_augmenter_spec: object = None
 
 
 class _Perturbation(Struct, frozen=True):
@@ -106,7 +117,9 @@ def read(files: Mapping[str, Octets], name: str = "") -> Run:
         if needed not in files:
             raise broken(name, "", f"not a run directory of HELM: it has no {needed}")
     folder = f"{name}/" if name else ""
-    spec = read_json(files["run_spec.json"], _RunSpec, f"{folder}run_spec.json")
+    members = read_json(files["run_spec.json"], dict[str, Any], f"{folder}run_spec.json")
+    with reading(f"{folder}run_spec.json"):
+        spec = strict_json.convert(members, _RunSpec)
     stats = read_json(files["stats.json"], tuple[_Stat, ...], f"{folder}stats.json")
     if len(stats) > MAX_STATS:
         raise broken(name, "/stats.json", f"more than {MAX_STATS} stats")
@@ -122,12 +135,20 @@ def read(files: Mapping[str, Octets], name: str = "") -> Run:
         task_id=said(scenario.name, "/scenario.json/name"),
         mock=RunText(model, "/run_spec.json/adapter_spec/model") if model.partition("/")[0] == MOCK_OWNER else None,
         unknown=_unknown(spec.adapter_spec, stats),
+        arguments=_arguments(spec, members["adapter_spec"]),
         scores=tuple(_score(index, stat, spec.adapter_spec, counts) for index, stat in enumerate(stats)),
         details={
             "artifacts": [artifact(files[file], file) for file in sorted(files)],
             "run": words({"task": task, "model": model, "run_spec": spec.name}),
         },
     )
+
+
+def _arguments(spec: _RunSpec, adapter: Mapping[str, object]) -> dict[str, JSON]:
+    """Return the adapter's settings, without the model, and the arguments of the scenario and of the perturbations."""
+    settings = {name: value for name, value in adapter.items() if name not in NOT_ARGUMENTS}
+    made = {"adapter": settings, "scenario": spec.scenario_spec.args, "augmenter": spec.data_augmenter_spec}
+    return arguments.bounded(arguments.flat(made))
 
 
 def _counts(raw: Octets, place: Place) -> _Counts:

@@ -12,21 +12,37 @@ The source of each claim, and the members that are not used for it:
 * `framework.version`: `eval.packages.inspect_ai`. No log contains the command.
 * samples of a score: `scored_samples`, which counts each sample once, whatever the number of epochs.
 * completeness: the dataset's number of samples, against the results' counts, which count a sample once for each epoch;
-  and samples with an error, which the results may not count.
+  and samples with an error, which the results may not count. Arguments that were passed to the task can choose samples.
+* arguments: `task.` and `eval.task_args`, `solver.N.` and `plan.steps`, `generation.` and `plan.config`, the epochs,
+  and the limits of a sample.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from issuer.adapters import evidence
 from issuer.adapters.evidence import Octets, broken, commit_of, reason, repo_of, said
-from issuer.adapters.inspect_log import InspectLog, LogDataset, LogResults, LogScore, Metadata, Samples, Spec, load
+from issuer.adapters.inspect_log import (
+    InspectLog,
+    LogDataset,
+    LogMetric,
+    LogPlan,
+    LogResults,
+    LogScore,
+    Metadata,
+    Samples,
+    Spec,
+    load,
+)
 from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import MAX_SHOWN, Score, shown
 from issuer.errors import Fault
+from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, pointer_to
+from issuer.results import arguments
 
 FRAMEWORK = "inspect-ai"
 MAX_BYTES = 512 * 2**20
@@ -39,8 +55,16 @@ RUNTIME_ARGS = (
     "attn_implementation", "device", "dtype", "load_in_4bit", "load_in_8bit", "max_model_len", "quantization",
     "tensor_parallel_size", "torch_dtype",
 )  # fmt: skip
+# Settings of generation that are about the connection to the model, and the seed, which is `run.seed`.
+NOT_ARGUMENTS = frozenset({
+    "adaptive_connections", "attempt_timeout", "batch", "cache", "max_connections", "max_retries", "seed", "timeout",
+})  # fmt: skip
+# The limits of `eval.config` for one sample.
+LIMITS = ("cost_limit", "message_limit", "time_limit", "token_limit", "turn_limit", "working_limit")
 
 _NOT_SEARCHED = "The log is too large to search it for scores that were edited by hand after the run."
+MAX_SLICE = 128  # characters, by contract section 2
+_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")  # characters of a slice
 _DATA_FILE = re.compile(r".*\.(?:arrow|csv|gz|jsonl?|parquet|tsv|txt|ya?ml|zip)", re.IGNORECASE)
 _ADAPTER_ARG = re.compile(r"lora|peft|adapter", re.IGNORECASE)
 
@@ -66,6 +90,7 @@ def read(raw: Octets, name: str = "") -> Run:
         mock=next(_mocks(log, results), None),
         partial=tuple(_partial(spec, results, samples)),
         unknown=tuple(_unknown(spec, results)),
+        arguments=_arguments(log),
         remarks=(*_other_weights(spec), *((_NOT_SEARCHED,) if samples.unseen else ())),
         scores=tuple(_scores(spec, results, samples)),
         details=_details(log, evidence.artifact(raw, name), name),
@@ -123,6 +148,13 @@ def _unknown(spec: Spec, results: LogResults) -> Iterator[Fault]:
         yield reason(place, rule)
     elif total > available * epochs:
         yield reason("/results/total_samples", f"{_ran(total, available, epochs)} were run, more than there are")
+    # Older releases log the passed arguments alone, as `task_args`.
+    passed, place = spec.task_args_passed, "/eval/task_args_passed"
+    if passed is None:
+        passed, place = spec.task_args, "/eval/task_args"
+    if passed:
+        chosen = ", ".join(map(shown, sorted(passed)[:MAX_SHOWN]))
+        yield reason(place, f"the task was run with arguments that it does not have by default: {chosen}")
 
 
 def _allowed(limit: object) -> int:
@@ -137,6 +169,28 @@ def _ran(total: int, available: int, epochs: int) -> str:
     if epochs == 1:
         return f"{total} of {available} samples"
     return f"{total} of {available * epochs} samples ({available} in each of {epochs} epochs)"
+
+
+def _arguments(log: InspectLog) -> dict[str, JSON]:
+    plan, config = log.plan or LogPlan(), log.eval.config
+    planned = {name: value for name, value in plan.config.items() if value is not None}
+    generation = {**log.eval.model_generate_config, **planned}
+    settings = {name: value for name, value in generation.items() if name not in NOT_ARGUMENTS}
+    if headers := settings.get("extra_headers"):
+        settings["extra_headers"] = arguments.digest(headers)  # they may authenticate
+    members = {
+        "task": log.eval.task_args,
+        "solver": [
+            {"name": step.solver, "params": {**(step.params_passed or {}), **(step.params or {})}}
+            for step in plan.steps
+        ],
+        "generation": settings,
+        "epochs": config.epochs,
+        "epochs_reducer": list(config.epochs_reducer or ()) if (config.epochs or 1) > 1 else None,
+        "score_on_error": config.score_on_error or None,
+        **{name: getattr(config, name) for name in LIMITS},
+    }
+    return arguments.bounded(arguments.flat(members))
 
 
 # -- model and benchmark ----------------------------------------------------------------------------------------------
@@ -213,18 +267,50 @@ def _scores(spec: Spec, results: LogResults, samples: Samples) -> Iterator[Score
         for metric, number in score.metrics.items():
             pointer = pointer_to(pointer_to(pointer_to(place, "metrics"), metric), "value")
             value, fault = evidence.measured(number.value, pointer)
+            group = _group(number)
             yield Score(
                 scorer=score.name,
                 reducer=score.reducer or _reducer(spec),
-                metric=metric,
+                metric=_grouped_metric(number) if group else metric,
+                slice=_slice(group),
+                spelling=metric if group else "",
                 value=value,
                 pointer=pointer,
                 fault=edited or fault,
                 partial=next(_unscored(score, spec, results, samples, place), None),
                 unknown=next(_uncounted(score, spec, results, samples, place), None),
-                samples=None if _overcounted(score, spec, results) else score.scored_samples,
+                samples=_size(score, number, samples) if group else _scored(score, spec, results),
                 epochs=epochs if epochs > 1 else None,
             )
+
+
+def _group(number: LogMetric) -> str:
+    """Return the group of samples that a number of `grouped()` covers; "" for its number of all groups, and for other
+    metrics."""
+    of_all = number.params.get("all") is not False and number.name == number.params.get("all_label", "all")
+    return number.name if number.group_key and _grouped_metric(number) and not of_all else ""
+
+
+def _grouped_metric(number: LogMetric) -> str:
+    """Return the name of the metric that `grouped()` applied to each group, without its package."""
+    metric = number.params.get("metric")
+    name = metric.get("name") if isinstance(metric, dict) else None
+    return name.rpartition("/")[2] if isinstance(name, str) else ""
+
+
+def _size(score: LogScore, number: LogMetric, samples: Samples) -> int | None:
+    """Return how many samples are in a group. It is known if the samples of all groups are those with a score."""
+    template = number.params.get("name_template", "{group_name}")
+    sizes = samples.groups.get((score.scorer or score.name, number.group_key), {})
+    if sum(sizes.values()) != score.scored_samples or not isinstance(template, str):
+        return None
+    return next((size for group, size in sizes.items() if template.replace("{group_name}", group) == number.name), None)
+
+
+def _slice(group: str) -> str:
+    """Return a group's name as a slice, which has no spaces: `High%20School`. A longer name becomes its digest."""
+    quoted = quote(group, safe=_PLAIN)
+    return quoted if len(quoted) <= MAX_SLICE else jcs.digest(group)
 
 
 def _reducer(spec: Spec) -> str:
@@ -266,6 +352,10 @@ def _uncounted(score: LogScore, spec: Spec, results: LogResults, samples: Sample
         yield reason("/samples", rule)
 
 
+def _scored(score: LogScore, spec: Spec, results: LogResults) -> int | None:
+    return None if _overcounted(score, spec, results) else score.scored_samples
+
+
 def _overcounted(score: LogScore, spec: Spec, results: LogResults) -> bool:
     """Return whether the log counts more scored samples than were run. Then the score's sample count is not known."""
     return (score.scored_samples or 0) > results.total_samples // (spec.config.epochs or 1)
@@ -293,8 +383,9 @@ def _details(log: InspectLog, artifact: dict[str, JSON], name: str) -> dict[str,
 
 def _seed(log: InspectLog) -> int | None:
     """Return the seed that was sent to the model: the plan's, or else the one of the model's configuration."""
-    seed = log.plan.config.seed if log.plan else None
-    return log.eval.model_generate_config.seed if seed is None else seed
+    seed = log.plan.config.get("seed") if log.plan else None
+    seed = log.eval.model_generate_config.get("seed") if seed is None else seed
+    return seed if type(seed) is int else None
 
 
 def _runtime(spec: Spec) -> dict[str, JSON]:

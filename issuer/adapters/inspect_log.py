@@ -1,17 +1,21 @@
 """The parser of Inspect AI's logs (log format 2, JSON and `.eval`). It also finds scores that were edited. Pure.
 
 `inspect_ai` interprets the members. The samples are not kept: they are only searched for edited scores, which no other
-part of a log shows, and for errors; and their scores are counted if the run has several epochs.
+part of a log shows, and for errors. Their scores are counted if the run has several epochs, and by group if a metric
+has groups.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from typing import Annotated, Literal
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from issuer.adapters import eval_zip, large_json
 from issuer.adapters.evidence import MAX_BYTES, Octets, broken, read_json
@@ -21,6 +25,8 @@ MAX_SAMPLE = 256 * 2**20
 MAX_SAMPLES = 2 * 2**30  # bytes in an archive, unpacked one sample after the other: some seconds
 MAX_DEPTH = 128  # the deepest test log has 11; arguments of tool calls are nested inside it
 MAX_OBJECTS = 4_000_000  # in samples that are parsed: some 200 MB
+MAX_GROUP_KEYS = 16
+MAX_GROUPS = 256  # as many as one scorer has metrics
 PASSED_OVER = frozenset({"samples", "reductions"})  # one item for each sample: nearly the whole log
 
 # Other objects also have a `history`. After a match the samples are parsed, to find the histories of scores.
@@ -38,12 +44,20 @@ class LogDataset(Struct, frozen=True):
 
 
 class Config(Struct, frozen=True):
-    """`eval.config`: the choice of samples by `limit` and `sample_id`, and how often each sample was run."""
+    """`eval.config`: the choice of samples by `limit` and `sample_id`, how often each sample was run, and the limits of
+    each."""
 
     limit: object = None
     sample_id: object = None
     epochs: Annotated[int, Meta(ge=1)] | None = None
     epochs_reducer: tuple[str, ...] | None = None
+    cost_limit: object = None
+    message_limit: object = None
+    score_on_error: object = None
+    time_limit: object = None
+    token_limit: object = None
+    turn_limit: object = None
+    working_limit: object = None
 
 
 class Revision(Struct, frozen=True):
@@ -60,16 +74,19 @@ class Metadata(Struct, frozen=True):
     benchmark_revision: str | None = None
 
 
-class Generation(Struct, frozen=True):
-    """The settings of generation: `plan.config`, or else `eval.model_generate_config`."""
+class Step(Struct, frozen=True):
+    """One solver of the plan. `params_passed` lacks the parameters that it has by default; old releases lack it."""
 
-    seed: int | None = None
+    solver: str = ""
+    params: dict[str, object] | None = None
+    params_passed: dict[str, object] | None = None
 
 
 class LogPlan(Struct, frozen=True):
-    """`plan`."""
+    """`plan`. Its `config` overrides `eval.model_generate_config`."""
 
-    config: Generation = Generation()
+    steps: tuple[Step, ...] = ()
+    config: dict[str, object] = {}
 
 
 class Spec(Struct, frozen=True):
@@ -80,19 +97,30 @@ class Spec(Struct, frozen=True):
     model: str
     dataset: LogDataset
     config: Config
+    task_args: dict[str, object] = {}
+    task_args_passed: dict[str, object] | None = None
     packages: Annotated[dict[str, str], Meta(max_length=64)] = {}
     metadata: Metadata | None = None  # null for a task without metadata
     model_args: dict[str, object] = {}
     model_base_url: str | None = None
     model_roles: Annotated[dict[str, object], Meta(max_length=64)] | None = None
-    model_generate_config: Generation = Generation()
+    model_generate_config: dict[str, object] = {}
     revision: Revision | None = None
 
 
 class LogMetric(Struct, frozen=True):
-    """One number of a scorer."""
+    """One number of a scorer. `grouped()` has its `group_key` and its metric among the `params`, and `name` is the name
+    of a group."""
 
     value: object
+    name: str = ""
+    params: dict[str, object] = {}
+
+    @property
+    def group_key(self) -> str:
+        """The member of the samples' metadata by which `grouped()` groups them; "" for other metrics."""
+        key = self.params.get("group_key")
+        return key if isinstance(key, str) else ""
 
 
 class LogScore(Struct, frozen=True):
@@ -136,17 +164,22 @@ class InspectLog(Struct, frozen=True):
     invalidated: bool = False
 
 
+# By scorer and group_key: the number of samples in each group, by its name as text.
+Groups: TypeAlias = Mapping[tuple[str, str], Mapping[str, int]]
+
+
 class Samples(Struct, frozen=True):
     """The facts that the samples show. `edited` has the scorers with a score that was changed by hand after the run;
     `any_edited` means that an unknown scorer's score was changed. `unseen` means that the samples were too large to
     search. `scored` counts the scores of each scorer in all epochs; None if they were not counted. `failed` counts the
-    samples that ended with an error."""
+    samples that ended with an error. `groups` counts the samples with a score by group, each once."""
 
     edited: frozenset[str] = frozenset()
     any_edited: bool = False
     unseen: bool = False
     scored: dict[str, int] | None = None
     failed: int = 0
+    groups: Groups = {}
 
 
 def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
@@ -159,9 +192,11 @@ def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
             raise broken(name, "", "the archive has no header.json: the run never finished, or it is not an .eval log")
         header = eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_BYTES, name=name)
         log = read_json(header, InspectLog, name, max_depth=MAX_DEPTH)
-        return log, _packed_samples(raw, members, log, name)
+        found = _packed_samples(raw, members, log, name)
+        return log, found if found.unseen else replace(found, groups=_groups(log, _each_packed(raw, members, name)))
     log = read_json(large_json.without(raw, PASSED_OVER, name=name), InspectLog, name, max_depth=MAX_DEPTH)
-    return log, _samples(raw, log, name)
+    found = _samples(raw, log, name)
+    return log, found if raw.count(b"{") > MAX_OBJECTS else replace(found, groups=_groups(log, [raw], packed=False))
 
 
 _RULE = "the samples do not have the form of a log's samples"
@@ -219,7 +254,42 @@ def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> 
     summaries = eval_zip.unpack(raw, members["summaries.json"], max_bytes=MAX_SUMMARIES, name=name)
     if summaries.count(b"{") > MAX_OBJECTS:
         return None
-    return _scored(large_json.picked(summaries, list[_Sample], name, _RULE))
+    samples = large_json.picked(summaries, list[_Sample], name, _RULE)
+    return _scored(samples) if samples else None
+
+
+def _each_packed(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> Iterator[Octets]:
+    for member in members.values():
+        if member.name.startswith("samples/"):
+            yield eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
+
+
+def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) -> Groups:
+    """Count the samples of each group, if the log has groups. Each text is a sample, or the whole log."""
+    scores = log.results.scores if log.results else ()
+    keys = sorted({metric.group_key for score in scores for metric in score.metrics.values()} - {""})
+    if not 1 <= len(keys) <= MAX_GROUP_KEYS:
+        return {}
+    # Only the members that group samples: their other metadata can take twenty times its size in memory.
+    fields = [(f"at{index}", object, msgspec.field(name=key, default=None)) for index, key in enumerate(keys)]
+    metadata = msgspec.defstruct("_Metadata", fields)
+    members: list[tuple[str, Any, Any]] = [
+        ("id", msgspec.Raw, msgspec.Raw()),
+        ("scores", dict[str, msgspec.Raw] | None, None),
+        ("metadata", metadata | None, None),
+    ]
+    sample = msgspec.defstruct("_Grouped", members)
+    document = msgspec.defstruct("_GroupedLog", [("samples", GenericAlias(list, (sample,)) | None, None)])
+    ids: defaultdict[tuple[str, str], defaultdict[str, set[bytes]]] = defaultdict(lambda: defaultdict(set))
+    for text in texts:
+        read: Any = large_json.picked(text, sample if packed else document, "", _RULE)
+        for one in [read] if packed else read.samples or []:
+            for index, key in enumerate(keys):
+                group = str(getattr(one.metadata, f"at{index}", None))
+                for scorer in one.scores or {}:
+                    ids[scorer, key][group].add(bytes(one.id))
+    few = {by: groups for by, groups in ids.items() if len(groups) <= MAX_GROUPS}
+    return {by: {group: len(each) for group, each in groups.items()} for by, groups in few.items()}
 
 
 def _has_epochs(log: InspectLog) -> bool:

@@ -8,8 +8,11 @@ The source of each claim, and the members that are not used for it:
   commit that the Hub returned.
 * `benchmark_repo`, `benchmark_revision`: `hf_repo` and a full commit in `hf_revision` of the task's configuration.
 * `task_id`: the task's name without its suite and its number of shots. Never `versions`: they number the configuration.
+* arguments: the task's shots, generation size and stop sequences, `generation.` and `generation_parameters`, and the
+  system prompt and chat template of the model's configuration.
 * completeness: `original_num_docs` and `effective_num_docs`. Releases from 0.11 on leave them at -1; then a run is full
-  if `max_samples` is not set, and otherwise its completeness is not known.
+  if `max_samples` is null, and otherwise its completeness is not known. That of an average never is: it may lack
+  subtasks.
 
 No results file contains lighteval's version, the command or a date: its times count from the start of the machine.
 `all` is not a run: it is the average over the tasks that happened to run together.
@@ -22,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from issuer.adapters import evidence
 from issuer.adapters.evidence import Octets, commit_of, count_of, reason, repo_of, said, word_of
@@ -30,6 +33,7 @@ from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score
 from issuer.errors import Fault
 from issuer.formats.strict_json import JSON, pointer_to
+from issuer.results import arguments
 from issuer.results.claims import is_repo
 
 FRAMEWORK = "lighteval"
@@ -39,6 +43,19 @@ SERVER_MEMBERS = frozenset({"base_url", "endpoint_name", "inference_server_addre
 # The members of the dummy model's configuration. If the dummy has another name, only these members identify it.
 DUMMY_MEMBERS = frozenset({"model_name", "generation_parameters", "system_prompt", "cache_dir", "seed"})
 
+# The members of a model's and of a task's configuration that change the prompts or the answers.
+MODEL_ARGUMENTS = ("chat_template", "override_chat_template", "system_prompt", "use_chat_template")
+TASK_ARGUMENTS = (
+    "few_shots_select",
+    "few_shots_split",
+    "generation_grammar",
+    "generation_size",
+    "num_samples",
+    "prompt_function",
+    "stop_sequence",
+)
+
+_SHOTS = re.compile(r"[0-9]{1,6}")
 _AVERAGE = ":_average"
 _EPOCHS = re.compile(r"[:&]n=([1-9][0-9]{0,5})(?:&|\Z)")  # pass@k:k=1&n=8: eight answers for each sample
 _Members: TypeAlias = Mapping[str, object]
@@ -50,7 +67,8 @@ class _General(Struct, frozen=True):
     model_sha: object = None
     model_dtype: object = None
     lighteval_sha: object = None
-    max_samples: object = None
+    max_samples: object = UNSET
+    num_fewshot_seeds: object = None
     override_batch_size: object = None
 
 
@@ -67,8 +85,8 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     families = _families(file)
     if not families:
         raise evidence.broken(name, "/results", "the file has only an average over all tasks, and no task")
-    artifact = evidence.artifact(raw, name)
-    return tuple(_run(file, task, leaves, artifact, name) for task, leaves in families.items())
+    artifact, asked = evidence.artifact(raw, name), _model_arguments(file.config_general)
+    return tuple(_run(file, task, leaves, asked, artifact, name) for task, leaves in families.items())
 
 
 def _families(file: _File) -> dict[str, tuple[str, ...]]:
@@ -87,10 +105,12 @@ def _average_of(task: str) -> str:
     return f"{head.partition(':')[0]}{_AVERAGE}|{shots}"
 
 
-def _run(file: _File, task: str, leaves: Sequence[str], artifact: dict[str, JSON], name: str) -> Run:
+def _run(
+    file: _File, task: str, leaves: Sequence[str], asked: dict[str, JSON], artifact: dict[str, JSON], name: str
+) -> Run:
     configs = [_task_config(file, leaf) for leaf in leaves]
     place = pointer_to("/config_tasks", leaves[0]) if leaves else ""
-    partial, unknown = _completeness(file, leaves, configs)
+    partial, unknown = _completeness(file, task, leaves, configs)
     general = file.config_general
     model = general.model_config or {}
     model_repo, model_revision = _model(general, model)
@@ -107,6 +127,7 @@ def _run(file: _File, task: str, leaves: Sequence[str], artifact: dict[str, JSON
         mock=RunText(general.model_name, "/config_general/model_name") if is_dummy else None,
         partial=partial,
         unknown=unknown,
+        arguments=arguments.bounded({**asked, **_task_arguments(task, configs)}),
         remarks=(evidence.SERVED,) if any(map(model.get, SERVER_MEMBERS)) else (),
         scores=tuple(_scores(file.results[task], pointer_to("/results", task), configs)),
         details=_details(general, model, task, configs, artifact),
@@ -131,6 +152,33 @@ def _details(
         "benchmark_subset": _same(configs, "hf_subset"),
     }  # fmt: skip
     return {member: value for member, value in details.items() if value}
+
+
+def _model_arguments(general: _General) -> dict[str, JSON]:
+    """Return the arguments of all tasks of the file."""
+    model = general.model_config or {}
+    generation = model.get("generation_parameters")
+    settings = generation.items() if isinstance(generation, dict) else ()
+    return arguments.flat(
+        {
+            "num_fewshot_seeds": general.num_fewshot_seeds,
+            "generation": {name: value for name, value in settings if name != "seed"},
+            **{name: model.get(name) for name in MODEL_ARGUMENTS},
+        }
+    )
+
+
+def _task_arguments(task: str, configs: Sequence[_Members]) -> dict[str, JSON]:
+    """Return the arguments of a task, or of the subtasks of an average."""
+    shots = task.rpartition("|")[2]
+    shared = {name: _shared_argument(configs, name) for name in TASK_ARGUMENTS}
+    return arguments.flat({"num_fewshot": int(shots) if _SHOTS.fullmatch(shots) else shots, **shared})
+
+
+def _shared_argument(configs: Sequence[_Members], name: str) -> object:
+    """Return what all tasks have under this name; of tasks that differ, a digest of all."""
+    values = [config.get(name) for config in configs]
+    return values[0] if values[1:] == values[:-1] and values else arguments.digest(values)
 
 
 def _task_config(file: _File, task: str) -> _Members:
@@ -161,17 +209,21 @@ def _docs(config: _Members) -> tuple[int | None, int | None]:
 
 
 def _completeness(
-    file: _File, leaves: Sequence[str], configs: Sequence[_Members]
+    file: _File, task: str, leaves: Sequence[str], configs: Sequence[_Members]
 ) -> tuple[tuple[Fault, ...], tuple[Fault, ...]]:
     """Return why the task or average is partial, and why its completeness is not known."""
     counts = {leaf: _docs(config) for leaf, config in zip(leaves, configs, strict=True)}
     if short := {leaf: count for leaf, count in counts.items() if None not in count and count[0] != count[1]}:
         pointer = f"{pointer_to('/config_tasks', next(iter(short)))}/effective_num_docs"
         return (reason(pointer, evidence.used_of(short)),), ()
+    if _AVERAGE in task:
+        rule = "an average covers the subtasks that were run, and the file does not say which exist"
+        return (), (reason(pointer_to("/results", task), rule),)
     limit = file.config_general.max_samples
-    if limit is None or (counts and not any(None in count for count in counts.values())):
+    if limit is None or not any(None in count for count in counts.values()):
         return (), ()
-    rule = f"the run was limited to {word_of(limit)} samples a task, and the file does not say how many exist"
+    limited = "may have been limited" if limit is UNSET else f"was limited to {word_of(limit)} samples a task"
+    rule = f"the run {limited}, and the file does not say how many exist"
     return (), (reason("/config_general/max_samples", rule),)
 
 

@@ -13,6 +13,8 @@ The source of each claim, and the members that are not used for it:
 * samples of a score: the task's `sample_len`, or `n-samples.effective` in older releases. A group's score covers the
   samples in its `sample_count`, or else the samples of the tasks that have this metric.
 * completeness: these counts against `n-samples.original`. Never `config.limit`: it may exceed the number of samples.
+* arguments: `n-shot`, the generation settings and prompts of the task's configuration, `gen_kwargs`, and the system
+  instruction and chat template. Those in which the tasks of a group differ become one digest, `tasks`.
 * `framework.version`: `lm_eval_version`. Never `git_hash`: it is the commit of the checkout in which lm_eval ran.
 
 No results file contains the command.
@@ -20,11 +22,14 @@ No results file contains the command.
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from issuer.adapters import evidence
 from issuer.adapters.evidence import Octets, commit_of, reason, repo_of, said, word_of
@@ -33,6 +38,8 @@ from issuer.adapters.score import Score
 from issuer.errors import Fault
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.formats.times import show_time
+from issuer.results import arguments
+from issuer.results.arguments import digest
 from issuer.results.claims import is_repo
 
 FRAMEWORK = "lm-eval"
@@ -46,6 +53,10 @@ HUB_BACKENDS = frozenset({
 # These never ask the Hub for the commit. The others do: if they log no commit, the Hub does not know the repository.
 BACKENDS_WITHOUT_SHA = frozenset({"sglang", "vllm", "vllm-vlm"})
 
+# The members of a task's configuration that are prompts, or parts of one.
+PROMPTS = ("description", "doc_to_text", "doc_to_target", "doc_to_choice", "target_delimiter", "fewshot_delimiter")
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _WEIGHT_ARGS = frozenset({"lora_local_path", "steer_path"})  # arguments that change the weights of the named model
 _MAYBE_FOLDER = "The file has no commit from the Hub for this model: the model's name may be the name of a folder."
 
@@ -57,6 +68,14 @@ class _TaskConfig(Struct, frozen=True):
     test_split: object = None
     validation_split: object = None
     repeats: object = None
+    description: object = None
+    doc_to_choice: object = None
+    doc_to_target: object = None
+    doc_to_text: object = None
+    fewshot_delimiter: object = None
+    generation_kwargs: object = None
+    num_fewshot: object = None
+    target_delimiter: object = None
 
 
 class _Samples(Struct, frozen=True):
@@ -77,6 +96,7 @@ class _Config(Struct, frozen=True):
     numpy_seed: object = None
     torch_seed: object = None
     fewshot_seed: object = None
+    gen_kwargs: object = None
 
 
 _Getter: TypeAlias = "Callable[[_TaskConfig], tuple[str, str]]"
@@ -87,6 +107,10 @@ class _File(evidence.ResultsFile, frozen=True):
     configs: dict[str, _TaskConfig] = field(default_factory=dict)
     group_subtasks: dict[str, list[str]] = field(default_factory=dict)
     samples: dict[str, _Samples] = field(name="n-samples", default_factory=dict)
+    shots: dict[str, object] = field(name="n-shot", default_factory=dict)
+    chat_template: object = None
+    fewshot_as_multiturn: object = None
+    system_instruction: object = None
     date: object = None
     lm_eval_version: str | None = None
     transformers_version: object = None
@@ -98,8 +122,50 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     `file.too_large` for groups with too many tasks, and `file.rule` for contradictions within the file. The rest of the
     file is believed: it is not signed."""
     file = evidence.read_results(raw, _File, name)
-    model, artifact = _model(file.config, name), evidence.artifact(raw, name)
-    return tuple(_run(file, task, leaves, model, artifact, name) for task, leaves in _families(file, name).items())
+    model, artifact, families = _model(file.config, name), evidence.artifact(raw, name), _families(file, name)
+    shared = arguments.flat({
+        "gen_kwargs": file.config.gen_kwargs,
+        "system_instruction": file.system_instruction,
+        "chat_template": file.chat_template,
+        "fewshot_as_multiturn": file.fewshot_as_multiturn,
+    })  # fmt: skip
+    asked = {leaf: _task_arguments(file, leaf) for leaf in dict.fromkeys(chain.from_iterable(families.values()))}
+    return tuple(
+        replace(
+            _run(file, task, leaves, model, artifact, name),
+            arguments=arguments.bounded({**shared, **_common({leaf: asked[leaf] for leaf in leaves})}),
+        )
+        for task, leaves in families.items()
+    )
+
+
+class _Asked(Struct, frozen=True):
+    """The arguments of one task, and their digest."""
+
+    members: frozenset[tuple[str, JSON]]
+    digest: str
+
+
+def _task_arguments(file: _File, leaf: str) -> _Asked:
+    config = file.configs.get(leaf, _TaskConfig())
+    prompts = {name: getattr(config, name) for name in PROMPTS}
+    members = arguments.flat({
+        "num_fewshot": file.shots.get(leaf, config.num_fewshot),
+        "repeats": config.repeats,
+        "generation": config.generation_kwargs,
+        # A function without its source is written with its address in memory.
+        "prompt": {name: _ADDRESS.sub("", text) if isinstance(text, str) else text for name, text in prompts.items()},
+    })  # fmt: skip
+    return _Asked(frozenset(members.items()), digest(members))
+
+
+def _common(asked: Mapping[str, _Asked]) -> dict[str, JSON]:
+    """Return the arguments that all of these tasks share. `tasks` is a digest of those of each, if they differ."""
+    if not asked:  # a group of itself
+        return {}
+    common = dict(frozenset.intersection(*(each.members for each in asked.values())))
+    digests: dict[str, JSON] = {task: each.digest for task, each in asked.items()}
+    return common if len(set(digests.values())) == 1 else {**common, "tasks": digest(digests)}
 
 
 class _Model(Struct, frozen=True):

@@ -21,6 +21,7 @@ from issuer.adapters.score import CompletenessWord, Score
 from issuer.errors import Fault, InputError, Place, Refused, reading
 from issuer.formats import strict_json
 from issuer.formats.strict_json import JSON, MAX_EXACT_INTEGER, pointer_to
+from issuer.results import arguments
 from issuer.results.claims import REVISION
 from issuer.results.details import Details, read_details
 
@@ -74,6 +75,7 @@ class PlainRun(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     task_id: _Text | UnsetType = UNSET
     task: _Text | UnsetType = UNSET
     mock: _Text | UnsetType = UNSET
+    arguments: dict[str, Any] | UnsetType = UNSET
     details: Details | UnsetType = UNSET
 
 
@@ -105,6 +107,8 @@ def _run(run: PlainRun, written: Mapping[str, JSON], place: str, evidence: dict[
     given = details.get("artifacts", [])
     task = run.task or run.task_id or ""
     words = details.get("run", {})
+    if run.arguments and isinstance(words, dict) and "arguments" in words:
+        raise broken(name, f"{place}/details/run/arguments", "the run has `arguments`: give one of the two")
     return Run(
         name=name,
         task=task,
@@ -119,6 +123,7 @@ def _run(run: PlainRun, written: Mapping[str, JSON], place: str, evidence: dict[
         mock=said(run.mock or "", f"{place}/mock"),
         partial=partial,
         unknown=unknown,
+        arguments=arguments.bounded(arguments.flat(run.arguments or {})),
         remarks=(notes,) if isinstance(notes, str) else (),
         scores=tuple(_scores(run, place)),
         all_chosen=True,
@@ -184,6 +189,10 @@ MEMBERS: dict[str, dict[str, dict[str, Any]]] = {
         "task_id": {"description": "A task id of the benchmark's eval.yaml."},
         "task": {"description": "The harness's name for the task, if it differs."},
         "mock": {"description": "The name of the mock model, if the run used one."},
+        "arguments": {
+            "description": "Settings that can change a score: shots, generation, task arguments. Nested ones get "
+            "dotted names, and long texts, secrets and local paths become digests."
+        },
         "details": {"description": "The members of the entry that are not claims."},
     },
     "PlainMetric": {

@@ -7,7 +7,7 @@ record for each number the chosen score and its sample count. An adapter parses 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from decimal import Context, Decimal
 from typing import Literal, TypeAlias
 
@@ -18,6 +18,7 @@ from issuer.adapters.score import Completeness, Score, all_of, counts, names, on
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, Refused, gathering
 from issuer.formats.strict_json import JSON
+from issuer.results import arguments
 from issuer.results.claims import RunClaims, read_claims
 from issuer.results.secret import find_secrets, secret_in
 
@@ -95,7 +96,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
     `name` is the file's name, and `task` the framework's name for the task. `mock` is the name of a mock model that was
     evaluated, or that graded. `partial` are the reasons why the run does not cover the whole benchmark, `unknown` the
-    reasons why its coverage is not known; without any reason the run is full. `remarks` are sentences for readers of
+    reasons why its coverage is not known; without any reason the run is full. `arguments` are the settings that can
+    change a score, from `arguments.bounded`. `remarks` are sentences for readers of
     the number. With `all_chosen`, every score is claimed by default, because the owner listed only chosen scores in the
     file. `details` has `date` (ISO 8601, if the run has one), `artifacts` (name and digest of the evidence files),
     `runtime_context`, and `run` (the framework's words; `model` is its name for the model).
@@ -114,6 +116,7 @@ class Run(Struct, frozen=True, kw_only=True):
     mock: RunText | None = None
     partial: tuple[Fault, ...] = ()
     unknown: tuple[Fault, ...] = ()
+    arguments: Mapping[str, JSON] = {}
     remarks: tuple[str, ...] = ()
     scores: tuple[Score, ...]
     all_chosen: bool = False
@@ -126,14 +129,14 @@ class Run(Struct, frozen=True, kw_only=True):
 
         `allow_mock` has the names of permitted mock models, or is True for all of them. `allow_partial` accepts runs
         that are partial or not known to be full. `details.run` gets `selection` (the selector of each metric, by its
-        label), `completeness`, and `num_samples`, `epochs`, `split` and `scale` if they are known. `details.notes` gets
-        the warnings for readers of the number. Raises InputError: `file.schema` for all missing values, with their
-        flags; `file.rule` for contradictions, mock models, partial runs and indistinguishable metrics; `file.number`
-        for a chosen score that a claim cannot represent exactly; `claims.secret`; and `claims.*` for a value that
-        breaks a rule of the contract. The first error has the others in `also`.
+        label), `completeness`, and `arguments`, `num_samples`, `epochs`, `split` and `scale` if they are known.
+        `details.notes` gets the warnings for readers of the number. Raises InputError: `file.schema` for all missing
+        values, with their flags; `file.rule` for contradictions, mock models, partial runs and indistinguishable
+        metrics; `file.number` for a chosen score that a claim cannot represent exactly; `claims.secret`; and `claims.*`
+        for a value that breaks a rule of the contract. The first error has the others in `also`.
         """
         faults: list[InputError] = []
-        completeness = Completeness(self.partial, self.unknown)
+        completeness = Completeness(self.partial, (*self.unknown, *self._uncounted_arguments()))
         values: dict[str, _Value] = {}
         chosen: dict[str, tuple[str, Score]] = {}
         with gathering(faults):
@@ -154,6 +157,7 @@ class Run(Struct, frozen=True, kw_only=True):
             "selection": {label: name for label, (name, _) in chosen.items()},
             "completeness": completeness.answer,
             **counts(scores.values()),
+            **({"arguments": dict(self.arguments)} if self.arguments else {}),
         }
         origins: dict[str, Origin] = {
             MEMBERS[member][1:].replace("/", "."): value.origin for member, value in values.items()
@@ -192,6 +196,11 @@ class Run(Struct, frozen=True, kw_only=True):
         if f"/{model}".lower().endswith(f"/{model_repo.text}".lower()):  # a provider's prefix and the same name
             return ""
         return f"The run names its model {shown(model)}; the run's owner says that it is {model_repo.text}."
+
+    def _uncounted_arguments(self) -> Iterator[Fault]:
+        if arguments.ALL in self.arguments:
+            rule = f"the entry has only a digest of the arguments: over {arguments.MAX_ARGUMENTS}, or with odd names"
+            yield Fault(Code.FILE_RULE, "", rule)
 
     def _demand_whole(self, completeness: Completeness, *, allow_partial: bool) -> None:
         if completeness.reasons and not allow_partial:

@@ -115,10 +115,10 @@ def select(named: Mapping[str, Score], selectors: Mapping[str, str]) -> dict[str
 
 
 def only_scorer(named: Mapping[str, Score]) -> dict[str, str]:
-    """Return by metric the names of all scores of the run's only scorer. Raises ValueError if the run has no scorer or
+    """Return by label the names of all scores of the run's only scorer. Raises ValueError if the run has no scorer or
     several; the message lists the scores of the run."""
     main = {name: score for name, score in named.items() if not score.aside}
-    chosen = {score.metric: name for name, score in main.items()}
+    chosen = {score.label: name for name, score in main.items()}
     if not named:
         raise ValueError("the run has no metrics")
     if not chosen:

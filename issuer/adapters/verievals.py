@@ -28,6 +28,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, reading
 from issuer.formats import jose, strict_json
 from issuer.formats.strict_json import JSON
+from issuer.results import arguments
 from issuer.tlog import merkle
 
 FRAMEWORK = "verievals"
@@ -226,6 +227,7 @@ def _run(record: _Record, raw: Octets, name: str) -> Run:
         task_id=said(body.benchmark.id, "/body/benchmark/id"),
         mock=RunText(model, "/body/model/provider") if body.model.provider == MOCK_PROVIDER else None,
         unknown=_unknown(body),
+        arguments=arguments.bounded(arguments.flat({"generation": body.model.params})),
         scores=tuple(_scores(body)),
         details={
             "artifacts": [artifact(raw, name)],

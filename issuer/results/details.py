@@ -16,7 +16,7 @@ from issuer.codes import Code
 from issuer.errors import Fault, FormatError, Refused
 from issuer.formats.strict_json import JSON, convert
 from issuer.formats.url import UrlError, split_url
-from issuer.results import emit
+from issuer.results import arguments, emit
 from issuer.results.entry import EntryDetails, EntrySource, drop_nulls
 
 MAX_WRITTEN = 512 * 1024  # half of the largest result file
@@ -63,6 +63,7 @@ def faults_of(details: Mapping[str, Any]) -> Iterator[Fault]:
     elif source is not None and not is_public_url(source["url"]):
         rule = "must be an absolute http or https URL without credentials"
         yield Fault(Code.DETAILS_INVALID, "/source/url", rule)
+    yield from arguments.faults_of(details.get("run", {}), "/run")
     if rule := emit.fits(details, MAX_WRITTEN):
         yield Fault(Code.DETAILS_INVALID, "", rule)
 

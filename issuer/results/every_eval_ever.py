@@ -17,12 +17,14 @@ from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.errors import FormatError
+from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.results.benchmark import Benchmark, BenchmarkMetric
 from issuer.results.claims import Metric, RunClaims
 from issuer.results.entry import Entry, content_digest
 
 SCHEMA_VERSION = "0.3.0"
+_RECORD_DIGEST = "record_digest"
 SourceType = Literal["evaluation_run", "documentation"]
 Relationship = Literal["first_party", "third_party", "collaborative", "other"]
 
@@ -78,7 +80,29 @@ def record_of(
             for index, metric in enumerate(claims.metrics)
         ],
     }  # fmt: skip
-    return _known_members(record)
+    return _sealed(_known_members(record))
+
+
+def _sealed(record: dict[str, JSON]) -> dict[str, JSON]:
+    """Return the record with its own digest, by which `is_export` knows it."""
+    source: Any = record["source_metadata"]
+    stated = {**source["additional_details"], _RECORD_DIGEST: jcs.digest(record)}
+    return {**record, "source_metadata": {**source, "additional_details": stated}}
+
+
+def is_export(record: Mapping[str, Any]) -> bool:
+    """Say whether `record_of` wrote this record, unchanged. The digest is not a signature: like every run's file, a
+    record is believed. A converter writes no such digest, and a program that edits a record makes it wrong."""
+    source = record.get("source_metadata")
+    stated = source.get("additional_details") if isinstance(source, Mapping) else None
+    if not isinstance(source, Mapping) or not isinstance(stated, Mapping) or _RECORD_DIGEST not in stated:
+        return False
+    others = {name: item for name, item in stated.items() if name != _RECORD_DIGEST}
+    try:
+        digest = jcs.digest({**record, "source_metadata": {**source, "additional_details": others}})
+    except (TypeError, ValueError):  # it has numbers that no export has
+        return False
+    return str(stated[_RECORD_DIGEST]) == digest
 
 
 def record_path(entry: Entry, claims: RunClaims) -> str:
@@ -171,11 +195,15 @@ def _score_words(metric: Metric, entry: Entry, run: Mapping[str, Any]) -> dict[s
     selection = run.get("selection")
     name = metric.metric_id if metric.slice is UNSET else f"{metric.metric_id} ({metric.slice})"
     chosen = selection.get(name) if isinstance(selection, Mapping) else None
-    counted = run.get("num_samples")
+    counted, epochs, completeness = run.get("num_samples"), run.get("epochs"), run.get("completeness")
+    arguments = run.get("arguments")
     return {
         "notes": None if entry.details.notes is UNSET else entry.details.notes,
         "selection": chosen if isinstance(chosen, str) else None,
         "num_samples": str(counted) if type(counted) is int else None,
+        "epochs": str(epochs) if type(epochs) is int else None,
+        "completeness": completeness if isinstance(completeness, str) else None,
+        "arguments": jcs.canonical(arguments).decode() if isinstance(arguments, Mapping) else None,
     }
 
 

@@ -78,7 +78,7 @@ class Said(Struct, frozen=True):
     `selection` says for each metric (id and slice) which of a run's numbers it is (`run.selection`). `completeness`
     says whether the whole benchmark was run (`run.completeness`). `reproduces` is the content digest of the result that
     this one claims to reproduce (`run.reproduces`). Each is "" if the file does not say. `value` is the lone value of
-    an entry of the live Hub, which does not name its metric.
+    an entry of the live Hub, which does not name its metric. `arguments` has the run's arguments (`run.arguments`).
     """
 
     dataset: Dataset
@@ -92,6 +92,7 @@ class Said(Struct, frozen=True):
     benchmark_subset: str = ""
     normalization: Mapping[str, Any] = {}
     date: str = ""
+    arguments: Mapping[str, str | bool | int | float] = {}
 
     @classmethod
     def of(cls, entry: Entry) -> Said:
@@ -103,12 +104,17 @@ class Said(Struct, frozen=True):
         return cls(
             entry.dataset, entry.metrics or (), entry.framework, entry.model_revision, selection,
             _text(run.get("completeness")), entry.value, _text(run.get("reproduces")), details.benchmark_subset or "",
-            details.normalization or {}, details.date or "",
+            details.normalization or {}, details.date or "", _scalars(run.get("arguments")),
         )  # fmt: skip
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _scalars(value: object) -> dict[str, str | bool | int | float]:
+    items = value.items() if isinstance(value, dict) else ()
+    return {name: item for name, item in items if isinstance(item, str | bool | int | float)}
 
 
 class Report(Struct, frozen=True):

@@ -64,8 +64,12 @@ def differences(first: RunClaims, second: RunClaims, tolerance: Tolerance = EXAC
 
 
 def setting_differences(first: Said, second: Said) -> Iterator[RunDifference]:
-    """Yield differences in the settings of two results, which are in their bound details."""
+    """Yield differences in the settings of two results, which are in their bound details. Another framework has other
+    names for its arguments, and older results have none: then arguments are not compared."""
     yield from _different("run.selection", _written(first.selection), _written(second.selection))
+    if first.framework.name == second.framework.name and first.arguments and second.arguments:
+        only = _only_in(first.arguments, second.arguments), _only_in(second.arguments, first.arguments)
+        yield from _different("run.arguments", *map(_written, only))
     yield from _different("benchmark_subset", first.benchmark_subset, second.benchmark_subset)
     yield from _different("normalization", _written(first.normalization), _written(second.normalization))
 
@@ -111,6 +115,12 @@ def _dependence(second: Report, first: Report) -> str:
 def _different(where: str, first: str, second: str) -> Iterator[RunDifference]:
     if first != second:
         yield RunDifference(where, first, second)
+
+
+def _only_in(arguments: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that the others lack or have with another value."""
+    members = arguments.items()
+    return {name: item for name, item in members if jcs.canonical([item]) != jcs.canonical([others.get(name)])}
 
 
 def _pair(metric: Metric) -> Pair:

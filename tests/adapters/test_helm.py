@@ -61,6 +61,17 @@ def words(built: Any) -> Any:
     return built.details["run"]
 
 
+def test_the_adapter_s_settings_and_the_scenario_s_arguments_are_the_run_s() -> None:
+    raw = edited(FILES["run_spec.json"], "/scenario_spec/args", {"subject": "anatomy"})
+    asked = helm.read({**FILES, "run_spec.json": raw}).arguments
+    spec = json.loads(raw)["adapter_spec"]
+    assert {
+        asked[f"adapter.{name}"] == spec[name] for name in ("max_train_instances", "temperature", "instructions")
+    } == {True}
+    assert (asked["scenario.subject"], asked["adapter.stop_sequences.0"]) == ("anatomy", "\n")
+    assert not asked.keys() & {f"adapter.{name}" for name in helm.NOT_ARGUMENTS}
+
+
 def test_a_run_is_full_only_below_its_cap() -> None:
     run = helm.read({**FILES, "run_spec.json": edited(FILES["run_spec.json"], "/adapter_spec/model", "a/b")})
     assert refusal(run.claims, SUPPLIED).pointer == "/run_spec.json/adapter_spec/max_eval_instances"

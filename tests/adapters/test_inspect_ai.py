@@ -9,11 +9,13 @@ import tracemalloc
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from issuer.adapters import Built, Supplied, inspect_ai
 from issuer.adapters.inspect_log import MAX_OBJECTS, MAX_SAMPLES
 from issuer.codes import Code
 from issuer.errors import InputError
+from issuer.formats import jcs
 from issuer.results.claims import Metric
 from tests.support import runs
 from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, refusal_or_none, zipped
@@ -21,6 +23,7 @@ from tests.support.shared import ROOT
 
 ONE_SCORER = (ROOT / "issuer" / "dev" / "runs" / "gsm8k_mini_inspect_ai.json").read_bytes()
 TWO_SCORERS = (DATA / "inspect_two_scorers.json").read_bytes()
+ASKED = {"epochs": 1, "solver.0.name": "generate", "solver.0.params.tool_calls": "loop"}
 NEEDED = Supplied(model_repo=ALL.model_repo, model_revision=MODEL_COMMIT, command="inspect eval gsm8k_mini.py")
 
 
@@ -78,7 +81,7 @@ def test_details_bind_the_log_its_date_its_names_the_selection_and_the_samples()
     }
     answer = built(TWO_SCORERS, supplied(metrics={"accuracy": "includes/accuracy", "error": "match/stderr"}))
     assert answer.details["run"] == {
-        "task": "gsm8k_mini", "model": "mockllm/model", "completeness": "full", "num_samples": 8,
+        "task": "gsm8k_mini", "model": "mockllm/model", "completeness": "full", "num_samples": 8, "arguments": ASKED,
         "selection": {"accuracy": "includes/accuracy", "error": "match/stderr"},
     }  # fmt: skip
 
@@ -146,6 +149,7 @@ def test_epochs_are_told_apart_from_the_samples() -> None:
     assert answer.claims.metrics[0] == metric("accuracy", 0.625)
     assert answer.details["run"] == {
         "task": "gsm8k_mini", "model": "mockllm/model", "completeness": "full", "num_samples": 8, "epochs": 2,
+        "arguments": {**ASKED, "epochs": 2, "epochs_reducer.0": "mean"},
         "selection": {"accuracy": "match@mean/accuracy", "stderr": "match@mean/stderr"},
     }  # fmt: skip
     error = refusal(edited("/results/total_samples", 14, edited("/results/completed_samples", 14, raw)))
@@ -163,7 +167,8 @@ def test_epochs_are_told_apart_from_the_samples() -> None:
     for count, completeness in ((16, "full"), (15, "partial")):
         summaries = ("summaries.json", json.dumps(samples[:count]).encode())
         assert details(zipped([summaries, header]))["run"]["completeness"] == completeness
-    assert details(zipped([header]))["run"]["completeness"] == "not known"
+    for without in ([header], [("summaries.json", b"[]"), header]):  # the second is what log_samples=False writes
+        assert details(zipped(without))["run"]["completeness"] == "not known"
 
 
 def test_only_a_limit_that_the_dataset_does_not_reach_leaves_the_run_full() -> None:
@@ -189,6 +194,85 @@ def test_a_run_with_unclear_counts_is_neither_full_nor_partial() -> None:
         assert entry["run"]["completeness"] == "not known"
         assert entry["notes"].startswith(f"Not known whether the whole benchmark was run: {rule}.")
         assert entry["run"].get("num_samples", 8) == 8, "an impossible count is left out"
+
+
+def test_a_run_of_a_task_with_passed_arguments_is_not_known_to_be_whole() -> None:
+    given = {"n": 3, "subset": "a", "folder": "/home/me/data", "other": None}
+    for passed, known in (({"n": 3}, False), ({}, True), (..., False)):
+        raw = edited("/eval/task_args_passed", passed, edited("/eval/task_args", given))
+        run = details(raw)["run"]
+        assert run["completeness"] == ("full" if known else "not known")
+        asked = {name: value for name, value in run["arguments"].items() if name.startswith("task.")}
+        assert asked == {"task.n": 3, "task.subset": "a", "task.folder": jcs.digest("/home/me/data")}
+    error = refusal(edited("/eval/task_args_passed", {"n": 3}))
+    assert (error.pointer, "by default: 'n' (--allow-partial)" in error.detail) == ("/eval/task_args_passed", True)
+    built(edited("/eval/task_args", {}, edited("/eval/task_args_passed", ...)))
+
+
+def test_what_can_change_a_score_is_an_argument_and_the_connection_is_not() -> None:
+    plan = {
+        "steps": [{"solver": "few_shot", "params": {"k": 2, "template": "x" * 300}, "params_passed": {"agent": "a"}}],
+        "config": {
+            "temperature": 0.5,
+            "top_p": None,
+            "seed": 7,
+            "max_connections": 1,
+            "extra_headers": {"x": "Bearer y"},
+        },
+    }
+    raw = edited("/eval/model_generate_config", {"temperature": 1, "top_p": 0.9, "timeout": 5}, edited("/plan", plan))
+    raw = edited("/eval/config/message_limit", 30, raw)
+    assert details(raw)["run"]["arguments"] == {
+        "epochs": 1, "generation.extra_headers": jcs.digest({"x": "Bearer y"}), "generation.temperature": 0.5, "generation.top_p": 0.9,
+        "message_limit": 30, "solver.0.name": "few_shot", "solver.0.params.agent": "a", "solver.0.params.k": 2,
+        "solver.0.params.template": jcs.digest("x" * 300),
+    }  # fmt: skip
+    many = details(edited("/eval/task_args", {f"n{i}": i for i in range(64)}))["run"]
+    assert ([*many["arguments"]], many["completeness"]) == (["all"], "not known")
+
+
+def test_the_groups_of_a_grouped_metric_are_slices() -> None:
+    params = {"metric": {"type": "metric", "name": "inspect_ai/mean", "params": {}}, "group_key": "topic"}
+    metrics = {
+        "accuracy": {"name": "accuracy", "value": 0.5}, "math": {"name": "math", "value": 0.25, "params": params},
+        "High School1": {"name": "High School", "value": 0.75, "params": params}, "all": {"name": "all", "value": 0.5, "params": params},
+        "x": {"name": "é" * 30, "value": 1, "params": params}, "all1": {"name": "all", "value": 1, "params": {**params, "all": False}},
+    }  # fmt: skip
+    claimed = built(edited("/results/scores/0/metrics", metrics)).claims.metrics
+    assert {(metric.metric_id, metric.slice or ""): metric.sample_size for metric in claimed} == {
+        ("accuracy", ""): 8, ("all", ""): 8, ("mean", "High%20School"): UNSET, ("mean", "math"): UNSET, ("mean", "all"): UNSET,
+        ("mean", jcs.digest("é" * 30)): UNSET,
+    }  # fmt: skip
+
+
+def test_a_group_s_size_is_counted_in_the_samples_if_they_are_all_those_with_a_score() -> None:
+    params = {"metric": {"name": "mean"}, "group_key": "topic", "name_template": "of {group_name}"}
+    metrics = {name: {"name": f"of {name}", "value": 1, "params": params} for name in ("math", "True")}
+    raw = edited("/results/scores/0/metrics", metrics)
+    topics = ["math"] * 5 + [True] * 3
+    samples: list[dict[str, Any]] = [
+        {"id": n, "metadata": {"topic": topic, "x": math.nan}, "scores": {"match": {}}} for n, topic in enumerate(topics)
+    ]  # fmt: skip
+    header = ("header.json", json.dumps({**json.loads(raw), "samples": None}).encode())
+    unscored, unknown = [{**samples[0], "scores": None}, *samples[1:]], [None, None]
+    for logged, sizes in ((samples, [5, 3]), (samples * 2, [5, 3]), (samples[1:], unknown), (unscored, unknown)):
+        packed = [(f"samples/{n}.json", json.dumps(one).encode()) for n, one in enumerate(logged)]
+        archive = zipped([header, *packed])
+        for text in (edited("/samples", logged, raw), archive):
+            assert [score.samples for score in inspect_ai.read(text).scores] == sizes
+    # Groups and keys that a scorer's metrics cannot have in such numbers are not counted.
+    for keys, groups, size in ((16, 256, 1), (16, 257, None), (17, 1, None)):
+        numbers = {
+            f"m{n}": {"name": "of g0", "value": 1, "params": {**params, "group_key": f"k{n}"}} for n in range(keys)
+        }
+        many = edited("/results/scores/0/metrics", numbers, edited("/results/scores/0/scored_samples", groups))
+        logged = [
+            {"id": n, "metadata": {f"k{key}": f"g{n}" for key in range(keys)}, "scores": {"match": {}}}
+            for n in range(groups)
+        ]
+        text = edited("/samples", logged, edited("/results/total_samples", groups, many))
+        text = edited("/results/completed_samples", groups, text)
+        assert {score.samples for score in inspect_ai.read(text).scores} == {size}, (keys, groups)
 
 
 # -- scores that were edited --------------------------------------------------------------------------------------
@@ -261,6 +345,7 @@ def test_the_entry_has_the_run_s_code_seed_batch_and_runtime() -> None:
     assert entry["run"] == {
         "task": "gsm8k_mini", "model": "hf/acme/open-model", "code_revision": "5b525c0", "seed": 0, "batch_size": 4,
         "selection": {"accuracy": "match/accuracy", "stderr": "match/stderr"}, "completeness": "full", "num_samples": 8,
+        "arguments": {**ASKED, "generation.temperature": 0.5},
     }  # fmt: skip
     assert entry["runtime_context"] == {
         "packages": {"inspect_evals": "0.3.1"}, "device": "cuda:0", "dtype": "bfloat16", "load_in_4bit": True,
@@ -271,7 +356,7 @@ def test_the_entry_has_the_run_s_code_seed_batch_and_runtime() -> None:
         assert details(raw)["run"].get("seed") == seed, "the run's, or else the model's"
     entry = details(edited("/eval/model_args/batch_size", "4", REAL), named)  # unknown members are left out
     assert set(entry) == {"date", "artifacts", "run"}
-    assert set(entry["run"]) == {"task", "model", "selection", "completeness", "num_samples"}
+    assert set(entry["run"]) == {"task", "model", "selection", "completeness", "num_samples", "arguments"}
 
 
 def test_a_mock_model_or_one_that_graded_is_refused_unless_it_is_allowed_by_name() -> None:
@@ -477,8 +562,8 @@ REQUIRED = (
 )  # fmt: skip
 OPTIONAL = (
     "/version", "/invalidated", "/eval/dataset/location", "/eval/dataset/samples", "/eval/config/epochs",
-    "/eval/model_base_url", "/eval/model_roles", "/eval/model_generate_config", "/eval/model_generate_config/seed",
-    "/results/scores/0/scored_samples", "/results/scores/0/params", "/stats/model_usage", "/plan", "/plan/config/seed", "/eval/packages", "/eval/packages/inspect_ai",
+    "/eval/model_base_url", "/eval/model_roles", "/eval/model_generate_config", "/eval/task_args", "/eval/task_args_passed",
+    "/results/scores/0/scored_samples", "/results/scores/0/params", "/stats/model_usage", "/plan", "/plan/steps", "/eval/packages", "/eval/packages/inspect_ai",
     "/eval/metadata", "/eval/metadata/model_revision", "/eval/metadata/benchmark_revision", "/eval/model_args",
     "/eval/revision", "/results", "/results/scores", "/results/scores/0", "/results/scores/0/reducer",
     "/results/scores/0/unscored_samples", "/results/scores/0/metrics/accuracy", "/results/logged_samples",

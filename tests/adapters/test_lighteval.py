@@ -7,11 +7,19 @@ from msgspec.structs import replace
 
 from issuer.adapters import Run, lighteval
 from issuer.codes import Code
+from issuer.formats import jcs
 from issuer.results.claims import Metric
 from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited, refusal
 
 DUMMY = (DATA / "lighteval_dummy.json").read_bytes()
 SUPPLIED = replace(ALL, task_id=None)
+ASKED = {
+    "generation_size": 8,
+    "num_fewshot": 0,
+    "num_fewshot_seeds": 1,
+    "prompt_function": "prompt",
+    "stop_sequence.0": "\n",
+}
 ENGINE = {"model_name": "acme/open-model", "revision": MODEL_COMMIT, "dtype": "bfloat16", "batch_size": 8, "seed": 1234}
 
 
@@ -63,9 +71,24 @@ def test_each_task_and_average_is_a_run_with_the_claims_of_the_file() -> None:
     assert "date" not in built.details
     assert words(built) == {
         "task": "alone|0", "model": "acme/open-model", "seed": 1234, "batch_size": 8, "split": "test",
-        "completeness": "full", "selection": {"em": "em"},
+        "completeness": "full", "selection": {"em": "em"}, "arguments": ASKED,
     }  # fmt: skip
     assert (built.details["runtime_context"], built.details["benchmark_subset"]) == ({"dtype": "bfloat16"}, "default")
+
+
+def test_shots_generation_and_prompts_are_arguments() -> None:
+    raw = real(
+        system_prompt="Think.", generation_parameters={"temperature": 0.5, "seed": 1234, "stop_tokens": ["x", "y"]}
+    )
+    generation = {"generation.temperature": 0.5, "generation.stop_tokens.0": "x", "generation.stop_tokens.1": "y"}
+    assert task(raw).arguments == {**ASKED, **generation, "system_prompt": "Think."}
+    assert task(raw, "sums:_average|0").arguments == task(raw).arguments
+    other = edited(raw, "/config_tasks/sums:low|0/generation_size", 9)
+    assert task(other, "sums:_average|0").arguments["generation_size"] == jcs.digest([8, 9])
+    assert (
+        task(edited(DUMMY, "/results", {"lighteval|alone|5": {"em": 1}}), "lighteval|alone|5").arguments["num_fewshot"]
+        == 5
+    )
 
 
 def test_a_full_commit_of_the_dataset_is_its_revision() -> None:
@@ -102,7 +125,9 @@ def test_a_file_of_an_older_release_has_the_commit_and_the_counts() -> None:
     built = run.claims(replace(SUPPLIED, model_repo=None, model_revision=None))
     assert built.claims.metrics == (Metric("em", 0.25, sample_size=4),)
     assert (words(built)["num_samples"], words(built)["batch_size"], words(built)["completeness"]) == (4, 16, "full")
-    average = task(older(), "lighteval|sums:_average|0").claims(replace(SUPPLIED, model_repo=None, model_revision=None))
+    own_model = replace(SUPPLIED, model_repo=None, model_revision=None)
+    average = task(older(), "lighteval|sums:_average|0").claims(own_model, allow_partial=True)
+    assert words(average)["completeness"] == "not known", "it may lack subtasks"
     assert (words(average)["num_samples"], average.claims.metrics[0].value) == (8, 0.375)
 
 
@@ -114,6 +139,8 @@ def test_fewer_samples_are_partial_and_a_run_at_its_limit_is_not_known_to_be_who
     raw = edited(real(), "/config_general/max_samples", 10)
     assert refusal(lambda: task(raw).claims(SUPPLIED)).pointer == "/config_general/max_samples"
     assert words(task(raw).claims(SUPPLIED, allow_partial=True))["completeness"] == "not known"
+    unlimited = edited(real(), "/config_general/max_samples", ...)
+    assert "may have been limited" in refusal(task(unlimited).claims, SUPPLIED).detail
     counted = task(older(max_samples=10), "lighteval|alone|0").claims(SUPPLIED)
     assert words(counted)["completeness"] == "full"
 

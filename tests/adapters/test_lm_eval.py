@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from issuer.adapters import Run, Supplied, lm_eval
 from issuer.adapters.evidence import MAX_BYTES, MAX_SCORES
 from issuer.codes import Code
+from issuer.formats import jcs
 from issuer.results.claims import Metric
 from tests.support import runs
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited, refusal, refusal_or_none
@@ -18,6 +19,10 @@ from tests.support.shared import needs_shared
 DUMMY = (DATA / "lm_eval_dummy.json").read_bytes()
 SHARED_FILE = "lm_eval/results_2026-01-21T03-44-18.458309.json"
 SUPPLIED = Supplied(benchmark_repo="openai/gsm8k", benchmark_revision=BENCHMARK_COMMIT, command="lm_eval run")
+PROMPT = {
+    "num_fewshot": 0, "repeats": 1, "prompt.description": "", "prompt.doc_to_text": "{{question}}", "prompt.target_delimiter": " ",
+    "prompt.fewshot_delimiter": "\n\n",
+}  # fmt: skip
 STRICT = {"exact_match": "strict-match/exact_match"}
 
 
@@ -55,7 +60,33 @@ def test_each_task_and_group_is_a_run_with_the_claims_of_the_file() -> None:
     assert words(built) == {
         "num_samples": 4, "task": "gsm8k_mini", "model": "acme/open-model", "seed": "0,1234,1234,1234", "batch_size": 1, "split": "test",
         "selection": {"exact_match": "strict-match/exact_match"}, "completeness": "full",
+        "arguments": {**PROMPT, "generation.until.0": "\n", "prompt.doc_to_target": "{{answer}}"},
     }  # fmt: skip
+
+
+def test_settings_are_arguments_and_tasks_that_differ_have_one_digest() -> None:
+    raw = DUMMY
+    for pointer, value in {
+        "/n-shot/gsm8k_mini": 5, "/config/gen_kwargs": {"temperature": 0.5}, "/system_instruction": "Think.", "/chat_template": "x" * 300,
+        "/fewshot_as_multiturn": True, "/configs/gsm8k_mini/doc_to_text": "<function f at 0x7f00aa>",
+    }.items():  # fmt: skip
+        raw = edited(raw, pointer, value)
+    shared = {
+        "gen_kwargs.temperature": 0.5, "system_instruction": "Think.", "chat_template": jcs.digest("x" * 300), "fewshot_as_multiturn": True,
+    }  # fmt: skip
+    one = {
+        "num_fewshot": 5,
+        "prompt.doc_to_text": "<function f>",
+        "generation.until.0": "\n",
+        "prompt.doc_to_target": "{{answer}}",
+    }
+    assert task(raw).arguments == {**PROMPT, **shared, **one}
+    group = dict(task(raw, "mini").arguments)
+    digest = group.pop("tasks")
+    assert group == {name: value for name, value in {**PROMPT, **shared}.items() if name not in one}
+    assert digest != task(edited(raw, "/n-shot/gsm8k_mini", 4), "mini").arguments["tasks"]
+    alike = edited(DUMMY, "/configs/choice_mini", json.loads(DUMMY)["configs"]["gsm8k_mini"])
+    assert task(alike, "mini").arguments == task(DUMMY).arguments
 
 
 def test_the_asked_revision_is_the_model_s_only_if_it_is_the_commit_that_was_loaded() -> None:

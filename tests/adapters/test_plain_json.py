@@ -9,6 +9,7 @@ from issuer import adapters
 from issuer.adapters import Supplied, plain_json
 from issuer.adapters.plain_json import MEMBERS, schema
 from issuer.codes import Code
+from issuer.formats import jcs
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, edited, refusal
 from tests.support.shared import ROOT
 
@@ -47,6 +48,22 @@ def test_the_claims_and_details_have_every_member_of_a_run() -> None:
     same = details.keys() - {"run", "artifacts"}
     assert {name: details[name] for name in same} == {name: run["details"][name] for name in same}
     assert same == run["details"].keys() - {"run", "artifacts"}
+
+
+def test_the_arguments_of_a_run_may_be_nested_and_are_given_once() -> None:
+    raw = edited(RAW, "/runs/0/arguments", {"num_fewshot": 5, "prompt": "x" * 300, "generation": {"until": ["a"]}})
+    assert valid(raw)
+    made: Any = built(raw).details["run"]
+    assert made["arguments"] == {"generation.until.0": "a", "num_fewshot": 5, "prompt": jcs.digest("x" * 300)}
+    flat = edited(RAW, "/runs/0/details/run/arguments", {"num_fewshot": 5})
+    kept: Any = built(flat).details["run"]
+    assert kept["arguments"] == {"num_fewshot": 5}
+    odd: Any = built(edited(RAW, "/runs/0/arguments", {"a b": 1}), allow_partial=True).details
+    assert (odd["run"]["arguments"], odd["run"]["completeness"]) == ({"all": jcs.digest({"a b": 1})}, "not known")
+    both = edited(raw, "/runs/0/details/run/arguments", {"num_fewshot": 5})
+    assert refusal(built, both).pointer == "/runs/0/details/run/arguments"
+    nested = edited(RAW, "/runs/0/details/run/arguments", {"generation": {"until": ["a"]}})
+    assert refusal(built, nested).pointer == "/runs/0/details/run/arguments/generation"
 
 
 def test_a_missing_member_is_supplied_and_a_given_one_is_not_overruled() -> None:

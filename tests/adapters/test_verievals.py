@@ -138,9 +138,9 @@ def test_a_run_is_full_only_below_its_limit_and_a_mock_is_a_mock() -> None:
     assert entry["completeness"] == "not known"
     wide = changed(lambda b: b["runner"].update(sample_limit=5, seed=7))
     entry = verievals.read(raw_of(wide), anchors=anchors_for(wide)).claims(SUPPLIED).details["run"]
-    counted = {name: entry[name] for name in ("completeness", "num_samples", "seed", "selection")}
+    counted = {name: entry[name] for name in ("completeness", "num_samples", "seed", "selection", "arguments")}
     assert counted == {
-        "completeness": "full", "num_samples": 4, "seed": 7,
+        "completeness": "full", "num_samples": 4, "seed": 7, "arguments": {"generation.temperature": 0},
         "selection": {"accuracy": "exact/accuracy", "passed": "exact/passed"},
     }  # fmt: skip
     mock = changed(lambda b: b["model"].update(provider="mock"))

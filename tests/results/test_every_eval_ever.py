@@ -1,6 +1,8 @@
 """Entries as records of Every Eval Ever: the format's rules, and the same claims after reading them again."""
 
 import json
+import math
+import re
 import uuid
 from typing import Any
 
@@ -25,7 +27,10 @@ BENCHMARK = read_benchmark(
 )
 DETAILS: dict[str, Any] = {
     "date": "2026-11-21T09:00:00+01:00", "notes": "no-tools", "source": {"url": "https://a.example/x", "name": "Logs"},
-    "run": {"num_samples": 1319, "split": "test", "selection": {"accuracy": "match/accuracy"}, "seed": 1},
+    "run": {
+        "num_samples": 1319, "split": "test", "selection": {"accuracy": "match/accuracy"}, "seed": 1, "epochs": 4, "completeness": "full",
+        "arguments": {"num_fewshot": 5, "generation.until.0": "\n"},
+    },
 }  # fmt: skip
 ACCURACY = {"metric_id": "accuracy", "value": 20.9, "sample_size": 1318}
 SUBMITTED = make.submission(DETAILS, metrics=[ACCURACY, {"metric_id": "wer", "value": 1e-7}])
@@ -59,13 +64,18 @@ def test_a_record_says_what_the_entry_says_and_who_verified_it() -> None:
     first, second = made["evaluation_results"]
     assert first.keys() >= RESULT
     assert first["score_details"] == {
-        "score": 20.9, "details": {"notes": "no-tools", "selection": "match/accuracy", "num_samples": "1319"}, "uncertainty": {"num_samples": 1318},
+        "score": 20.9, "uncertainty": {"num_samples": 1318},
+        "details": {
+            "notes": "no-tools", "selection": "match/accuracy", "num_samples": "1319", "epochs": "4", "completeness": "full",
+            "arguments": '{"generation.until.0":"\\n","num_fewshot":5}',
+        },
     }  # fmt: skip
     assert (first["metric_config"]["lower_is_better"], second["metric_config"]["lower_is_better"]) == (False, True)
     assert first["metric_config"]["metric_unit"] == "percent"
     source = made["source_metadata"]
     stated = (source["source_type"], source["source_organization_name"], source["evaluator_relationship"])
     assert stated == ("evaluation_run", "Acme", "third_party")
+    assert re.fullmatch("sha256:[0-9a-f]{64}", source["additional_details"].pop("record_digest"))
     assert source["additional_details"] == {
         "content_digest": SUBMITTED.content_digest, "source_url": "https://a.example/x", "verification_verdict": "verified",
         "verification_issuer": make.ISSUER, "verification_token_digest": "sha256:" + "ab" * 32, "verification_at": str(make.NOW),
@@ -77,7 +87,7 @@ def test_what_the_entry_lacks_is_left_out() -> None:
     made = record(bare, None)
     assert "evaluation_timestamp" not in made
     assert made["source_metadata"].keys() == {*REQUIRED["source_metadata"], "additional_details"}
-    assert made["source_metadata"]["additional_details"] == {"content_digest": bare.content_digest}
+    assert made["source_metadata"]["additional_details"].keys() == {"content_digest", "record_digest"}
     assert made["eval_library"] == {"name": "x", "version": "1"}
     (result,) = made["evaluation_results"]
     assert result["score_details"] == {"score": 1}
@@ -107,6 +117,26 @@ def test_a_record_read_again_gives_the_same_claims() -> None:
             del again["framework"]["command"]
         assert again == submitted.claims.to_json()
         assert set(built.origins.values()) == {"run", *(["supplied"] if supplied else [])}
+
+
+def test_only_an_unchanged_export_keeps_its_completeness_epochs_and_arguments() -> None:
+    def words(made: dict[str, Any]) -> tuple[Any, ...]:
+        (run,) = every_eval_ever.read(json.dumps(made, indent=1).encode(), "record.json")
+        details: Any = run.claims(Supplied(), allow_partial=True).details["run"]
+        return details["completeness"], details.get("epochs"), details.get("arguments")
+
+    assert words(record()) == ("full", 4, DETAILS["run"]["arguments"])
+    for completeness in ("partial", "not known", ...):
+        run = {**DETAILS["run"], "completeness": completeness}
+        submitted = make.submission({**DETAILS, "run": make.without_dots(run)}, metrics=[ACCURACY])
+        assert words(record(submitted))[0] == ("not known" if completeness is ... else completeness)
+    changed, sealed = record(), record()
+    changed["evaluation_results"][0]["score_details"]["score"] = 21
+    sealed["source_metadata"]["additional_details"]["record_digest"] = "sha256:" + "0" * 64
+    unsealed = record()
+    del unsealed["source_metadata"]["additional_details"]["record_digest"]
+    for made in (changed, sealed, unsealed, {**record(), "x": math.nan}, {**record(), "x": 1}):
+        assert words(made) == ("not known", None, None)
 
 
 def test_what_the_format_cannot_hold_is_named() -> None:

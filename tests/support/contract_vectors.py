@@ -171,6 +171,7 @@ ENTRIES: dict[str, str | bytes] = {
     "a word that some readers read as true": _LEAST + "  notes: on\n",
     "true in a free member": _LEAST + "  run: {cached: true}\n",
     "true in another spelling": _LEAST + "  run: {cached: True}\n",
+    "arguments of the run": _LEAST + '  run: {arguments: {num_fewshot: 5, "generation.until.0": "\\n", "generation.temperature": 0.0}}\n',
 }  # fmt: skip
 
 

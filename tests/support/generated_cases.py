@@ -47,6 +47,11 @@ def _metric(at: _AT, number: int) -> dict[str, Any]:
     return metric
 
 
+_ARGUMENTS: list[dict[str, Any]] = [
+    {"num_fewshot": 5}, {"num_fewshot": 5.0}, {"generation.do_sample": True}, {"a.0": "é\n", "b": 1e-7}, {"all": "sha256:" + "0" * 64},
+]  # fmt: skip
+
+
 def _details(at: _AT) -> dict[str, Any]:
     details: dict[str, Any] = {}
     if at.random() < 0.6:
@@ -56,6 +61,8 @@ def _details(at: _AT) -> dict[str, Any]:
     if at.random() < 0.5:
         seed, selection = at.choice([1, 2.5, None, True, "1"]), {"accuracy0": "match/accuracy"}
         details["run"] = {"num_samples": 8, "seed": seed, "selection": selection}
+    if at.random() < 0.3:
+        details.setdefault("run", {})["arguments"] = at.choice(_ARGUMENTS)
     if at.random() < 0.2:
         details["artifacts"] = at.choice([{}, [], [{"a": 1e-7}], {"é": {"b": [1, "2"]}}])
     if at.random() < 0.2:
@@ -116,7 +123,12 @@ def _good(at: _AT) -> Case:
     if at.random() < 0.2:
         items.append(_submission(at, **({"run": reproduces} if at.random() < 0.5 else {})))
     if at.random() < 0.1:  # the same numbers again, with the name of the first
-        items.append(make.submission({**first.details, "run": reproduces}, metrics=first.claims.to_json()["metrics"]))
+        again: dict[str, Any] = {**first.details, "run": {**reproduces, "arguments": at.choice(_ARGUMENTS)}}
+        items.append(
+            make.submission(
+                again, metrics=first.claims.to_json()["metrics"], framework=first.claims.to_json()["framework"]
+            )
+        )
     return {"file": "".join(_entry(at, make.token_for(each, **_terms(at)), each) for each in items), **_beside(at)}
 
 

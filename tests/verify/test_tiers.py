@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from issuer.results.entry import write_entry
+from issuer.results.entry import EntryFramework, write_entry
 from issuer.verify import fail_shared_jti
 from issuer.verify.receipts import token_digest, write_receipt
 from issuer.verify.report import NAMES, TIERS, Check, Report, Said, Status, verdict_of
@@ -195,6 +195,21 @@ def test_split_epochs_and_completeness_are_not_compared_and_completeness_is_name
         assert (tier, named in reason, "not compared" in reason) == ("reproduced", True, bool(named))
     whole, spelled = (replace(FIRST.said, normalization={"scale": scale}) for scale in (100, 100.0))
     assert not list(setting_differences(whole, spelled)), "the same number"
+
+
+def test_arguments_are_compared_if_both_results_of_one_framework_have_them() -> None:
+    five, zero, without = (replace(FIRST.said, arguments=made) for made in ({"shots": 5}, {"shots": 0}, {}))
+    elsewhere = replace(zero, framework=EntryFramework("lm-eval"))
+    (found,) = setting_differences(
+        replace(five, arguments={"shots": 5, "n": 1, "x": True}), replace(five, arguments={"n": 1, "x": 1})
+    )
+    assert (found.where, found.first, found.second) == ("run.arguments", '{"shots":5,"x":true}', '{"x":1}')
+    assert list(setting_differences(five, zero))
+    for other in (replace(FIRST.said, arguments={"shots": 5.0}), without, elsewhere):
+        assert not [*setting_differences(five, other), *setting_differences(other, five)]
+    said = again({"run": {"arguments": {"shots": 5, "n.0": "x", "greedy": True}}}).said
+    assert isinstance(said, Said)
+    assert said.arguments == {"shots": 5, "n.0": "x", "greedy": True}
 
 
 def test_a_copy_of_a_reproduction_counts_once_and_long_text_is_cut() -> None:

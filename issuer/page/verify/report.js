@@ -30,7 +30,7 @@ import { isObject } from "./json.js";
  * @typedef {{dataset: import("./entry.js").Dataset, metrics: import("./entry.js").EntryMetric[],
  *   framework: import("./entry.js").EntryFramework, model_revision?: string, selection: Record<string, string>,
  *   completeness: string, value?: number, reproduces: string, benchmark_subset: string,
- *   normalization: Record<string, unknown>, date: string}} Said
+ *   normalization: Record<string, unknown>, date: string, arguments: Record<string, string | boolean | number>}} Said
  */
 /**
  * The judgement of one entry, as plain data. The token's statements (`claims`, `caller`, `issuer`, ...) are null, empty
@@ -120,6 +120,7 @@ export function saidBy({ dataset, metrics, framework, model_revision: revision, 
     benchmark_subset: textOf(form.benchmark_subset),
     normalization: isObject(form.normalization) ? form.normalization : {},
     date: textOf(form.date),
+    arguments: scalarsOf(run.arguments),
   };
 }
 
@@ -131,6 +132,14 @@ export function saidBy({ dataset, metrics, framework, model_revision: revision, 
 const only = (value, names) =>
   /** @type {T} */ (
     Object.fromEntries(names.filter((name) => value[name] !== undefined).map((name) => [name, value[name]]))
+  );
+
+/** @param {unknown} value */
+const scalarsOf = (value) =>
+  /** @type {Record<string, string | boolean | number>} */ (
+    Object.fromEntries(
+      Object.entries(isObject(value) ? value : {}).filter(([, item]) => item !== null && typeof item !== "object"),
+    )
   );
 
 /** @param {unknown} value */

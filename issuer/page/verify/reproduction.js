@@ -92,11 +92,36 @@ function settingDifferences(first, second) {
   /** @type {Difference[]} */
   const pairs = [
     ["run.selection", written(first.selection), written(second.selection)],
+    ...argumentDifference(first, second),
     ["benchmark_subset", first.benchmark_subset, second.benchmark_subset],
     ["normalization", written(first.normalization), written(second.normalization)],
   ];
   return pairs.filter(([, one, other]) => one !== other);
 }
+
+/**
+ * Return the arguments of both runs. Another framework has other names for its arguments, and older results have none:
+ * then arguments are not compared.
+ * @param {Said} first
+ * @param {Said} second
+ * @returns {Difference[]}
+ */
+function argumentDifference(first, second) {
+  const both = [first.arguments, second.arguments].every((given) => Object.keys(given).length);
+  if (first.framework.name !== second.framework.name || !both) return [];
+  const only = [onlyIn(first.arguments, second.arguments), onlyIn(second.arguments, first.arguments)];
+  return [["run.arguments", written(only[0] ?? {}), written(only[1] ?? {})]];
+}
+
+/**
+ * Return the arguments that the others lack or have with another value.
+ * @param {Said["arguments"]} given
+ * @param {Said["arguments"]} others
+ */
+const onlyIn = (given, others) =>
+  Object.fromEntries(
+    Object.entries(given).filter(([name, value]) => !(Object.hasOwn(others, name) && others[name] === value)),
+  );
 
 /**
  * Describe a difference that does not count: whether the whole benchmark was run. Returns "" without a difference.
