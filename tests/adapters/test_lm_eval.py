@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from issuer.adapters import Run, Supplied, lm_eval
 from issuer.adapters.evidence import MAX_BYTES, MAX_SCORES
 from issuer.codes import Code
+from issuer.formats import jcs
 from issuer.results.claims import Metric
 from tests.support import runs
 from tests.support.runs import BENCHMARK_COMMIT, DATA, MODEL_COMMIT, OTHER_COMMIT, edited, refusal, refusal_or_none
@@ -108,6 +109,17 @@ def test_weights_that_may_not_be_those_of_the_name_are_noted_in_the_entry() -> N
         notes = str(task(hub(**config)).claims(supplied).details["notes"])
         assert (remark in notes, "/x," in notes) == (True, False), notes
     assert task(hub()).remarks == ()
+
+
+def test_a_local_path_is_nowhere_in_what_is_signed() -> None:
+    supplied = replace(SUPPLIED, model_repo="acme/open-model", model_revision=MODEL_COMMIT, metrics=STRICT)
+    for folder in ("/home/me/ckpt", "./ckpt", "~/ckpt", "C:\\me\\ckpt", "file:ckpt", "runs/1/ckpt", "a b/ckpt"):
+        built = task(hub(model_args={"pretrained": folder})).claims(
+            replace(supplied, command="lm_eval -o=/tmp/ckpt -t x")
+        )
+        assert "ckpt" not in str((built.details, built.claims)), folder
+        assert words(built)["model"] == jcs.digest(folder)
+        assert built.claims.framework.command == f"lm_eval -o={jcs.digest('/tmp/ckpt')} -t x"
 
 
 def test_a_file_with_too_many_samples_or_no_counts_is_not_known_to_be_whole() -> None:
