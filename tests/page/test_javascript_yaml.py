@@ -154,7 +154,7 @@ HARMLESS = """\
     empty: {}
     long: some words
       that go on
-  "source" : {url: https://hub.example/x?y=1}
+  "source" : {url: "https://hub.example/x?y=1"}
   verify_token: 'eyJ'
 """
 
@@ -276,6 +276,19 @@ def test_a_place_is_found_by_its_pointer_as_in_python() -> None:
     for pointer in pointers:
         calls.add("yaml.js", "YamlDocument.place", read, pointer)
     document = strict_yaml.load(HARMLESS.encode(), "f", bare_dates=is_date_member)
+    places = [document.place(pointer) for pointer in pointers]
+    assert calls.run()[1:] == [{"line": place.line, "column": place.column} for place in places]
+
+
+def test_places_in_one_long_line_are_found_in_linear_time() -> None:
+    """A walk over the line for each place would take longer than the test may."""
+    text = "[" + ", ".join(f'{{dataset: {{id: "😀{"é" * 980}/{number}"}}}}' for number in range(500)) + "]"
+    document = strict_yaml.load(text.encode(), "f")
+    pointers = [f"/{number}/dataset/id" for number in range(500)] * 20
+    calls = Calls()
+    read = calls.add("yaml.js", "readYamlDocument", text.encode())
+    for pointer in pointers:
+        calls.add("yaml.js", "YamlDocument.place", read, pointer)
     places = [document.place(pointer) for pointer in pointers]
     assert calls.run()[1:] == [{"line": place.line, "column": place.column} for place in places]
 

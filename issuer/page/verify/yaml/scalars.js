@@ -177,10 +177,11 @@ export function demandPlain(source, at) {
  * @param {boolean} inFlow
  */
 export function plainEnd(source, start, inFlow) {
-  const stop = inFlow ? /[ ]#|:(?=[ \n,?[\]{}]|$)|[,[\]{}\n\t]/g : /[ ]#|:(?=[ \n]|$)|[\n\t]/g;
+  const stop = inFlow ? /[ ]#|:(?=[ \n,?[\]{}]|$)|[,[\]{}?\n\t]/g : /[ ]#|:(?=[ \n]|$)|[\n\t]/g;
   stop.lastIndex = start;
   const end = stop.exec(source.text)?.index ?? source.text.length;
   if (source.text[end] === "\t") throw source.beyond("a tab outside of quotes", end);
+  if (source.text[end] === "?") throw source.beyond("a question mark between brackets", end);
   return end;
 }
 
