@@ -103,7 +103,7 @@ def _spellings(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFau
 def _with_severity(fault: LintFault, profile: Profile) -> LintFault:
     """Turn a fault into a warning if the profile is `hub` and today's Hub ignores the member."""
     member = fault.pointer.partition("/")[2].partition("/")[0]
-    known = not member or (member in HUB_MEMBERS and fault.pointer != "/dataset/revision")
+    known = not member or (member in (*HUB_MEMBERS, *HUB_ANSWERS) and fault.pointer != "/dataset/revision")
     if profile != "hub" or fault.code is Code.CLAIMS_SECRET or (known and fault.code is not Code.RESULT_VALUE):
         return fault
     return replace(fault, severity="warning")
