@@ -7,7 +7,7 @@ order and line ends remain: it reads the new text again to check this. It raises
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -66,14 +66,14 @@ def merge(text: str, entries: Sequence[str], name: str) -> str:
     """Return the file with each of these entries in place of the one for the same scores (`subject`), or else appended.
     An entry with the same content keeps its place, and gets the token and form of the new one. Another party's signed
     reproduction is never replaced. Raises InputError(`result.repeated`) if several entries of the file, or several of
-    `entries`, are for the same scores. The time is linear: all edits are of the text that was read once."""
+    `entries`, are for the same scores. The file is read twice, whatever the number of entries."""
     document = open_results(text.encode(), name) if text.strip() else None
     old = entries_of(document) if document else ()
     places: dict[tuple[object, ...], list[int]] = {}
     for index, entry in enumerate(old):
         places.setdefault(subject(entry), []).append(index)
-    expected, splices, added = list(map(_content, old)), list[_Splice](), list[str]()
-    subjects: set[tuple[object, ...]] = set()
+    renewed, replaced, added = dict[int, str](), dict[int, str](), list[str]()
+    expected, subjects = list(map(_content, old)), set[tuple[object, ...]]()
     for written in entries:
         new = _demand_one(written, name)
         if (key := subject(new)) in subjects:
@@ -82,26 +82,28 @@ def merge(text: str, entries: Sequence[str], name: str) -> str:
         subjects.add(key)
         if document is None or not (rivals := _replaceable(old, places.get(key, ()), new)):
             added.append(written)
-        elif same := _same(old, rivals, new):
-            shaped = [index for index in same if _shape(old[index]) == _shape(new)]
-            if new.token is None or any(old[index].token == new.token for index in shaped):
-                continue
-            if shaped:
-                kept = old[shaped[0]]
-                _demand_own_value(document, kept)
-                splices += _token_splices(text, document, shaped[0], new.token)
-                expected[shaped[0]] = kept.form, new.token, kept.value
-            else:
-                splices.append(_entry_splice(text, document, same[0], written))
-                expected[same[0]] = _content(new)
+            expected.append(_content(new))
+            continue
+        same = _same(old, rivals, new)
+        shaped = [index for index in same if _shape(old[index]) == _shape(new)]
+        if same and (new.token is None or any(old[index].token == new.token for index in shaped)):
+            continue
+        index = (shaped or same or [_only_rival(document, old, rivals, new)])[0]
+        if shaped and new.token is not None:
+            _demand_own_value(document, old[index])
+            renewed[index] = new.token
+            expected[index] = old[index].form, new.token, old[index].value
         else:
-            index = _only_rival(document, old, rivals, new)
-            splices.append(_entry_splice(text, document, index, written))
+            replaced[index] = written
             expected[index] = _content(new)
-    after = _spliced(text, splices)
-    if splices and list(map(_content, _reread(after, name))) != expected:
-        raise _impossible(name)
-    return extend(after, "".join(added), name) if added else after
+    text = _terminated(text) if added else text
+    splices = list[_Splice]()
+    if document is not None:
+        splices += [_entry_splice(text, document, index, written) for index, written in replaced.items()]
+        splices += [each for index, token in renewed.items() for each in _token_splices(text, document, index, token)]
+    if added:
+        splices.append(_end_splice(text, document, "".join(added)))
+    return _checked(_spliced(text, splices), name, expected) if splices else text
 
 
 def _only_rival(document: Document, old: Sequence[Entry], rivals: list[int], new: Entry) -> int:
@@ -175,23 +177,19 @@ def append(text: str, entry: str, name: str) -> str:
 
 def extend(text: str, entries: str, name: str) -> str:
     """Return the file with these entries appended, in the form of `write_entry`."""
-    if text.strip() == "[]":  # `rewrite` writes this for a file without entries
-        text = ""
-    after = text + entries
-    if text.strip():
-        document = open_results(text.encode(), name)
-        indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
-        joined = text if text.endswith("\n") else text + _line_end(text)
-        after = joined + _fitted(entries, indent, text)
-    return _checked(text, after, name, lambda before, added: [*before, *added], entries)
+    document = open_results(text.encode(), name) if text.strip() else None
+    before = entries_of(document) if document else ()
+    text = _terminated(text)
+    after = _spliced(text, [_end_splice(text, document, entries)])
+    return _checked(after, name, map(_content, [*before, *read_entries(entries.encode(), name)]))
 
 
 def replace(text: str, index: int, entry: str, name: str) -> str:
     """Return the file with this entry in place of the one at `index`, from 0."""
-    _demand_one(entry, name)
-    document = _demand(text, index, name)
-    after = _spliced(text, [_entry_splice(text, document, index, entry)])
-    return _checked(text, after, name, lambda before, new: [*before[:index], *new, *before[index + 1 :]], entry)
+    new, document = _demand_one(entry, name), _demand(text, index, name)
+    expected = list(map(_content, entries_of(document)))
+    expected[index] = _content(new)
+    return _checked(_spliced(text, [_entry_splice(text, document, index, entry)]), name, expected)
 
 
 def put_token(text: str, index: int, token: str, name: str) -> str:
@@ -254,14 +252,9 @@ def _demand(text: str, index: int, name: str) -> Document:
     return document
 
 
-def _checked(
-    before: str, after: str, name: str, expect: Callable[[list[Entry], list[Entry]], list[Entry]], entry: str
-) -> str:
-    """Return the edited text if its entries are those that `expect` returns for the old and the new entries."""
-    old = list(read_entries(before.encode(), name)) if before.strip() else []
-    expected = expect(old, list(read_entries(entry.encode(), name)))
-    now = _reread(after, name)
-    if list(map(_content, now)) != list(map(_content, expected)):
+def _checked(after: str, name: str, expected: Iterable[tuple[object, ...]]) -> str:
+    """Return the edited text if its entries have the expected content."""
+    if list(map(_content, _reread(after, name))) != list(expected):
         raise _impossible(name)
     return after
 
@@ -282,6 +275,11 @@ def _impossible(name: str) -> InputError:
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _terminated(text: str) -> str:
+    """Return a text that is not empty with its last line end."""
+    return text if text.endswith("\n") or not text.strip() else text + _line_end(text)
 
 
 def _line_end(text: str) -> str:
@@ -341,10 +339,20 @@ def _member_splice(text: str, start: int, end: int, member: str) -> _Splice:
     return place, place, f"{joint}{' ' * _column(text, start)}{member}{_line_end(text)}"
 
 
+def _end_splice(text: str, document: Document | None, entries: str) -> _Splice:
+    """Return the splice that appends entries to a text with its last line end."""
+    if document is None:
+        return len(text), len(text), entries
+    if text.strip() == "[]":  # `rewrite` writes this for a file without entries
+        return 0, len(text), entries
+    indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
+    return len(text), len(text), _fitted(entries, indent, text)
+
+
 def _spliced(text: str, splices: Iterable[_Splice]) -> str:
     """Return the text with each span replaced."""
     parts, at = list[str](), 0
-    for start, end, new in sorted(splices):
+    for start, end, new in sorted(splices, key=lambda splice: splice[:2]):  # stable: the end is last
         parts += text[at:start], new
         at = end
     return "".join(parts) + text[at:]

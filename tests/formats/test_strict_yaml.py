@@ -196,7 +196,7 @@ def test_a_bare_date_is_text_only_where_it_was_declared() -> None:
         return pointer == "/0/date"
 
     assert load(b"- date: 2026-02-14\n", "f", bare_dates=at_date).value == [{"date": "2026-02-14"}]
-    for text in (b"- other: 2026-02-14", b"- date: 2026-02-14 10:00:00", b"- date: {2026-02-14: 1}"):
+    for text in (b"- date: 2026-02-30", b"- date: 0000-01-01", b"- other: 2026-02-14", b"- date: 2026-02-14 10:00:00", b"- date: {2026-02-14: 1}"):
         with pytest.raises(InputError, match="bare date"):
             load(text, "f", bare_dates=at_date)
 
