@@ -117,7 +117,7 @@ def test_a_token_has_the_name_that_the_profile_s_readers_know() -> None:
 
 
 def test_a_member_of_the_hub_s_answers_is_an_error_in_every_profile() -> None:
-    for member, profile in product(("error: null", "data: {a: null}"), PROFILES):
+    for member, profile in product(("error: null", "data: {a: null}", "data: 1"), PROFILES):
         assert lint(f"{BOTH}  {member}\n", profile=profile) == [("file.rule", len(BOTH.splitlines()) + 1, "error")]
 
 
