@@ -251,19 +251,25 @@ class _Search:
         return None
 
     def _in_block_text(self, start: Any, indent: int) -> SyntaxFault | None:
-        """Find an empty line above block text that has more spaces than its first line, which sets the indentation."""
+        """Find an empty line above block text that has more spaces than its first line, which sets the indentation.
+        ruamel.yaml also refuses more spaces than in an empty first line that has spaces."""
         header = _HEADER.match(self._lines[start.line], start.column)
         if header is None or any(char.isdigit() for char in header[0]):
             return None
-        longest, at = 0, 0
+        first, longest, at = -1, 0, 0
         for number in range(start.line + 1, len(self._lines)):
             line = self._lines[number].rstrip("\r")
             spaces = len(line) - len(line.lstrip(" "))
             if spaces < len(line):
-                fault = SyntaxFault("an empty line has more spaces than the block text below it", at + 1, 1)
-                return fault if indent < spaces < longest else None
+                if indent < spaces < longest:
+                    return SyntaxFault("an empty line has more spaces than the block text below it", at + 1, 1)
+                longest = max(longest, spaces)
+                break
+            first = spaces if first < 0 else first
             if spaces > longest:
                 longest, at = spaces, number
+        if 0 < first < longest:
+            return SyntaxFault("an empty line above block text has spaces: leave them out", start.line + 2, 1)
         return None
 
 

@@ -34,6 +34,8 @@ REFUSED: dict[str, tuple[str, int, int]] = {
     "a number sign in quoted text at the key's column": ('a: ["b\n# c"]\n', 2, 1),
     "block text at the column of the list": ("- \n|\n  a\n", 2, 1),
     "a comma at the column of the key": ("a: [b\n, c]\n", 2, 1),
+    "an empty first line with fewer spaces than the block text": ("a: |\n  \n   b\n", 2, 1),
+    "an empty first line with fewer spaces than the next": ("- >\n \n  \n", 2, 1),
     "a tab before a comment": ('a: "b"\t# c\n', 1, 7),
     "a tab after a colon": ("- a: 1\n  b:\t2\n", 2, 5),
     "a tab in plain text": ("- a\tb\n", 1, 4),

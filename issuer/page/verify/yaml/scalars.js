@@ -262,13 +262,15 @@ export function block(source, start, parent) {
 function detected(source, first, parent) {
   const { text } = source;
   let [at, longest] = [first, 0];
-  let column = spacesAt(text, at);
+  const above = spacesAt(text, first);
+  let column = above;
   while (text[at + column] === "\n") {
     longest = Math.max(longest, column);
     at += column + 1;
     column = spacesAt(text, at);
   }
   if (longest > column) throw source.beyond("an empty line has more spaces than the block text below it", first);
+  if (at > first && above > 0 && column > above) throw source.beyond("an empty line above block text has spaces", first);
   if (text[at + column] === "\t") throw source.beyond("a tab before block text", at + column);
   return Math.max(column, parent + 1, 1);
 }
