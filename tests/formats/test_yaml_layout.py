@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import InputError, Place
 from issuer.formats.strict_yaml import examine, load
-from tests.formats.test_strict_yaml import JAVASCRIPT, READERS, same
 from tests.support.shared import ROOT, SHARED, examples
+from tests.support.yaml_readers import JAVASCRIPT, READERS, same
 
 # Our documents with forms that libyaml accepts. The first eleven forms are from the YAML test suite.
 REFUSED: dict[str, tuple[str, int, int]] = {
