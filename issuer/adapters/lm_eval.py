@@ -36,6 +36,7 @@ from issuer.adapters.evidence import Octets, commit_of, reason, repo_of, said, w
 from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score
 from issuer.errors import Fault
+from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, pointer_to
 from issuer.formats.times import show_time
 from issuer.results import arguments
@@ -267,6 +268,8 @@ def _families(file: _File, name: str) -> dict[str, tuple[str, ...]]:
 def _model(config: _Config, name: str) -> _Model:
     args = _arguments(config.model_args)
     label = args.get("pretrained") or config.model
+    if config.model in HUB_BACKENDS and "/" in label and not is_repo(label):
+        label = jcs.digest(label)  # the name of a folder
     if config.model not in HUB_BACKENDS:
         return _Model(label, evidence.SERVED if args.get("base_url") else "")
     if changed_by := sorted(_WEIGHT_ARGS & args.keys()):

@@ -20,7 +20,7 @@ from issuer.errors import Fault, InputError, Place, Refused, gathering
 from issuer.formats.strict_json import JSON
 from issuer.results import arguments
 from issuer.results.claims import RunClaims, read_claims
-from issuer.results.secret import find_secrets, secret_in
+from issuer.results.secret import find_secrets, secret_in, without_local, without_paths
 
 Origin: TypeAlias = Literal["run", "supplied"]
 
@@ -130,10 +130,11 @@ class Run(Struct, frozen=True, kw_only=True):
         `allow_mock` has the names of permitted mock models, or is True for all of them. `allow_partial` accepts runs
         that are partial or not known to be full. `details.run` gets `selection` (the selector of each metric, by its
         label), `completeness`, and `arguments`, `num_samples`, `epochs`, `split` and `scale` if they are known.
-        `details.notes` gets the warnings for readers of the number. Raises InputError: `file.schema` for all missing
-        values, with their flags; `file.rule` for contradictions, mock models, partial runs and indistinguishable
-        metrics; `file.number` for a chosen score that a claim cannot represent exactly; `claims.secret`; and `claims.*`
-        for a value that breaks a rule of the contract. The first error has the others in `also`.
+        `details.notes` gets the warnings for readers of the number. Local paths are private: digests replace them, also
+        in the command. Raises InputError: `file.schema` for all missing values, with their flags; `file.rule` for
+        contradictions, mock models, partial runs and indistinguishable metrics; `file.number` for a chosen score that a
+        claim cannot represent exactly; `claims.secret`; and `claims.*` for a value that breaks a rule of the contract.
+        The first error has the others in `also`.
         """
         faults: list[InputError] = []
         completeness = Completeness(self.partial, (*self.unknown, *self._uncounted_arguments()))
@@ -177,9 +178,10 @@ class Run(Struct, frozen=True, kw_only=True):
 
     def _details(self, words: Mapping[str, JSON], notes: str) -> dict[str, JSON]:
         """Return the entry's details with the origin of its numbers. Raises InputError for a secret in them."""
-        details: dict[str, JSON] = {**self.details, "run": {**self._words(), **words}}
+        members = {**self.details, "run": {**self._words(), **words}}
+        details = {name: value if name == "source" else without_local(value) for name, value in members.items()}
         if notes:
-            details["notes"] = notes
+            details["notes"] = without_paths(notes)
         for fault in find_secrets(details):
             raise self._error(fault.code, f"in the details, at {fault.pointer}: {fault.detail}")
         return details
@@ -195,7 +197,8 @@ class Run(Struct, frozen=True, kw_only=True):
             return ""
         if f"/{model}".lower().endswith(f"/{model_repo.text}".lower()):  # a provider's prefix and the same name
             return ""
-        return f"The run names its model {shown(model)}; the run's owner says that it is {model_repo.text}."
+        named = shown(str(without_local(model)))
+        return f"The run names its model {named}; the run's owner says that it is {model_repo.text}."
 
     def _uncounted_arguments(self) -> Iterator[Fault]:
         if arguments.ALL in self.arguments:
@@ -230,6 +233,7 @@ class Run(Struct, frozen=True, kw_only=True):
             raise InputError.of(faults)
         if secret := secret_in(values["command"].text):
             raise self._error(Code.CLAIMS_SECRET, f"the command seems to contain {secret}", values["command"].pointer)
+        values["command"] = replace(values["command"], text=without_paths(values["command"].text))
         return values
 
     def _demand_real_model(self, allow_mock: bool | Collection[str]) -> None:

@@ -51,7 +51,7 @@ def read_asked(issuer: str, body: Mapping[str, Any]) -> SentRequest:
 
 def _submission(item: Any, pointer: str) -> Submission:
     members = item if isinstance(item, Mapping) else {}
-    claims = read_claims(members.get("claims"), f"{pointer}/claims")
+    claims = read_claims(members.get("claims"), f"{pointer}/claims", signed=True)  # Unicode: the issuer decides
     return Submission.of(claims, read_details(members.get("details", {}), f"{pointer}/details"), pointer)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import date
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice, takewhile
@@ -395,7 +396,7 @@ class _Reader:
             self._refuse(node, Code.FILE_SCALAR, advice, path)
         if node.style or (disputed := _PLAIN.fullmatch(text)) is None:
             return text
-        if _DATE.fullmatch(text) and bare_dates(pointer_along(path)):
+        if _is_date(text) and bare_dates(pointer_along(path)):
             return text
         try:
             return _resolve(text, disputed)
@@ -421,6 +422,14 @@ class _Reader:
 @lru_cache(maxsize=1024)  # all files have the same few keys
 def _is_text(plain: str) -> bool:
     return len(plain) <= MAX_KEY and _PLAIN.fullmatch(plain) is None
+
+
+def _is_date(text: str) -> bool:
+    """Say whether text is an ISO date. PyYAML fails for one that is in no calendar, such as 2026-02-30."""
+    try:
+        return bool(_DATE.fullmatch(text) and date.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 _ADVICE = {

@@ -1,8 +1,9 @@
 """The layout of YAML text: rules that libyaml does not check, messages for its errors, the places of nodes. Pure.
 
-libyaml accepts text that js-yaml, yaml and other readers refuse. It does not check four rules of YAML 1.2.2: the
-indentation of later lines of flow collections and quoted text (6.3.4, 7.3), the space before a comment (6.6), a lone
-`-` in a flow collection (7.3.3), and empty lines before block text that are longer than its indentation (8.1.1.1).
+libyaml accepts text that PyYAML alone, js-yaml, yaml and other readers refuse. It does not check four rules of YAML
+1.2.2: the indentation of later lines of flow collections and quoted text (6.3.4, 7.3), the space before a comment
+(6.6), a lone `-` in a flow collection (7.3.3), and empty lines before block text that are longer than its indentation
+(8.1.1.1). Readers also disagree about tabs, `?` in plain text between brackets, and `---` before text.
 """
 
 from __future__ import annotations
@@ -124,10 +125,11 @@ _EXPLAINED: dict[str, Callable[[_Failure], tuple[str, Any]]] = {
 
 # Lines that cannot break these rules: a key, a scalar or both, with the scalar plain or in double quotes. Possessive
 # quantifiers (`++`, `*+`) prevent backtracking, so each line is searched at most twice.
-_TEXT = r"""(?: "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | [^"'\[\]{}\#|>?\n]*+ )"""
+_TEXT = r"""(?: "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | [^"'\[\]{}\#|>?\n\t]*+ )"""
 _ENTRY = rf"(?:-[ ]++)*+ [A-Za-z0-9_.-]++:(?:[ ]++{_TEXT})?+ | (?:-[ ]++)++{_TEXT}"
-_HARMLESS = re.compile(rf"(?: [ ]*+ (?:{_ENTRY})?+ [ ]*+ \r?+ (?:\n|\Z) )*+", re.VERBOSE)
+_HARMLESS = re.compile(rf"(?: (?!---) [ ]*+ (?:{_ENTRY})?+ [ ]*+ \r?+ (?:\n|\Z) )*+", re.VERBOSE)
 _HEADER = re.compile(r"[|>][-+0-9]*")
+_MARKER = re.compile(r"^---(?=[^ \t\r\n])", re.MULTILINE)
 
 
 class SyntaxFault(Struct, frozen=True):
@@ -142,8 +144,11 @@ def find_fault(text: str, root: Any) -> SyntaxFault | None:
     """Return the first fault in the layout, or None. `root` is libyaml's node graph of the text."""
     if _HARMLESS.fullmatch(_without_quoted(text)):
         return None  # most files
+    if marker := _MARKER.search(text):
+        line = text.count("\n", 0, marker.start()) + 1
+        return SyntaxFault("a line that begins with ---: put its text in double quotes", line, 1)
     search = _Search(text)
-    return search.in_node(root, -1) or search.in_comments(len(text))
+    return search.in_node(root, -1) or search.between_scalars(len(text))
 
 
 def _without_quoted(text: str) -> str:
@@ -163,17 +168,27 @@ class _Search:
         self._has_tabs = "\t" in text
         self._end = 0  # of the last scalar
 
-    def in_comments(self, begin: int) -> SyntaxFault | None:
-        """Check the comments between the last scalar and `begin`. Between scalars, the first # of a line begins one."""
+    def between_scalars(self, begin: int) -> SyntaxFault | None:
+        """Check tabs and comments between the last scalar and `begin`, where the first # of a line begins a comment."""
         text, end = self._text, self._end
-        while (sign := text.find("#", end, begin)) >= 0:
-            if text[sign - 1 : sign] not in {"", " ", "\t", "\n"}:
-                line = text.count("\n", 0, sign) + 1
-                return SyntaxFault("a comment needs a space before its #", line, sign - text.rfind("\n", 0, sign))
-            end = text.find("\n", sign, begin)
-            if end < 0:
+        while end >= 0:
+            sign = text.find("#", end, begin)
+            if fault := self._in_tabs(end, begin if sign < 0 else sign):
+                return fault
+            if sign < 0:
                 return None
+            if text[sign - 1 : sign] not in {"", " ", "\n"}:
+                return self._fault("a comment needs a space before its #", sign)
+            end = text.find("\n", sign, begin)
         return None
+
+    def _in_tabs(self, begin: int, end: int) -> SyntaxFault | None:
+        """Find a tab where it is not text of quotes, a block or a comment. PyYAML without libyaml refuses it."""
+        tab = self._text.find("\t", begin, end) if self._has_tabs else -1
+        return None if tab < 0 else self._fault("a tab outside of quotes: write a space", tab)
+
+    def _fault(self, detail: str, index: int) -> SyntaxFault:
+        return SyntaxFault(detail, self._text.count("\n", 0, index) + 1, index - self._text.rfind("\n", 0, index))
 
     def in_node(self, node: Any, indent: int, *, key: bool = False, flow: bool = False) -> SyntaxFault | None:
         """Check a node and its parts. `key` says that the node is a key, `flow` that it is in a flow collection."""
@@ -198,52 +213,63 @@ class _Search:
         begin = start.index
         if node.style in {"|", ">"}:  # its header may end in a comment
             begin = self._text.find("\n", begin) + 1 or len(self._text)
-        if fault := self.in_comments(begin):
+        if fault := self.between_scalars(begin):
             return fault
         self._end = max(begin, end.index)
         if start.index == end.index:
             return None  # an empty value
-        if flow and not node.style and node.value == "-":
-            return SyntaxFault("a lone - between brackets: put it in double quotes", start.line + 1, start.column + 1)
+        if not node.style and (fault := self._in_plain(start.index, end.index, flow=flow)):
+            return fault
         fault = self._in_lines(node, indent, key=key)
         return self._in_block_text(start, indent) if node.style in {"|", ">"} and not fault else fault
+
+    def _in_plain(self, begin: int, end: int, *, flow: bool) -> SyntaxFault | None:
+        if flow and self._text[begin:end] == "-":
+            return self._fault("a lone - between brackets: put it in double quotes", begin)
+        if flow and (sign := self._text.find("?", begin, end)) >= 0:
+            return self._fault("a question mark between brackets: put the text in double quotes", sign)
+        return self._in_tabs(begin, end)
 
     def _in_lines(self, node: Any, indent: int, *, key: bool) -> SyntaxFault | None:
         """Find a line of a node that begins with too few spaces. Tabs do not count as spaces. The first line counts if
         only white space is before the node and the node is not a key: a key is exactly at the indentation. Empty lines
-        need no spaces. In a flow collection, neither do a line with only a comment and a line that begins with the
-        closing bracket: the specification demands spaces there, but no reader does."""
+        need no spaces. In a flow collection, neither does a line with only a comment, and a line that begins with the
+        closing bracket may begin at the indentation: the specification demands spaces there, but no reader does."""
         start, end = node.start_mark, node.end_mark
         if start.line == end.line and start.column > indent and not self._has_tabs:
             return None  # most nodes
         first = start.line + bool(key or self._lines[start.line][: start.column].strip(" \t"))
         last, collection = end.line, not isinstance(node, yaml.ScalarNode)
-        if collection:
-            last -= not self._lines[end.line][: end.column - 1].strip(" \t")
-        elif node.style in {"|", ">"}:
+        closing = collection and not self._lines[end.line][: end.column - 1].strip(" \t")
+        if not collection and node.style in {"|", ">"}:
             last = start.line
-        spaces = " " * (indent + 1)
         for number in range(first, last + 1):
-            line = self._lines[number]
+            line, spaces = self._lines[number], " " * (indent + (not (closing and number == last)))
             if line.startswith(spaces) or not (begun := line.lstrip(" \t\r")) or (collection and begun[0] == "#"):
                 continue
             return SyntaxFault(f"indent this line with {len(spaces)} spaces or more", number + 1, 1)
         return None
 
     def _in_block_text(self, start: Any, indent: int) -> SyntaxFault | None:
-        """Find an empty line above block text that has more spaces than its first line, which sets the indentation."""
+        """Find an empty line above block text that has more spaces than its first line, which sets the indentation.
+        ruamel.yaml also refuses more spaces than in an empty first line that has spaces."""
         header = _HEADER.match(self._lines[start.line], start.column)
         if header is None or any(char.isdigit() for char in header[0]):
             return None
-        longest, at = 0, 0
+        first, longest, at = -1, 0, 0
         for number in range(start.line + 1, len(self._lines)):
             line = self._lines[number].rstrip("\r")
             spaces = len(line) - len(line.lstrip(" "))
             if spaces < len(line):
-                fault = SyntaxFault("an empty line has more spaces than the block text below it", at + 1, 1)
-                return fault if indent < spaces < longest else None
+                if indent < spaces < longest:
+                    return SyntaxFault("an empty line has more spaces than the block text below it", at + 1, 1)
+                longest = max(longest, spaces)
+                break
+            first = spaces if first < 0 else first
             if spaces > longest:
                 longest, at = spaces, number
+        if 0 < first < longest:
+            return SyntaxFault("an empty line above block text has spaces: leave them out", start.line + 2, 1)
         return None
 
 

@@ -14,7 +14,7 @@ from issuer.codes import Code
 from issuer.errors import Fault
 from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, pointer_to
-from issuer.results.secret import find_secrets
+from issuer.results.secret import find_secrets, has_local_path
 
 MAX_ARGUMENTS = 64
 MAX_NAME = 128
@@ -24,13 +24,6 @@ ALL = "all"  # the only member of a map that would have more than 64
 _PART = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-# A path begins a text, or follows a space, a quote or other punctuation. `https://host/path` has none.
-_LOCAL_PATH = re.compile(
-    r"""(?<![^\s"'`=,;:|(\[{<])(?:~?/|\.{1,2}[/\\]|\\\\)[\w.~]   # /data, ~/data, ./data, ../data, \\host
-      | (?<![A-Za-z0-9])(?:[A-Za-z]:[/\\]|(?i:file):)[^\s]       # C:\data, file:data
-    """,
-    re.VERBOSE,
-)
 _CREDENTIALS = re.compile(r"://[^/\s@]{1,256}@")
 
 
@@ -118,7 +111,7 @@ def _unfit(text: str) -> str:
         return f"longer than {MAX_TEXT} characters"
     if _CREDENTIALS.search(text):
         return "looks like a URL with credentials"
-    return "looks like a local path" if _LOCAL_PATH.search(text) else ""
+    return "looks like a local path" if has_local_path(text) else ""
 
 
 def _json(value: Any) -> JSON:

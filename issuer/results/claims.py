@@ -97,14 +97,15 @@ class RunClaims(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         return jcs.digest_of_bytes(self.canonical)
 
 
-def read_claims(value: JSON, pointer: str = "") -> RunClaims:
-    """Read run claims from the result of a strict JSON reader, and sort the metrics. Raises Refused with every fault,
-    with pointers below `pointer`: `claims.invalid`, `claims.revision`, `claims.number`, `claims.duplicate_metric`."""
+def read_claims(value: JSON, pointer: str = "", *, signed: bool = False) -> RunClaims:
+    """Read run claims from the result of a strict JSON reader, and sort the metrics. Claims that are `signed` need no
+    normal form: only the issuer's version of Unicode decided about it. Raises Refused with every fault, with pointers
+    below `pointer`: `claims.invalid`, `claims.revision`, `claims.number`, `claims.duplicate_metric`."""
     try:
         claims = convert(value, RunClaims)
     except FormatError as error:
         raise Refused.of([Fault(Code.CLAIMS_INVALID, pointer + error.pointer, error.detail)]) from None
-    if faults := list(_faults(claims)):
+    if faults := list(_faults(claims, signed=signed)):
         raise Refused.of([Fault(fault.code, pointer + fault.pointer, fault.detail) for fault in faults])
     if len(claims.metrics) == 1:
         return claims
@@ -131,9 +132,9 @@ def _is_hex(text: str) -> bool:
     return REVISION.fullmatch(text) is not None
 
 
-def _faults(claims: RunClaims) -> Iterator[Fault]:
+def _faults(claims: RunClaims, *, signed: bool) -> Iterator[Fault]:
     yield from _text_faults(claims)
-    yield from _framework_faults(claims.framework)
+    yield from _framework_faults(claims.framework, signed=signed)
     pairs: set[tuple[bytes, bytes]] = set()
     for index, metric in enumerate(claims.metrics):
         place, pair = f"/metrics/{index}", metric.pair
@@ -166,22 +167,26 @@ def _metric_faults(metric: Metric, place: str) -> Iterator[Fault]:
         yield Fault(Code.CLAIMS_INVALID, f"{place}/value", rule)
 
 
-def _framework_faults(framework: Framework) -> Iterator[Fault]:
+def _framework_faults(framework: Framework, *, signed: bool) -> Iterator[Fault]:
     for name in ("name", "version"):
         if not FRAMEWORK_WORD.fullmatch(getattr(framework, name)):
             yield Fault(Code.CLAIMS_INVALID, f"/framework/{name}", _WORD_RULE)
-    if framework.command is not UNSET and (rule := _command_rule(framework.command)):
+    if framework.command is not UNSET and (rule := _command_rule(framework.command, signed=signed)):
         yield Fault(Code.CLAIMS_INVALID, "/framework/command", rule)
 
 
-def _command_rule(command: str) -> str:
+def _command_rule(command: str, *, signed: bool) -> str:
     """Return the rule that the command breaks, or ""."""
     if not 1 <= len(command) <= MAX_COMMAND:
         return f"must be 1 to {MAX_COMMAND} characters, or absent"
     if command.isascii() and command.isprintable():
         return ""  # nearly every command; the rules below check each character
-    if not unicodedata.is_normalized("NFC", command):
-        return "must be in Unicode normal form NFC"
-    if any(unicodedata.category(char) == "Cc" for char in command):
+    categories = {char: unicodedata.category(char) for char in set(command)}
+    if "Cc" in categories.values():
         return "must not contain control characters, line breaks included"
-    return ""
+    if signed:
+        return ""
+    # A later version of Unicode may assign a character and give it another normal form.
+    if unassigned := next((char for char, category in categories.items() if category == "Cn"), ""):
+        return f"must not contain U+{ord(unassigned):04X}, which Unicode {unicodedata.unidata_version} does not assign"
+    return "" if unicodedata.is_normalized("NFC", command) else "must be in Unicode normal form NFC"

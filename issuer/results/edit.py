@@ -7,7 +7,7 @@ order and line ends remain: it reads the new text again to check this. It raises
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -29,6 +29,7 @@ from issuer.results.entry import (
 )
 
 _NO_LINE = re.compile(r"[ \t\r]*(?:#.*)?")
+_Splice = tuple[int, int, str]  # the begin and end of a span of the text, and the text in its place
 _DEPTH = 16  # levels of a token's payload
 _DASH_ALONE = re.compile(r"[ \t]*-[ \t\r]*(?:#.*)?")
 
@@ -40,7 +41,9 @@ def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str
     entry has a `value` that none of its metrics has."""
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
-        same = [old for old in read_entries(text.encode(), name) if _is_same(old, issued[0])]
+        entries = read_entries(text.encode(), name)
+        indices = _replaceable(entries, range(len(entries)), issued[0])
+        same = [entries[index] for index in _same(entries, indices, issued[0])]
         shaped = [old for old in same if not reshape or _shape(old) == _shape(issued[0])]
         if any(old.token == token for old in shaped):
             return text
@@ -48,9 +51,7 @@ def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str
             index = int((shaped or same)[0].pointer.removeprefix("/"))
             if not shaped:
                 return replace(text, index, entry, name)
-            if _has_other_value(shaped[0]):
-                rule = "this entry has a `value` that none of its metrics has, so it would not verify with any token"
-                raise open_results(text.encode(), name).error(Code.RESULT_VALUE, f"/{index}/value", rule)
+            _demand_own_value(open_results(text.encode(), name), shaped[0])
             return put_token(text, index, token, name)
     return append(text, entry, name)
 
@@ -61,22 +62,58 @@ def lacks(text: str, entries: str, name: str) -> list[bool]:
     return [_content_key(entry) not in contents for entry in read_entries(entries.encode(), name)]
 
 
-def merge(text: str, entry: str, name: str) -> str:
-    """Return the file with this entry in place of the one for the same scores (`subject`), or else appended. An entry
-    with the same content keeps its place, and gets the token and form of this one. Another party's signed reproduction
-    is never replaced. Raises InputError(`result.repeated`) if several entries are for these scores."""
-    new = _demand_one(entry, name)
-    entries = read_entries(text.encode(), name) if text.strip() else ()
-    if any(_is_same(old, new) for old in entries):
-        return put_entry(text, entry, name, reshape=True)
-    own = [index for index, old in enumerate(entries) if not _is_another_party_s(old, new)]
-    rivals = [index for index in own if subject(entries[index]) == subject(new)]
+def merge(text: str, entries: Sequence[str], name: str) -> str:
+    """Return the file with each of these entries in place of the one for the same scores (`subject`), or else appended.
+    An entry with the same content keeps its place, and gets the token and form of the new one. Another party's signed
+    reproduction is never replaced. Raises InputError(`result.repeated`) if several entries of the file, or several of
+    `entries`, are for the same scores. The file is read twice, whatever the number of entries."""
+    document = open_results(text.encode(), name) if text.strip() else None
+    old = entries_of(document) if document else ()
+    places: dict[tuple[object, ...], list[int]] = {}
+    for index, entry in enumerate(old):
+        places.setdefault(subject(entry), []).append(index)
+    renewed, replaced, added = dict[int, str](), dict[int, str](), list[str]()
+    expected, subjects = list(map(_content, old)), set[tuple[object, ...]]()
+    for written in entries:
+        new = _demand_one(written, name)
+        if (key := subject(new)) in subjects:
+            rule = f"two results are for {key[0]}, task {key[1]}, and the same slices: propose one of them"
+            raise InputError(Code.RESULT_REPEATED, rule, Place(name))
+        subjects.add(key)
+        if document is None or not (rivals := _replaceable(old, places.get(key, ()), new)):
+            added.append(written)
+            expected.append(_content(new))
+            continue
+        same = _same(old, rivals, new)
+        shaped = [index for index in same if _shape(old[index]) == _shape(new)]
+        if same and (new.token is None or any(old[index].token == new.token for index in shaped)):
+            continue
+        index = (shaped or same or [_only_rival(document, old, rivals, new)])[0]
+        if shaped and new.token is not None:
+            _demand_own_value(document, old[index])
+            renewed[index] = new.token
+            expected[index] = old[index].form, new.token, old[index].value
+        else:
+            replaced[index] = written
+            expected[index] = _content(new)
+    text = _terminated(text) if added else text
+    splices = list[_Splice]()
+    if document is not None:
+        splices += [_entry_splice(text, document, index, written) for index, written in replaced.items()]
+        splices += [each for index, token in renewed.items() for each in _token_splices(text, document, index, token)]
+    if added:
+        splices.append(_end_splice(text, document, "".join(added)))
+    return _checked(_spliced(text, splices), name, expected) if splices else text
+
+
+def _only_rival(document: Document, old: Sequence[Entry], rivals: list[int], new: Entry) -> int:
+    """Return the rival that the new entry replaces: the only one, or the only one of its framework."""
     if len(rivals) > 1:
-        rivals = [index for index in rivals if entries[index].framework.name == new.framework.name] or rivals
+        rivals = [index for index in rivals if old[index].framework.name == new.framework.name] or rivals
     if len(rivals) > 1:
         rule = f"is for the same scores as entry {rivals[0]}: remove one, because only one can be replaced"
-        raise open_results(text.encode(), name).error(Code.RESULT_REPEATED, f"/{rivals[1]}", rule)
-    return replace(text, rivals[0], entry, name) if rivals else append(text, entry, name)
+        raise document.error(Code.RESULT_REPEATED, f"/{rivals[1]}", rule)
+    return rivals[0]
 
 
 def subject(entry: Entry) -> tuple[object, ...]:
@@ -93,17 +130,24 @@ def _reproduced(entry: Entry) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _is_same(old: Entry, new: Entry) -> bool:
-    """Say whether the old entry may get the new one's token: same content, and not another party's reproduction."""
-    return content_digest(old.form) == content_digest(new.form) and not _is_another_party_s(old, new)
+def _same(entries: Sequence[Entry], indices: Iterable[int], new: Entry) -> list[int]:
+    """Return the indices of the entries with the same content as the new one."""
+    digest = content_digest(new.form)
+    return [index for index in indices if content_digest(entries[index].form) == digest]
 
 
-def _is_another_party_s(old: Entry, new: Entry) -> bool:
-    """Say whether the old entry is a reproduction that another party had signed. It must remain, as evidence."""
-    if _reproduced(old) is None or old.token is None or new.token is None:
+def _replaceable(entries: Sequence[Entry], indices: Iterable[int], new: Entry) -> list[int]:
+    """Return these indices without the reproductions that another party had signed. They must remain, as evidence."""
+    if new.token is None:
+        return list(indices)
+    party = _unverified_party(new.token)
+    return [index for index in indices if not _is_another_party_s(entries[index], party)]
+
+
+def _is_another_party_s(old: Entry, party: tuple[object, object] | None) -> bool:
+    if _reproduced(old) is None or old.token is None:
         return False
-    party = _unverified_party(old.token)
-    return party is not None and party != _unverified_party(new.token)
+    return _unverified_party(old.token) not in {None, party}
 
 
 def _unverified_party(token: str) -> tuple[object, object] | None:
@@ -133,41 +177,26 @@ def append(text: str, entry: str, name: str) -> str:
 
 def extend(text: str, entries: str, name: str) -> str:
     """Return the file with these entries appended, in the form of `write_entry`."""
-    if text.strip() == "[]":  # `rewrite` writes this for a file without entries
-        text = ""
-    after = text + entries
-    if text.strip():
-        document = open_results(text.encode(), name)
-        indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
-        joined = text if text.endswith("\n") else text + _line_end(text)
-        after = joined + _fitted(entries, indent, text)
-    return _checked(text, after, name, lambda before, added: [*before, *added], entries)
+    document = open_results(text.encode(), name) if text.strip() else None
+    before = entries_of(document) if document else ()
+    text = _terminated(text)
+    after = _spliced(text, [_end_splice(text, document, entries)])
+    return _checked(after, name, map(_content, [*before, *read_entries(entries.encode(), name)]))
 
 
 def replace(text: str, index: int, entry: str, name: str) -> str:
     """Return the file with this entry in place of the one at `index`, from 0."""
-    _demand_one(entry, name)
-    document = _demand(text, index, name)
-    start, end = document.span(f"/{index}")
-    dash = _dash(text, start)
-    after = (
-        text[: dash - _column(text, dash)] + _fitted(entry, _column(text, dash), text) + text[_line_after(text, end) :]
-    )
-    return _checked(text, after, name, lambda before, new: [*before[:index], *new, *before[index + 1 :]], entry)
+    new, document = _demand_one(entry, name), _demand(text, index, name)
+    expected = list(map(_content, entries_of(document)))
+    expected[index] = _content(new)
+    return _checked(_spliced(text, [_entry_splice(text, document, index, entry)]), name, expected)
 
 
 def put_token(text: str, index: int, token: str, name: str) -> str:
     """Return the file with this token in the entry at `index` (from 0), in place of its old one if it has one."""
     document = _demand(text, index, name)
     before = entries_of(document)
-    entries: Any = document.value
-    spans = [document.span(f"/{index}/{member}") for member in TOKEN_MEMBERS if member in entries[index]]
-    after = text
-    for start, end in sorted(spans, reverse=True):
-        joint = _line_end(text) if text[end - 1] == "\n" else ""  # a block scalar ends with its line
-        after = after[:start] + quoted(token) + joint + after[end:]
-    if not spans:
-        after = _with_member(text, *document.span(f"/{index}"), f"{TOKEN_MEMBERS[0]}: {quoted(token)}")
+    after = _spliced(text, _token_splices(text, document, index, token))
     now = _reread(after, name)
     others = [entry.form for entry in now] == [entry.form for entry in before]
     tokens = [token if place == index else entry.token for place, entry in enumerate(before)]
@@ -195,6 +224,12 @@ def rewrite(text: str, name: str, *, profile: Profile | None = None, primary: st
     return "".join(written) or "[]\n"
 
 
+def _demand_own_value(document: Document, entry: Entry) -> None:
+    if _has_other_value(entry):
+        rule = "this entry has a `value` that none of its metrics has, so it would not verify with any token"
+        raise document.error(Code.RESULT_VALUE, f"{entry.pointer}/value", rule)
+
+
 def _has_other_value(entry: Entry) -> bool:
     """Say whether an entry has a `value` that is not the score of any of its metrics without a slice (check 8)."""
     scores = [metric.value for metric in entry.metrics or () if not metric.slice]
@@ -217,14 +252,9 @@ def _demand(text: str, index: int, name: str) -> Document:
     return document
 
 
-def _checked(
-    before: str, after: str, name: str, expect: Callable[[list[Entry], list[Entry]], list[Entry]], entry: str
-) -> str:
-    """Return the edited text if its entries are those that `expect` returns for the old and the new entries."""
-    old = list(read_entries(before.encode(), name)) if before.strip() else []
-    expected = expect(old, list(read_entries(entry.encode(), name)))
-    now = _reread(after, name)
-    if list(map(_content, now)) != list(map(_content, expected)):
+def _checked(after: str, name: str, expected: Iterable[tuple[object, ...]]) -> str:
+    """Return the edited text if its entries have the expected content."""
+    if list(map(_content, _reread(after, name))) != list(expected):
         raise _impossible(name)
     return after
 
@@ -245,6 +275,11 @@ def _impossible(name: str) -> InputError:
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _terminated(text: str) -> str:
+    """Return a text that is not empty with its last line end."""
+    return text if text.endswith("\n") or not text.strip() else text + _line_end(text)
 
 
 def _line_end(text: str) -> str:
@@ -280,9 +315,44 @@ def _line_after(text: str, end: int) -> int:
     return text.find("\n", end) + 1 or len(text)
 
 
-def _with_member(text: str, start: int, end: int, member: str) -> str:
+def _entry_splice(text: str, document: Document, index: int, entry: str) -> _Splice:
+    start, end = document.span(f"/{index}")
+    dash = _dash(text, start)
+    column = _column(text, dash)
+    return dash - column, _line_after(text, end), _fitted(entry, column, text)
+
+
+def _token_splices(text: str, document: Document, index: int, token: str) -> list[_Splice]:
+    entries: Any = document.value
+    spans = [document.span(f"/{index}/{member}") for member in TOKEN_MEMBERS if member in entries[index]]
+    if not spans:
+        return [_member_splice(text, *document.span(f"/{index}"), f"{TOKEN_MEMBERS[0]}: {quoted(token)}")]
+    # A block scalar ends with its line.
+    return [(start, end, quoted(token) + (_line_end(text) if text[end - 1] == "\n" else "")) for start, end in spans]
+
+
+def _member_splice(text: str, start: int, end: int, member: str) -> _Splice:
     if text[start] == "{":
-        return f"{text[: start + 1]}{member}, {text[start + 1 :]}"
+        return start + 1, start + 1, f"{member}, "
     place = _line_after(text, end)
     joint = "" if text[place - 1] == "\n" else _line_end(text)
-    return f"{text[:place]}{joint}{' ' * _column(text, start)}{member}{_line_end(text)}{text[place:]}"
+    return place, place, f"{joint}{' ' * _column(text, start)}{member}{_line_end(text)}"
+
+
+def _end_splice(text: str, document: Document | None, entries: str) -> _Splice:
+    """Return the splice that appends entries to a text with its last line end."""
+    if document is None:
+        return len(text), len(text), entries
+    if text.strip() == "[]":  # `rewrite` writes this for a file without entries
+        return 0, len(text), entries
+    indent = _column(text, _dash(text, document.span("/0")[0])) if document.value else 0
+    return len(text), len(text), _fitted(entries, indent, text)
+
+
+def _spliced(text: str, splices: Iterable[_Splice]) -> str:
+    """Return the text with each span replaced."""
+    parts, at = list[str](), 0
+    for start, end, new in sorted(splices, key=lambda splice: splice[:2]):  # stable: the end is last
+        parts += text[at:start], new
+        at = end
+    return "".join(parts) + text[at:]

@@ -24,6 +24,9 @@ from issuer.results.claims import RunClaims, read_claims
 TOKEN_MEMBERS = ("verify_token", "verifyToken")
 _UNBOUND = frozenset({*TOKEN_MEMBERS, "value"})
 MAX_ENTRIES = 1000
+# Members of the Hub's answers about an entry: huggingface_hub skips an entry with `error`, and reads `data` instead.
+HUB_ANSWERS = ("data", "error")
+HUB_ANSWER_RULE = "huggingface_hub takes an entry with this member for an answer of the Hub: leave it out"
 
 
 def drop_nulls(value: JSON) -> JSON:
@@ -293,9 +296,14 @@ def is_date_member(pointer: str) -> bool:
 def read_entry(value: JSON, pointer: str = "") -> Entry:
     """Read the entry at `pointer` in its file from a strict reader. Raises FormatError with the pointer in the
     entry."""
+    for name in HUB_ANSWERS:
+        if isinstance(value, Mapping) and name in value:
+            raise FormatError(Code.FILE_RULE, HUB_ANSWER_RULE, f"/{name}")
     plain = drop_nulls(value)
     members = convert(plain, _Members)
     details = convert(plain, EntryDetails)
+    if (source := details.source) is not UNSET and source.url is UNSET and source != EntrySource():
+        raise FormatError(Code.FILE_RULE, "lacks `url`, without which huggingface_hub reads no entry", "/source")
     spellings = {token for token in (members.verify_token, members.verifyToken) if token is not UNSET}
     if len(spellings) > 1:
         raise FormatError(Code.FILE_RULE, "differs from verify_token: keep one of the two", "/verifyToken")
@@ -320,7 +328,8 @@ def claims_of(entry: Entry, repo: str) -> RunClaims:
     names = {"benchmark_repo": "id", "benchmark_revision": "revision", "task_id": "task_id"}
     run = {name: parts.get(member) for name, member in names.items()}
     run |= {name: entry.form.get(name) for name in ("model_revision", "metrics", "framework")}
-    return read_claims({"model_repo": repo, **{name: value for name, value in run.items() if value is not None}})
+    said = {name: value for name, value in run.items() if value is not None}
+    return read_claims({"model_repo": repo, **said}, signed=True)
 
 
 def result_file_name(benchmark_repo: str) -> str:

@@ -23,6 +23,8 @@ from issuer.results.benchmark import Benchmark
 from issuer.results.claims import STAND_IN, Framework, Metric, read_claims
 from issuer.results.details import faults_of
 from issuer.results.entry import (
+    HUB_ANSWER_RULE,
+    HUB_ANSWERS,
     HUB_MEMBERS,
     TOKEN_MEMBERS,
     Dataset,
@@ -101,7 +103,7 @@ def _spellings(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFau
 def _with_severity(fault: LintFault, profile: Profile) -> LintFault:
     """Turn a fault into a warning if the profile is `hub` and today's Hub ignores the member."""
     member = fault.pointer.partition("/")[2].partition("/")[0]
-    known = not member or (member in HUB_MEMBERS and fault.pointer != "/dataset/revision")
+    known = not member or (member in (*HUB_MEMBERS, *HUB_ANSWERS) and fault.pointer != "/dataset/revision")
     if profile != "hub" or fault.code is Code.CLAIMS_SECRET or (known and fault.code is not Code.RESULT_VALUE):
         return fault
     return replace(fault, severity="warning")
@@ -206,6 +208,7 @@ def _entry(item: JSON, subject: _Subject) -> Iterator[LintFault]:
     members: dict[str, Any] = dict(plain) if isinstance(plain, Mapping) else {}
     typed = yield from _types(members)
     yield from _unknown(members, subject.profile)
+    yield from (LintFault(Code.FILE_RULE, f"/{name}", HUB_ANSWER_RULE) for name in HUB_ANSWERS if name in item)
     yield from _missing(members, subject.profile)
     yield from _claims(typed, subject.repo)
     for fault in faults_of({name: typed[name] for name in EntryDetails.__struct_fields__ if name in typed}):
@@ -253,7 +256,7 @@ def _metric_types(metrics: list[Any]) -> Generator[LintFault, None, list[Any]]:
 
 def _unknown(members: Mapping[str, Any], profile: Profile) -> Iterator[LintFault]:
     known = _KINDS.keys() | (HUB_ALONE if profile != "target" else frozenset())
-    for name in (name for name in members if name not in known):
+    for name in (name for name in members if name not in known and name not in HUB_ANSWERS):
         yield _unknown_member("", name)
     for outer, kind in (("dataset", Dataset), ("source", EntrySource)):
         inner = members.get(outer)

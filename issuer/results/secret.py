@@ -1,4 +1,5 @@
-"""A search for secrets that somebody left in a command, or in other text of a result (contract section 2). Pure.
+"""A search for secrets and local paths that somebody left in a command, or in other text of a result (contract section
+2). Pure.
 
 It has two rules, which prefer precision to completeness: text with the shape and length of a known token, and a long
 value under a name that ends in token, key, secret or password. It returns the rule, never the text. Every search takes
@@ -14,6 +15,7 @@ import msgspec
 
 from issuer.codes import Code
 from issuer.errors import Fault
+from issuer.formats import jcs
 from issuer.formats.strict_json import JSON, pointer_to
 
 _SHAPES = re.compile(
@@ -58,6 +60,14 @@ _WORD = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")
 # A shorter word, or one without a digit, may be an option or a path that people need to see.
 _GUESSED_CHARS = 32
 HIDDEN = "[not shown: it may be a secret]"
+# A path on somebody's machine, which begins a text or follows punctuation. `https://host/path` has none.
+_LOCAL_PATH = re.compile(
+    r"""(?: (?<![^\s"'`=,;:|(\[{<])(?:~?/|\.{1,2}[/\\]|\\\\)[\w.~]   # /data, ~/data, ./data, ../data, \\host
+          | (?<![^\s"'`=,;:|(\[{<])[\w-]+/(?:~?|\.{1,2})/[\w.~]  # behind a provider's name: hf//data, hf/./data
+          | (?<![A-Za-z0-9])(?:[A-Za-z]:[/\\]|(?i:file):)[^\s]   # C:\data, file:data
+        )[^\s"'`,;|)\]}>]*""",
+    re.VERBOSE,
+)
 _BEARER = re.compile(r"(?i:authorization)[\"']?\s*:\s*(?i:bearer|basic)\s+(?!\$)[^\s\"']{8,}")
 
 
@@ -135,3 +145,22 @@ def without_secrets(text: str, *, guess: bool = False) -> str:
         return HIDDEN if guessed or _SHAPES.search(word) else word
 
     return _WORD.sub(replacement, text)
+
+
+def has_local_path(text: str) -> bool:
+    """Say whether a text has a path on somebody's machine."""
+    return _LOCAL_PATH.search(text) is not None
+
+
+def without_paths(text: str) -> str:
+    """Return a sentence or a command with the digest of each local path in its place."""
+    return _LOCAL_PATH.sub(lambda found: jcs.digest(found[0]), text)
+
+
+def without_local(value: JSON) -> JSON:
+    """Return a value with the digest of each text that has a local path in its place."""
+    if isinstance(value, Mapping):
+        return {name: without_local(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_local(item) for item in value]
+    return jcs.digest(value) if isinstance(value, str) and has_local_path(value) else value

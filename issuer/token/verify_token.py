@@ -227,7 +227,7 @@ def read_unverified(payload: bytes) -> tuple[TokenClaims, RunClaims]:
     Raises FormatError or Refused unless the issuer signs exactly these bytes. The caller must check the signature.
     """
     claims = _read_quickly(payload) or _read_strictly(payload)
-    run = read_claims({name: getattr(claims, name) for name in _RUN_MEMBERS})
+    run = read_claims({name: getattr(claims, name) for name in _RUN_MEMBERS}, signed=True)
     if list(run.to_json()["metrics"]) != claims.metrics:
         raise _broken("/metrics", "not in canonical order")
     for name in ("iat", "nbf", "exp"):

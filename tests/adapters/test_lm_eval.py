@@ -141,6 +141,16 @@ def test_weights_that_may_not_be_those_of_the_name_are_noted_in_the_entry() -> N
     assert task(hub()).remarks == ()
 
 
+def test_a_local_path_is_nowhere_in_what_is_signed() -> None:
+    supplied = replace(SUPPLIED, model_repo="acme/open-model", model_revision=MODEL_COMMIT, metrics=STRICT)
+    for folder in ("/home/me/ckpt", "./ckpt", "~/ckpt", "C:\\me\\ckpt", "file:ckpt", "runs/1/ckpt", "a b/ckpt"):
+        run = replace(task(hub(model_args={"pretrained": folder})), remarks=("The weights are in /data/ckpt.",))
+        built = run.claims(replace(supplied, command="lm_eval -o=/tmp/ckpt -t x"))
+        assert "ckpt" not in str((built.details, built.claims)), folder
+        assert words(built)["model"] == jcs.digest(folder)
+        assert built.claims.framework.command == f"lm_eval -o={jcs.digest('/tmp/ckpt')} -t x"
+
+
 def test_a_file_with_too_many_samples_or_no_counts_is_not_known_to_be_whole() -> None:
     for pointer, count in (
         ("/results/gsm8k_mini/sample_len", 10**9), *(("/n-samples/gsm8k_mini/original", count) for count in (3, 0, -1)),

@@ -16,6 +16,7 @@ from msgspec import Struct
 from issuer.errors import InputError
 from issuer.results.entry import write_entry
 from issuer.token.verify_token import unverified_leaf
+from issuer.verify.provenance import run_url
 from tests.support import make
 from tests.support.contract_cases import LOG, LOGGED, SAID, TRUSTS
 from tests.support.contract_vectors import FOLDER
@@ -24,6 +25,7 @@ from tests.support.javascript import VERIFIER, Calls, Engine, Failed, Line, mapp
 from tests.support.javascript.judging import add_cases, judge_in_javascript
 from tests.support.judging_vectors import MAX_JSON_BYTES, MAX_JSON_DEPTH, reports_of
 from tests.support.pages.blocks import blocks_of
+from tests.support.samples import SAMPLES
 from tests.support.witnessed import policy_text
 
 pytestmark = pytest.mark.needs_tool("node")
@@ -176,6 +178,25 @@ def compared(case: dict[str, Any], answer: Any, wanted: Any) -> str:
     for found, report in zip(answer, wanted, strict=True):
         assert spoken(found) == spoken(report), case["file"]
     return str(answer[0]["verdict"]) if answer else "no entry"
+
+
+def test_a_run_has_the_same_page_to_both() -> None:
+    """Characters that only one of the languages takes for a line end are among those in the claims."""
+    signs = ["", "\n", "\r", "\u2028", "\u2029", "\x85", "@", "é", "😀", " ", "..", "/"]
+    known = [{"issuer": one.issuer, **one.public} for one in SAMPLES if one.name in {"github-actions", "gitlab-ci"}]
+    callers = [
+        {**caller, member: text[:place] + sign + text[place:]}
+        for caller in known
+        for member, text in caller.items()
+        for place in {0, text.find("@") + 2, len(text) // 2, len(text)}
+        for sign in signs
+    ]
+    calls = Calls()
+    for caller in callers:
+        calls.add("provenance.js", "runUrl", caller)
+    urls = [run_url(caller) for caller in callers]
+    assert calls.run() == urls
+    assert len(set(urls)) > 2
 
 
 # -- the questions to a log -------------------------------------------------------------------------------------------------

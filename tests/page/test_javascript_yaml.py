@@ -154,7 +154,7 @@ HARMLESS = """\
     empty: {}
     long: some words
       that go on
-  "source" : {url: https://hub.example/x?y=1}
+  "source" : {url: "https://hub.example/x?y=1"}
   verify_token: 'eyJ'
 """
 
@@ -166,7 +166,8 @@ def test_harmless_variations_are_read() -> None:
 
 AMBIGUOUS = [
     "yes", "no", "On", "OFF", "y", "True", "NULL", "~", "0o7", "0b1", "017", "1_000", "1e3", "2e-05", "1e+3", "12:30", "12:30:00", ".inf",
-    "-.INF", ".nan", ".ınf", "yeſ", "2026-11-21", "2026-11-21T09:00:00Z", "2026-11-21 09:00", "=", "<<", "0x1F", "0xFFFFFFFFFFFFFFFFF",
+    "-.INF", ".nan", ".ınf", "yeſ", "2026-11-21", "2026-11-21T09:00:00Z", "2026-11-21 09:00", "2026-02-29",
+    "2024-02-29", "2026-13-01", "2026-11-00", "0000-01-01", "0001-01-01", "9999-12-31", "=", "<<", "0x1F", "0xFFFFFFFFFFFFFFFFF",
     "9007199254740992", "9007199254740991", "1e400", "1.0e+400", "1.0e-400", "0.12345678901234567", "0.123456789012345678", "+1", "-0",
     "-0.0", ".5", "5.", "00", "0.50", "1.0.0", "1,000", "0x", "0o", "1e", "1__0", "1.5e3", "1.5e+3", "٣", "0x_1", "+.5e-3", "-", "--1",
 ]  # fmt: skip
@@ -276,6 +277,20 @@ def test_a_place_is_found_by_its_pointer_as_in_python() -> None:
     for pointer in pointers:
         calls.add("yaml.js", "YamlDocument.place", read, pointer)
     document = strict_yaml.load(HARMLESS.encode(), "f", bare_dates=is_date_member)
+    places = [document.place(pointer) for pointer in pointers]
+    assert calls.run()[1:] == [{"line": place.line, "column": place.column} for place in places]
+
+
+@pytest.mark.timeout(60)
+def test_places_in_one_long_line_are_found_in_linear_time() -> None:
+    """A walk over the line for each place would take longer than the test may."""
+    text = "[" + ", ".join(f'{{dataset: {{id: "😀{"e" * 2040}/{number}"}}}}' for number in range(500)) + "]"
+    document = strict_yaml.load(text.encode(), "f")
+    pointers = [f"/{number}/dataset/id" for number in range(500)] * 60
+    calls = Calls()
+    read = calls.add("yaml.js", "readYamlDocument", text.encode())
+    for pointer in pointers:
+        calls.add("yaml.js", "YamlDocument.place", read, pointer)
     places = [document.place(pointer) for pointer in pointers]
     assert calls.run()[1:] == [{"line": place.line, "column": place.column} for place in places]
 

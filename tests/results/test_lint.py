@@ -1,5 +1,6 @@
 """The linter of result files: every broken rule of the contract at its place, all in one run."""
 
+from itertools import product
 from typing import Any
 
 import yaml
@@ -113,6 +114,11 @@ def test_a_token_has_the_name_that_the_profile_s_readers_know() -> None:
         line = text[: text.index(f"  {spelling}:")].count("\n") + 1
         for profile, severity in severities.items():
             assert lint(text, profile=profile) == ([("result.profile", line, severity)] if severity else [])
+
+
+def test_a_member_of_the_hub_s_answers_is_an_error_in_every_profile() -> None:
+    for member, profile in product(("error: null", "data: {a: null}", "data: 1"), PROFILES):
+        assert lint(f"{BOTH}  {member}\n", profile=profile) == [("file.rule", len(BOTH.splitlines()) + 1, "error")]
 
 
 # Changes that today's Hub accepts: (old, new) in a file of the profile `both`, and the code.

@@ -1,5 +1,6 @@
 """Entries of each profile, read back by our reader and by today's huggingface_hub, with the same digest."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -67,9 +68,24 @@ def test_today_s_huggingface_hub_reads_what_both_and_hub_write_and_not_the_targe
         parse_eval_result_entries(yaml.safe_load(write_entry(SAID.form, TOKEN)))
 
 
+def test_an_entry_that_huggingface_hub_skips_or_cannot_read_is_refused() -> None:
+    form = {name: value for name, value in SAID.form.items() if name != "source"}
+    good = write_entry(form, TOKEN, profile="both", primary="accuracy")
+    assert len(parse_eval_result_entries(yaml.safe_load(good))) == len([read_one(good)])
+    for member in ("error: null", "data: null", "data: {a: null}", "data: {dataset: {id: a/b, task_id: t}, value: 1}",
+                   "source: {user: u}", "source: {url: null, org: o}"):  # fmt: skip
+        text, theirs = f"{good}  {member}\n", []
+        with contextlib.suppress(AttributeError, KeyError, ValueError):
+            theirs = [entry.dataset_id for entry in parse_eval_result_entries(yaml.safe_load(text))]
+        assert theirs in ([], ["a/b"]), "not this entry"
+        with pytest.raises(InputError) as caught:
+            read_one(text)
+        assert (caught.value.code, caught.value.place.line) == (Code.FILE_RULE, len(text.splitlines())), member
+
+
 @examples(60)
 @given(
-    FREE, st.dictionaries(TEXT.filter(lambda name: name not in {"value", "verify_token", "verifyToken"}), NUMBER, max_size=2),
+    FREE, st.dictionaries(TEXT.filter(lambda name: name not in {"value", "verify_token", "verifyToken", "data", "error"}), NUMBER, max_size=2),
     st.sampled_from([None, "a.b.c"]), st.sampled_from(["target", "both"]),
 )  # fmt: skip
 def test_what_is_read_is_written_again_as_it_was(run: Any, unknown: Any, token: str | None, profile: Any) -> None:

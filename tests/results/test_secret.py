@@ -7,8 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from issuer.codes import Code
+from issuer.formats import jcs
 from issuer.results import secret
-from issuer.results.secret import find_secrets, secret_in
+from issuer.results.secret import find_secrets, secret_in, without_local, without_paths
 from tests.support import make
 from tests.support.shared import examples
 
@@ -30,6 +31,14 @@ def test_a_secret_is_found_and_never_repeated() -> None:
         assert what, command
         assert VALUE not in what
         assert "aaaa" not in what
+
+
+def test_a_local_path_is_found_wherever_it_begins_and_no_address_is_taken_for_one() -> None:
+    for path in ("/data/m", "~/m", "./m", "../m", "C:\\m", "file:///m", "\\\\host\\m", "hf//data/m", "vllm/./m"):
+        assert without_paths(f"run x={path} 'y'") == f"run x={jcs.digest(path)} 'y'"
+        assert without_local({"a": [f"at {path}"], "b": 1}) == {"a": [jcs.digest(f"at {path}")], "b": 1}
+    for text in ("openai/gpt-4o", "a/b/c", "https://a.b//c/./d?e=f", "and/or", "1 / 2", "a: b", "x ./ y", "..."):
+        assert without_paths(text) == without_local(text) == text
 
 
 def test_an_honest_command_passes_and_an_ordinary_result_is_skipped_quickly() -> None:

@@ -106,14 +106,14 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "no task": {"task_id": ...},
     "no framework version": {"framework": {"name": "x"}},
     "a command with a line break": {"framework": {"name": "x", "version": "1", "command": "a\nb"}},
-    "a command that is not NFC": {"framework": {"name": "x", "version": "1", "command": "e\u0301"}},
+    "a command that is not NFC, which only the issuer refuses": {"framework": {"name": "x", "version": "1", "command": "e\u0301"}},
 }  # fmt: skip
 
 
 def _digested(members: dict[str, Any]) -> Case:
     text = json.dumps(make.claims(**members), ensure_ascii=False)
     try:
-        claims = read_claims(loads(text.encode(), max_bytes=MAX_JSON_BYTES, max_depth=MAX_JSON_DEPTH))
+        claims = read_claims(loads(text.encode(), max_bytes=MAX_JSON_BYTES, max_depth=MAX_JSON_DEPTH), signed=True)
     except Refused as error:
         refused = [{"code": str(fault.code), "pointer": fault.pointer} for fault in error.faults]
         return {"json": text, "refused": refused}
@@ -141,6 +141,9 @@ ENTRIES: dict[str, str | bytes] = {
     "no entries": "[]\n",
     "no list": 'dataset: {id: "a/b"}\n',
     "an entry without a dataset": "- metrics: []\n",
+    "a member of the Hub's answers": _LEAST + "  error: null\n",
+    "another member of the Hub's answers": _LEAST + "  data: {a: null}\n",
+    "a source without a URL": _LEAST + "  source: {name: x}\n",
     "a null in a list": _LEAST + "  artifacts: [null]\n",
     "two tokens that differ": _LEAST + '  verify_token: "a"\n  verifyToken: "b"\n',
     "a key twice": _LEAST + '  notes: "a"\n  notes: "b"\n',
@@ -155,6 +158,9 @@ ENTRIES: dict[str, str | bytes] = {
     "a byte order mark": "\ufeff" + _LEAST,
     "not UTF-8": _LEAST.encode() + b'  notes: "\xff"\n',
     "UTF-16": _LEAST.encode("utf-16"),
+    "a tab before a comment": _LEAST + '  notes: "x"\t# c\n',
+    "a tab in plain text": _LEAST + "  notes: a\tb\n",
+    "a question mark in plain text between brackets": _LEAST + "  run: {a: b?c}\n",
     "a tab in an indent": _LEAST + '\tnotes: "x"\n',
     "a control character": _LEAST + '  notes: "a\x07"\n',
     "an escape of a surrogate": _LEAST + '  notes: "\\ud800"\n',

@@ -129,7 +129,7 @@ class Maker:
             (claims, "task_id", "a b"), (claims, "task_id", ""), (claims, "metrics", []), (claims, "metrics", [metric, metric]),
             (claims, "extra", 1), (metric, "value", 1e16), (metric, "value", True), (metric, "value", "20.9"), (metric, "slice", ""),
             (metric, "unit", "percent"), (metric, "sample_size", 0), (claims["framework"], "name", "x" * 65),
-            (claims["framework"], "command", "e\u0301"), (claims["framework"], "command", "a\nb"), (claims["framework"], "url", "x"),
+            (claims["framework"], "command", "a\nb"), (claims["framework"], "url", "x"),
         ])  # fmt: skip
         target, name, value = change
         target[name] = value

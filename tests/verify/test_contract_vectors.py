@@ -64,7 +64,7 @@ def test_claims_have_this_digest_or_these_faults() -> None:
     def answer(case: Case) -> Case:
         value = loads(case["json"].encode(), max_bytes=MAX_JSON_BYTES, max_depth=MAX_JSON_DEPTH)
         try:
-            claims = read_claims(value)
+            claims = read_claims(value, signed=True)
         except Refused as error:
             return {"refused": [{"code": str(fault.code), "pointer": fault.pointer} for fault in error.faults]}
         assert digest(case["canonical"]) == claims.digest

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Struct
 
 from issuer.codes import Code
-from issuer.errors import InputError, Place, Refused
+from issuer.errors import Refused
 from issuer.formats import jose
 from issuer.formats.display import code_span, fenced_code, markdown_table
 from issuer.formats.strict_yaml import number_text
@@ -78,22 +78,8 @@ def merge_entries(before: FileAt | None, path: str, entries: Sequence[str]) -> b
     replaces the one with the same (dataset id, task id, slices), or is appended. Comments, order and all other entries
     stay. Raises InputError for a file on main that is not a result file or has several such entries, and
     `result.repeated` if two of `entries` have the same."""
-    name = path if before is None else before.name
-    text = "" if before is None else before.text
-    existing = {edit.subject(entry) for entry in read_entries(text.encode(), name)} if text.strip() else set()
-    subjects: set[tuple[object, ...]] = set()
-    new = []
-    for entry in entries:
-        subject = edit.subject(*read_entries(entry.encode(), path))
-        if subject in subjects:
-            rule = f"two results are for {subject[0]}, task {subject[1]}, and the same slices: propose one of them"
-            raise InputError(Code.RESULT_REPEATED, rule, Place(path))
-        subjects.add(subject)
-        if subject in existing:
-            text = edit.merge(text, entry, name)
-        else:  # appended together, because each step parses the file again
-            new.append(entry)
-    return (edit.extend(text, "".join(new), name) if new else text).encode()
+    text, name = ("", path) if before is None else (before.text, before.name)
+    return edit.merge(text, entries, name).encode()
 
 
 MAX_SHOWN = 20  # results in full: a description on the Hub has at most 64 Ki characters

@@ -5,6 +5,7 @@
  */
 
 import { FormatError } from "./errors.js";
+import { isObject } from "./json.js";
 import { plainNumber } from "./numbers.js";
 import { anything, either, integer, list, map, number, object, optional, text } from "./shape.js";
 import { dropNulls, targetForm } from "./target.js";
@@ -26,6 +27,9 @@ import { readYamlDocument } from "./yaml.js";
  */
 
 const MAX_ENTRIES = 1000;
+// Members of the Hub's answers about an entry: huggingface_hub skips an entry with `error`, and reads `data` instead.
+const HUB_ANSWERS = ["data", "error"];
+const HUB_ANSWER_RULE = "huggingface_hub takes an entry with this member for an answer of the Hub: leave it out";
 
 const members = object({
   dataset: object({ id: text(), task_id: optional(text()), revision: optional(text()) }),
@@ -112,9 +116,12 @@ const isDateMember = (pointer) => /^\/[0-9]+\/date$/.test(pointer);
  * @returns {Entry}
  */
 export function readEntry(value, pointer = "", line = 0) {
+  const answer = HUB_ANSWERS.find((name) => isObject(value) && name in value);
+  if (answer) throw new FormatError("file.rule", HUB_ANSWER_RULE, { pointer: `/${answer}` });
   const plain = dropNulls(value);
   members(plain);
   details(plain);
+  demandUrl(/** @type {JsonObject} */ (plain).source);
   const said = /** @type {JsonObject & Partial<Entry> & {dataset: Dataset}} */ (plain);
   const metrics = said.metrics?.map((metric) => ({ ...metric, value: plainNumber(metric.value) ?? NaN }));
   return {
@@ -128,6 +135,14 @@ export function readEntry(value, pointer = "", line = 0) {
     metrics: metrics ?? null,
     value: plainNumber(said.value),
   };
+}
+
+/** @param {Json | undefined} source */
+function demandUrl(source) {
+  if (isObject(source) && !("url" in source) && ["name", "user", "org"].some((name) => name in source))
+    throw new FormatError("file.rule", "lacks `url`, without which huggingface_hub reads no entry", {
+      pointer: "/source",
+    });
 }
 
 /** @param {JsonObject} said */

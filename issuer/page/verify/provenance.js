@@ -12,9 +12,10 @@ const GITHUB = /^https:\/\/token\.actions\.(?:githubusercontent\.com|([a-z0-9-]+
 const GITHUB_SERVER = /^(https:\/\/[A-Za-z0-9.-]+(?::[0-9]+)?)\/_services\/token$/;
 // A path segment `.` or `..` would make the link lead elsewhere than it reads.
 const PART = "(?!\\.{1,2}(?:/|$))[A-Za-z0-9_.-]+";
-const GITHUB_WORKFLOW = new RegExp(`^([A-Za-z0-9-]+/${PART})/\\.github/workflows/[^@]+@.+$`);
+// `[^\n]` is the `.` of Python; the `.` of JavaScript also excludes \r, U+2028 and U+2029.
+const GITHUB_WORKFLOW = new RegExp(`^([A-Za-z0-9-]+/${PART})/\\.github/workflows/[^@]+@[^\\n]+$`);
 const GITLAB = new RegExp(`^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/${PART})*$`);
-const GITLAB_CONFIG = new RegExp(`^(${PART}(?:/${PART})+)//[^@]+@.+$`);
+const GITLAB_CONFIG = new RegExp(`^(${PART}(?:/${PART})+)//[^@]+@[^\\n]+$`);
 const NUMBER = /^[0-9]{1,20}$/;
 
 /**

@@ -86,6 +86,16 @@ export function readYamlDocument(raw, { bareDates = () => false } = {}) {
  */
 export const readYaml = (raw, options) => readYamlDocument(raw, options).value;
 
+/**
+ * Say whether text is an ISO date. PyYAML fails for one that is in no calendar, such as 2026-02-30 or one of year 0.
+ * @param {string} text
+ */
+function isDate(text) {
+  if (!DATE.test(text) || text.startsWith("0000")) return false;
+  const time = Date.parse(`${text}T00:00:00Z`);
+  return !Number.isNaN(time) && new Date(time).toISOString().startsWith(text);
+}
+
 /** One walk over the nodes, which stops at the first refusal. */
 class Walk {
   /** @type {(string | number)[]} */
@@ -161,7 +171,7 @@ class Walk {
   #scalar(node, mayBeDate) {
     if (node.text.includes("\0")) this.#refuse(node, "file.encoding", "a NUL character");
     if (node.style || isText(node.text)) return node.text;
-    if (mayBeDate && DATE.test(node.text) && this.bareDates(this.#pointer)) return node.text;
+    if (mayBeDate && isDate(node.text) && this.bareDates(this.#pointer)) return node.text;
     const resolved = resolve(node.text);
     if ("code" in resolved) this.#refuse(node, resolved.code, resolved.detail);
     return resolved.value;

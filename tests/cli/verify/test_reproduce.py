@@ -72,10 +72,10 @@ def test_a_reproduction_of_one_run_is_merged_beside_the_result_that_it_names(tmp
     assert digest in compare(PLAIN, second(tmp_path)).out
     assert build(tmp_path / "second.json", "-o", tmp_path / "two.yaml", "--reproduces", digest).code == 0
     text = (tmp_path / "two.yaml").read_text()
-    both = merge(first, text, "math.yaml")
+    both = merge(first, [text], "math.yaml")
     names = [entry.framework.name for entry in read_entries(both.encode(), "math.yaml")]
     assert names == ["acme-harness", "other-harness"]
-    again = merge(both, text.replace("0.75", "0.76"), "math.yaml")
+    again = merge(both, [text.replace("0.75", "0.76")], "math.yaml")
     assert len(read_entries(again.encode(), "math.yaml")) == 2, "a later one of this framework replaces it"
     wrong = build(PLAIN, "-o", tmp_path / "three.yaml", "--reproduces", "5" * 64)
     assert (wrong.code, "give a content digest" in wrong.err) == (2, True)

@@ -1,5 +1,6 @@
 """Entries merged into a result file of main: replaced by their scores, and all else unchanged."""
 
+import random
 from typing import Any
 
 import pytest
@@ -109,3 +110,13 @@ def test_two_results_for_one_place_and_other_files_are_refused() -> None:
         with pytest.raises(InputError) as refused:
             merged(text, NEW)
         assert refused.value.place.file == f"acme/open-model/{PATH}@0123456"
+
+
+def test_hundreds_of_entries_are_merged_in_linear_time() -> None:
+    """One reading of the file for each entry would take longer than the test may."""
+    olds, news, added = (
+        [write_entry(submission(task_id=f"{name}{task}").form) for task in range(400)] for name in "tta"
+    )
+    olds = [entry.replace("20.9", "0.25") for entry in olds]
+    order = random.Random(1).sample(news, len(news))
+    assert merged("".join(olds), *order, *added) == "".join([*news, *added])

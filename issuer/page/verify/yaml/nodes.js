@@ -101,7 +101,7 @@ class Parser {
   #skipToContent() {
     this.#skipBlank();
     const line = this.text.slice(this.#at, this.#at + 4);
-    if (this.#column === 0 && /^(?:(?:---|\.\.\.)(?![^ \t\n])|%)/.test(line)) throw this.#beyond("a document marker");
+    if (this.#column === 0 && /^(?:---|\.\.\.(?![^ \t\n])|%)/.test(line)) throw this.#beyond("a document marker");
   }
 
   /** After a value, require the line's end, or a space and a comment; then go to the next content. */
@@ -369,7 +369,7 @@ class Parser {
    */
   #demandDeeper(parent, level) {
     const isLast = level === 1 && /[\]}]/.test(this.#sign);
-    if (this.#column <= parent && !isLast) throw this.#beyond("a line that is indented too little");
+    if (this.#column < parent + Number(!isLast)) throw this.#beyond("a line that is indented too little");
     if (this.#column === 0 && /[-.%]/.test(this.#sign)) throw this.#beyond("a document marker");
   }
 }

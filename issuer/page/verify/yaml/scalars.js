@@ -177,10 +177,11 @@ export function demandPlain(source, at) {
  * @param {boolean} inFlow
  */
 export function plainEnd(source, start, inFlow) {
-  const stop = inFlow ? /[ ]#|:(?=[ \n,?[\]{}]|$)|[,[\]{}\n\t]/g : /[ ]#|:(?=[ \n]|$)|[\n\t]/g;
+  const stop = inFlow ? /[ ]#|:(?=[ \n,?[\]{}]|$)|[,[\]{}?\n\t]/g : /[ ]#|:(?=[ \n]|$)|[\n\t]/g;
   stop.lastIndex = start;
   const end = stop.exec(source.text)?.index ?? source.text.length;
   if (source.text[end] === "\t") throw source.beyond("a tab outside of quotes", end);
+  if (source.text[end] === "?") throw source.beyond("a question mark between brackets", end);
   return end;
 }
 
@@ -261,13 +262,15 @@ export function block(source, start, parent) {
 function detected(source, first, parent) {
   const { text } = source;
   let [at, longest] = [first, 0];
-  let column = spacesAt(text, at);
+  const above = spacesAt(text, first);
+  let column = above;
   while (text[at + column] === "\n") {
     longest = Math.max(longest, column);
     at += column + 1;
     column = spacesAt(text, at);
   }
   if (longest > column) throw source.beyond("an empty line has more spaces than the block text below it", first);
+  if (at > first && above > 0 && column > above) throw source.beyond("an empty line above block text has spaces", first);
   if (text[at + column] === "\t") throw source.beyond("a tab before block text", at + column);
   return Math.max(column, parent + 1, 1);
 }

@@ -5,6 +5,7 @@ import { Beyond, FormatError } from "../errors.js";
 
 const MAX_BYTES = 1024 * 1024;
 const LF = 10;
+const LOW_SURROGATE = 0xdc00 >> 10;
 // Line breaks to only some readers (npm's yaml does not accept a lone CR), a byte order mark, control and
 // non-characters.
 const DISPUTED = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)/;
@@ -13,6 +14,8 @@ const DISPUTED = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\u
 export class Source {
   /** @type {number[]} */
   #lineStarts = [];
+  /** @type {number[]} */
+  #pairEnds = [];
 
   /** @param {string} text */
   constructor(text) {
@@ -41,14 +44,21 @@ export class Source {
    * @returns {{line: number, column: number}}
    */
   place(index) {
-    if (!this.#lineStarts.length) this.#lineStarts = lineStartsOf(this.text);
-    let [line, above] = [0, this.#lineStarts.length];
-    while (above - line > 1) {
-      const middle = (line + above) >> 1;
-      if (this.#lineStarts[middle] <= index) line = middle;
-      else above = middle;
+    if (!this.#lineStarts.length) this.#scan();
+    const line = countUpTo(this.#lineStarts, index);
+    const start = this.#lineStarts[line - 1];
+    const pairs = countUpTo(this.#pairEnds, index) - countUpTo(this.#pairEnds, start);
+    return { line, column: index - start - pairs + 1 };
+  }
+
+  /** Note where lines begin and surrogate pairs end: counting characters anew for each place takes quadratic time. */
+  #scan() {
+    this.#lineStarts.push(0);
+    for (let index = 0; index < this.text.length; ) {
+      const code = this.text.charCodeAt(index++);
+      if (code === LF) this.#lineStarts.push(index);
+      else if (code >> 10 === LOW_SURROGATE) this.#pairEnds.push(index);
     }
-    return { line: line + 1, column: Array.from(this.text.slice(this.#lineStarts[line], index)).length + 1 };
   }
 
   /**
@@ -60,11 +70,19 @@ export class Source {
   }
 }
 
-/** @param {string} text */
-function lineStartsOf(text) {
-  const starts = [0];
-  for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n", end + 1)) starts.push(end + 1);
-  return starts;
+/**
+ * Return how many of these ascending numbers are at most `most`.
+ * @param {number[]} numbers
+ * @param {number} most
+ */
+function countUpTo(numbers, most) {
+  let [low, high] = [0, numbers.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= most) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /**
