@@ -105,6 +105,9 @@ def _run(run: PlainRun, written: Mapping[str, JSON], place: str, evidence: dict[
     given = details.get("artifacts", [])
     task = run.task or run.task_id or ""
     words = details.get("run", {})
+    if isinstance(words, dict) and "reproduces" in words:
+        rule = "is stated by the party that submits the run, with --reproduces: remove it here"
+        raise broken(name, f"{place}/details/run/reproduces", rule)
     return Run(
         name=name,
         task=task,
