@@ -62,52 +62,53 @@ def lacks(text: str, entries: str, name: str) -> list[bool]:
 
 
 def merge(text: str, entry: str, name: str) -> str:
-    """Return the file with this entry in place of the one for the same scores (`subject`), or else appended. An entry
-    with the same content keeps its place, and gets the token and form of this one. Another party's signed reproduction
-    is never replaced. Raises InputError(`result.repeated`) if several entries are for these scores."""
+    """Return the file with this entry in place of the one for the same scores (`subject`) that the same integration had
+    signed, or else appended: every other entry may be another party's result, and stays. An entry with the same content
+    keeps its place, and gets the token and form of this one. Raises InputError(`result.repeated`) if several of the
+    integration's entries are for these scores."""
     new = _demand_one(entry, name)
     entries = read_entries(text.encode(), name) if text.strip() else ()
     if any(_is_same(old, new) for old in entries):
         return put_entry(text, entry, name, reshape=True)
-    own = [index for index, old in enumerate(entries) if not _is_another_party_s(old, new)]
-    rivals = [index for index in own if subject(entries[index]) == subject(new)]
-    if len(rivals) > 1:
-        rivals = [index for index in rivals if entries[index].framework.name == new.framework.name] or rivals
-    if len(rivals) > 1:
-        rule = f"is for the same scores as entry {rivals[0]}: remove one, because only one can be replaced"
-        raise open_results(text.encode(), name).error(Code.RESULT_REPEATED, f"/{rivals[1]}", rule)
-    return replace(text, rivals[0], entry, name) if rivals else append(text, entry, name)
+    party, scores = unverified_party(new), subject(new)
+    own = [index for index, old in enumerate(entries) if (unverified_party(old), subject(old)) == (party, scores)]
+    if party is None or not own:
+        return append(text, entry, name)
+    if len(own) > 1:
+        rule = f"is for the same scores as entry {own[0]}: remove one, because only one can be replaced"
+        raise open_results(text.encode(), name).error(Code.RESULT_REPEATED, f"/{own[1]}", rule)
+    return replace(text, own[0], entry, name)
+
+
+def replaced(before: str, after: str, name: str) -> tuple[Entry, ...]:
+    """Return the entries of a file whose content the edited file lacks."""
+    kept = {content_digest(entry.form) for entry in read_entries(after.encode(), name)}
+    entries = read_entries(before.encode(), name) if before.strip() else ()
+    return tuple(entry for entry in entries if content_digest(entry.form) not in kept)
 
 
 def subject(entry: Entry) -> tuple[object, ...]:
-    """Return a key that is equal for entries of the same scores: dataset id, task id and the slices of the metrics. The
-    key of a reproduction also has the reproduced entry and its own framework."""
-    slices = {metric.slice or "" for metric in entry.metrics or ()} or {""}
-    reproduced = _reproduced(entry)
-    reproduction = () if reproduced is None else (reproduced, entry.framework.name)
-    return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices), *reproduction
-
-
-def _reproduced(entry: Entry) -> str | None:
+    """Return a key that is equal for entries of the same scores: dataset id, task id, the slices of the metrics, the
+    framework, and the content digest of the reproduced entry, if any."""
+    slices = frozenset(metric.slice or "" for metric in entry.metrics or ()) or frozenset({""})
     named = (entry.details.run or {}).get("reproduces")
-    return named if isinstance(named, str) else None
+    reproduced = named if isinstance(named, str) else None
+    return entry.dataset.id, entry.dataset.task_id or "", slices, entry.framework.name, reproduced
 
 
 def _is_same(old: Entry, new: Entry) -> bool:
-    """Say whether the old entry may get the new one's token: same content, and not another party's reproduction."""
-    return content_digest(old.form) == content_digest(new.form) and not _is_another_party_s(old, new)
-
-
-def _is_another_party_s(old: Entry, new: Entry) -> bool:
-    """Say whether the old entry is a reproduction that another party had signed. It must remain, as evidence."""
-    if _reproduced(old) is None or old.token is None or new.token is None:
+    """Say whether the old entry may get the new one's token: same content, and not signed by another party."""
+    if content_digest(old.form) != content_digest(new.form):
         return False
-    party = _unverified_party(old.token)
-    return party is not None and party != _unverified_party(new.token)
+    parties = unverified_party(old), unverified_party(new)
+    return None in parties or parties[0] == parties[1]
 
 
-def _unverified_party(token: str) -> tuple[object, object] | None:
-    """Return the unverified issuer and integration of a token, or None if the token is malformed."""
+def unverified_party(entry: Entry) -> tuple[object, object] | None:
+    """Return the unverified issuer and integration that signed an entry, or None without a well-formed token."""
+    token = entry.token
+    if token is None:
+        return None
     try:
         payload = loads(jose.parse_compact(token).unverified_payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=_DEPTH)
     except FormatError:
