@@ -109,6 +109,9 @@ def _run(run: PlainRun, written: Mapping[str, JSON], place: str, evidence: dict[
     words = details.get("run", {})
     if run.arguments and isinstance(words, dict) and "arguments" in words:
         raise broken(name, f"{place}/details/run/arguments", "the run has `arguments`: give one of the two")
+    if isinstance(words, dict) and "reproduces" in words:
+        rule = "is stated by the party that submits the run, with --reproduces: remove it here"
+        raise broken(name, f"{place}/details/run/reproduces", rule)
     return Run(
         name=name,
         task=task,

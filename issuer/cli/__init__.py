@@ -164,7 +164,7 @@ def _end_usage(error: click.ClickException) -> NoReturn:
     if context is not None:
         say(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n", err=True)
     message = f"Error: {error.format_message()}"
-    say("\n".join(wrap(message, rest="  ")) if is_watched() else message, err=True)
+    say("\n".join(wrap(message, rest="  ", err=True)) if is_watched() else message, err=True)
     sys.exit(error.exit_code)
 
 

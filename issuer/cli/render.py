@@ -17,9 +17,8 @@ from rich.cells import cell_len, set_cell_size
 
 from issuer import __version__
 from issuer.cli.terminal import (
+    Painted,
     columns,
-    is_read,
-    is_watched,
     paint,
     printable,
     render_json,
@@ -41,15 +40,13 @@ from issuer.token.wire import ShownCheck
 def say_text(text: str, *head: str, rest: int = 2, err: bool = False, **style: Any) -> None:
     """Write `head`, which may be painted, and then the text. On a terminal, wrap it and indent by `rest` columns."""
     width = sum(cell_len(click.unstyle(part)) for part in head)
-    margin, on_terminal = " " * width, is_watched() if err else is_read()
-    lines = wrap(text, margin, " " * rest) if on_terminal else [margin + printable(text)]
-    body = "\n".join(lines)[width:]
+    body = "\n".join(wrap(text, " " * width, " " * rest, err=err))[width:]
     say(*head, paint(body, **style) if style else body, err=err)
 
 
 def say_wrapped(text: str, first: str = "", rest: str | None = None, *, err: bool = False) -> None:
-    """Write one text, wrapped on a terminal and elsewhere. `first` and `rest` are the prefixes of its lines."""
-    say("\n".join(wrap(text, first, rest)), err=err)
+    """Write one text, wrapped on a terminal. `first` and `rest` are the prefixes of its lines."""
+    say("\n".join(wrap(text, first, rest, err=err)), err=err)
 
 
 def counted(number: int, noun: str) -> str:
@@ -180,7 +177,7 @@ def render(findings: Sequence[Finding], files: Sequence[str], tool: str, form: s
     writers: dict[str, Callable[[], str]] = {
         "human": lambda: "\n".join(line for finding in findings for line in _human(finding)),
         "json": lambda: _json(findings, files, tool),
-        "github": lambda: "\n".join(workflow_command(_problem(finding)) for finding in findings),
+        "github": lambda: Painted("\n".join(workflow_command(_problem(finding)) for finding in findings)),
         "junit": lambda: _junit(findings, files, tool),
         "sarif": lambda: _sarif(findings, tool),
     }

@@ -61,11 +61,14 @@ def columns() -> int:
     return max(20, min(100, shutil.get_terminal_size((80, 24)).columns))
 
 
-def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Wrap a text to `columns`. The prefix of the first line is `first`, of the others `rest` or spaces as wide.
+def wrap(text: str, first: str = "", rest: str | None = None, *, err: bool = False) -> list[str]:
+    """Wrap a text to `columns`, or return it as one line if its stream is not a terminal. The prefix of the first line
+    is `first`, of the others `rest` or spaces as wide.
 
     Breaks only at spaces. A value that is too wide gets a whole line, so that a reader can copy it.
     """
+    if not (is_watched() if err else is_read()):
+        return [f"{first}{printable(text)}".rstrip()]
     indent = " " * cell_len(first) if rest is None else rest
     return textwrap.wrap(
         printable(text), columns(), initial_indent=first, subsequent_indent=indent, break_long_words=False,
@@ -74,8 +77,9 @@ def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
 
 
 def say_whole(text: str) -> None:
-    """Write all of a text to standard output, even if signals interrupt the write."""
-    stream, left = sys.stdout.buffer, memoryview(printable(text, _LAYOUT).encode())
+    """Write all of a text to standard output, even if signals interrupt the write. Its lines may be commands for a CI:
+    the caller has escaped all foreign text in them by `printable`."""
+    stream, left = sys.stdout.buffer, memoryview(_escape(text, _LAYOUT).encode())
     while left:  # under PYTHONUNBUFFERED, a signal can cut short a write to a full pipe
         left = left[stream.write(left) or 0 :]
     stream.flush()
@@ -90,17 +94,22 @@ def printable(text: str, keep: str = "") -> str:
     """Escape unprintable characters except those in `keep`. A hostile file must not draw its own "verified".
 
     Escapes the commands that CI runners read from a job's output, too. GitHub's and Azure's runners read `##[name]` and
-    `##vso[name]` anywhere in a line. They read `::` at the start of a line, so it is escaped in texts of one line.
+    `##vso[name]` anywhere in a line, and `::` after the white space at its start.
     """
+    text = _escape(text, keep)
+    return _CI_LINE.sub(r"\1\\x3a:", text) if "::" in text else text
+
+
+def _escape(text: str, keep: str) -> str:
     if not text.isprintable():
         text = "".join(sign if sign.isprintable() or sign in keep else ascii(sign)[1:-1] for sign in text)
     if "##" in text:
         text = _CI_COMMAND.sub(r"##\1\\x5b", text)
-    return _CI_LINE.sub(r"\1\\x3a:", text) if "::" in text and not keep else text
+    return text
 
 
 _CI_COMMAND = re.compile(r"##([A-Za-z]*)\[")
-_CI_LINE = re.compile(r"\A(\s*)::")
+_CI_LINE = re.compile(r"^([^\S\n]*)::", re.MULTILINE)
 
 
 def shorten(text: str, widest: int = 200) -> str:
@@ -153,7 +162,7 @@ def say_error(error: IssuerError) -> None:
     first, *rest = f"{_SPEAKER}{describe_error(error)}".split("\n")
     lines = [first, *rest]
     if is_watched():
-        lines = [*wrap(first, rest="  "), *(broken for line in rest for broken in _break(line))]
+        lines = [*wrap(first, rest="  ", err=True), *(broken for line in rest for broken in _break(line))]
     text = "\n".join(lines).removeprefix(_SPEAKER)
     say(paint(_SPEAKER, fg="red", bold=True), text, err=True)
 
@@ -164,7 +173,7 @@ _SPEAKER = "issuer: "
 def _break(line: str) -> list[str]:
     """Wrap a line of an error under its label. Lines of a file have no label and stay whole."""
     label = _LABEL.match(line)
-    return wrap(line[label.end() :], label[0]) if label else [line]
+    return wrap(line[label.end() :], label[0], err=True) if label else [line]
 
 
 _LABEL = re.compile(r"  (?:next|more|yours|wanted): +")

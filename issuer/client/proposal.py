@@ -7,7 +7,7 @@ issuer's keys before it is proposed. A `Destination` reads and proposes files: o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -22,6 +22,7 @@ from issuer.codes import Code
 from issuer.errors import FormatError, InputError, IssuerError, Place, Refused, VerificationError
 from issuer.formats import jose
 from issuer.io import files
+from issuer.results import edit
 from issuer.results.benchmark import Benchmark, demand_defined, read_benchmark
 from issuer.results.details import read_details
 from issuer.results.entry import (
@@ -75,7 +76,8 @@ class ProposedResult(Struct, frozen=True):
 
 
 class RepoChange(Struct, frozen=True):
-    """The proposed files of one model repository, by path, with their texts on main at `commit`."""
+    """The proposed files of one model repository, by path, with their texts on main at `commit`. `replaced` are the
+    entries of main whose content these files lack."""
 
     repo: str
     commit: str
@@ -83,6 +85,7 @@ class RepoChange(Struct, frozen=True):
     before: dict[str, str]
     after: dict[str, bytes]
     entries: dict[str, list[str]]
+    replaced: tuple[Entry, ...] = ()
 
 
 class Destination(Protocol):
@@ -135,7 +138,8 @@ def _demand_one_each(results: Sequence[Result]) -> None:
     for result in results:
         claims = result.built.claims
         slices = frozenset(metric.slice or "" for metric in claims.metrics)
-        other = first.setdefault((claims.model_repo, claims.benchmark_repo, claims.task_id, slices), result)
+        scores = claims.model_repo, claims.benchmark_repo, claims.task_id, slices, claims.framework.name
+        other = first.setdefault(scores, result)
         if other is not result:
             entry = f"{claims.task_id} of {claims.benchmark_repo} for {claims.model_repo}"
             rule = f"two runs are for the same entry, {entry}: the other is {other.run.name}; give one of them"
@@ -190,11 +194,24 @@ def change_of(repo: str, items: Sequence[ProposedResult], place: Destination, to
     entries: dict[str, list[str]] = {}
     for item, token in zip(items, tokens, strict=True):
         entries.setdefault(item.path, []).append(item.entry(token))
+    replaced: list[Entry] = []
     for path, written in entries.items():
         file = place.read(repo, path, revision=commit)
         before[path] = file.text if file else ""
         after[path] = merge_entries(file, path, written)
-    return RepoChange(repo, commit, tuple(items), before, after, entries)
+        replaced += edit.replaced(before[path], after[path].decode(), path)
+    return RepoChange(repo, commit, tuple(items), before, after, entries, tuple(replaced))
+
+
+def earlier(item: ProposedResult, changes: Iterable[RepoChange], issuer: str, integration: str) -> Iterator[Entry]:
+    """Yield the results on main that this one replaces if the issuer signs it for this integration."""
+    (new,) = read_entries(item.entry(STAND_IN).encode(), item.path)
+    for change in changes:
+        text = change.before.get(item.path, "") if change.repo == item.repo else ""
+        for old in read_entries(text.encode(), item.path) if text.strip() else ():
+            own = edit.unverified_party(old) == (issuer, integration) and edit.subject(old) == edit.subject(new)
+            if own and content_digest(old.form) != item.said.content_digest:
+                yield old
 
 
 class Issuer(Struct, frozen=True):
@@ -243,9 +260,11 @@ def demand_verified(change: RepoChange, issuer: Issuer, proofs: Mapping[str, Log
     """Verify each new entry in the files to propose, like a reader who receives them now. Return the reports. Raises
     VerificationError(`answer.unverified`) for an entry that is not verified: the change must not be proposed."""
     entries = _by_content(change.after)
+    own = _by_content({path: "".join(new).encode() for path, new in change.entries.items()})
     reports = {}
     for item in change.items:
-        (entry, *_) = entries[item.path, item.key[1]]
+        (new,) = own[item.path, item.key[1]]  # another party's entry may have the same content
+        (entry, *_) = (each for each in entries[item.path, item.key[1]] if each.token == new.token)
         report = _judge(entry, item, issuer, received=True, proofs=proofs)
         if report.verdict != "verified":
             failed = [check for check in report.checks if check.status in {Status.FAIL, Status.UNKNOWN}]
@@ -298,7 +317,7 @@ class OnHub:
 
     def put(self, change: RepoChange) -> PullRequest | None:
         """Open a pull request, or find the one that has these results."""
-        text = pull_request_text(change.repo, change.entries, self._hub.endpoint)
+        text = pull_request_text(change.repo, change.entries, self._hub.endpoint, change.replaced)
         digests = [item.said.content_digest for item in change.items]
         return self._hub.open_pull_request(
             change.repo, change.after, text.title, text.description, change.commit, digests

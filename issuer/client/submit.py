@@ -25,6 +25,7 @@ from issuer.client.proposal import Destination, Issuer, ProposedResult, RepoChan
 from issuer.client.tokens import fetch_keys
 from issuer.io.http_client import check_url
 from issuer.results.benchmark import Benchmark
+from issuer.results.entry import Entry
 from issuer.token.wire import IssuedToken
 from issuer.verify.report import Report
 
@@ -53,13 +54,15 @@ class SignedResults(Struct, frozen=True):
 
 class Outcome(Struct, frozen=True):
     """The proposal for one repository: its pull request, or None if main already has every result; the number of
-    missing proofs; and the report of each result's verification before the proposal."""
+    missing proofs; the report of each result's verification before the proposal; and the results of main that the
+    proposal replaces, all signed before for the same integration."""
 
     repo: str
     items: tuple[ProposedResult, ...]
     pull_request: PullRequest | None
     without_proof: int
     reports: Mapping[ResultKey, Report] = {}
+    replaced: tuple[Entry, ...] = ()
 
 
 def plan_of(results: Sequence[Result], place: Destination, benchmark: Benchmark | None = None) -> SubmissionPlan:
@@ -114,7 +117,7 @@ def propose(signed: SignedResults, place: Destination, access: IssuerAccess) -> 
                 if attempt == place.tries:
                     raise
                 continue
-            yield Outcome(repo, tuple(items), pull_request, missing, reports)
+            yield Outcome(repo, tuple(items), pull_request, missing, reports, change.replaced)
             break
 
 

@@ -36,8 +36,9 @@ _FORMULA = re.compile(r"(^|;[\s\"]*)(?=[=+\-@\uff0b\uff0d\uff1d\uff20])")
 
 
 def code_span(text: str) -> str:
-    """Write text as a code span on one line (CommonMark 6.1). Return "" for blank text: a span cannot be empty."""
-    line = " ".join(text.split())
+    """Write text as a code span on one line (CommonMark 6.1), with invisible characters escaped. Return "" for blank
+    text: a span cannot be empty."""
+    line = visible(" ".join(text.split()))
     if not line:
         return ""
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
@@ -46,9 +47,10 @@ def code_span(text: str) -> str:
 
 
 def fenced_code(text: str, language: str = "") -> str:
-    """Write text as a fenced code block (CommonMark 4.5)."""
+    """Write text as a fenced code block (CommonMark 4.5), with invisible characters escaped."""
     ticks = "`" * max(3, max(map(len, re.findall("`+", text)), default=0) + 1)
-    return f"{ticks}{language}\n{text}\n{ticks}"
+    lines = "\n".join(map(visible, text.split("\n")))
+    return f"{ticks}{language}\n{lines}\n{ticks}"
 
 
 def markdown_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

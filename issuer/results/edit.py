@@ -41,9 +41,7 @@ def put_entry(text: str, entry: str, name: str, *, reshape: bool = False) -> str
     entry has a `value` that none of its metrics has."""
     issued = read_entries(entry.encode(), name)
     if text.strip() and len(issued) == 1 and (token := issued[0].token) is not None:
-        entries = read_entries(text.encode(), name)
-        indices = _replaceable(entries, range(len(entries)), issued[0])
-        same = [entries[index] for index in _same(entries, indices, issued[0])]
+        same = [old for old in read_entries(text.encode(), name) if _is_same(old, issued[0])]
         shaped = [old for old in same if not reshape or _shape(old) == _shape(issued[0])]
         if any(old.token == token for old in shaped):
             return text
@@ -63,95 +61,90 @@ def lacks(text: str, entries: str, name: str) -> list[bool]:
 
 
 def merge(text: str, entries: Sequence[str], name: str) -> str:
-    """Return the file with each of these entries in place of the one for the same scores (`subject`), or else appended.
-    An entry with the same content keeps its place, and gets the token and form of the new one. Another party's signed
-    reproduction is never replaced. Raises InputError(`result.repeated`) if several entries of the file, or several of
-    `entries`, are for the same scores. The file is read twice, whatever the number of entries."""
+    """Return the file with each of these entries in place of the one for the same scores (`subject`) that the same
+    integration had signed, or else appended: every other entry may be another party's result, and stays. An entry with
+    the same content keeps its place, and gets the token and form of the new one. Raises InputError(`result.repeated`)
+    if several of the integration's entries, or several of `entries`, are for the same scores. The file is read twice,
+    whatever the number of entries."""
     document = open_results(text.encode(), name) if text.strip() else None
     old = entries_of(document) if document else ()
     places: dict[tuple[object, ...], list[int]] = {}
     for index, entry in enumerate(old):
         places.setdefault(subject(entry), []).append(index)
-    renewed, replaced, added = dict[int, str](), dict[int, str](), list[str]()
+    renewed, changed, added = dict[int, str](), dict[int, str](), list[str]()
     expected, subjects = list(map(_content, old)), set[tuple[object, ...]]()
     for written in entries:
         new = _demand_one(written, name)
         if (key := subject(new)) in subjects:
-            rule = f"two results are for {key[0]}, task {key[1]}, and the same slices: propose one of them"
+            rule = f"two results are for {key[0]}, task {key[1]}, and the same slices and framework: propose one of them"
             raise InputError(Code.RESULT_REPEATED, rule, Place(name))
         subjects.add(key)
-        if document is None or not (rivals := _replaceable(old, places.get(key, ()), new)):
+        rivals = places.get(key, [])
+        same = [index for index in rivals if _is_same(old[index], new)]
+        if document is None or not (same or (own := _own(document, old, rivals, new))):
             added.append(written)
             expected.append(_content(new))
             continue
-        same = _same(old, rivals, new)
         shaped = [index for index in same if _shape(old[index]) == _shape(new)]
         if same and (new.token is None or any(old[index].token == new.token for index in shaped)):
             continue
-        index = (shaped or same or [_only_rival(document, old, rivals, new)])[0]
+        index = (shaped or same or own)[0]
         if shaped and new.token is not None:
             _demand_own_value(document, old[index])
             renewed[index] = new.token
             expected[index] = old[index].form, new.token, old[index].value
         else:
-            replaced[index] = written
+            changed[index] = written
             expected[index] = _content(new)
     text = _terminated(text) if added else text
     splices = list[_Splice]()
     if document is not None:
-        splices += [_entry_splice(text, document, index, written) for index, written in replaced.items()]
+        splices += [_entry_splice(text, document, index, written) for index, written in changed.items()]
         splices += [each for index, token in renewed.items() for each in _token_splices(text, document, index, token)]
     if added:
         splices.append(_end_splice(text, document, "".join(added)))
     return _checked(_spliced(text, splices), name, expected) if splices else text
 
 
-def _only_rival(document: Document, old: Sequence[Entry], rivals: list[int], new: Entry) -> int:
-    """Return the rival that the new entry replaces: the only one, or the only one of its framework."""
-    if len(rivals) > 1:
-        rivals = [index for index in rivals if old[index].framework.name == new.framework.name] or rivals
-    if len(rivals) > 1:
-        rule = f"is for the same scores as entry {rivals[0]}: remove one, because only one can be replaced"
-        raise document.error(Code.RESULT_REPEATED, f"/{rivals[1]}", rule)
-    return rivals[0]
+def _own(document: Document, old: Sequence[Entry], rivals: Sequence[int], new: Entry) -> list[int]:
+    """Return the entry that the integration of the new one had signed, if any, of those for the same scores."""
+    party = unverified_party(new)
+    own = [index for index in rivals if party is not None and unverified_party(old[index]) == party]
+    if len(own) > 1:
+        rule = f"is for the same scores as entry {own[0]}: remove one, because only one can be replaced"
+        raise document.error(Code.RESULT_REPEATED, f"/{own[1]}", rule)
+    return own
+
+
+def replaced(before: str, after: str, name: str) -> tuple[Entry, ...]:
+    """Return the entries of a file whose content the edited file lacks."""
+    kept = {content_digest(entry.form) for entry in read_entries(after.encode(), name)}
+    entries = read_entries(before.encode(), name) if before.strip() else ()
+    return tuple(entry for entry in entries if content_digest(entry.form) not in kept)
 
 
 def subject(entry: Entry) -> tuple[object, ...]:
-    """Return a key that is equal for entries of the same scores: dataset id, task id and the slices of the metrics. The
-    key of a reproduction also has the reproduced entry and its own framework."""
-    slices = {metric.slice or "" for metric in entry.metrics or ()} or {""}
-    reproduced = _reproduced(entry)
-    reproduction = () if reproduced is None else (reproduced, entry.framework.name)
-    return entry.dataset.id, entry.dataset.task_id or "", frozenset(slices), *reproduction
-
-
-def _reproduced(entry: Entry) -> str | None:
+    """Return a key that is equal for entries of the same scores: dataset id, task id, the slices of the metrics, the
+    framework, and the content digest of the reproduced entry, if any."""
+    slices = frozenset(metric.slice or "" for metric in entry.metrics or ()) or frozenset({""})
     named = (entry.details.run or {}).get("reproduces")
-    return named if isinstance(named, str) else None
+    reproduced = named if isinstance(named, str) else None
+    return entry.dataset.id, entry.dataset.task_id or "", slices, entry.framework.name, reproduced
 
 
-def _same(entries: Sequence[Entry], indices: Iterable[int], new: Entry) -> list[int]:
-    """Return the indices of the entries with the same content as the new one."""
-    digest = content_digest(new.form)
-    return [index for index in indices if content_digest(entries[index].form) == digest]
-
-
-def _replaceable(entries: Sequence[Entry], indices: Iterable[int], new: Entry) -> list[int]:
-    """Return these indices without the reproductions that another party had signed. They must remain, as evidence."""
-    if new.token is None:
-        return list(indices)
-    party = _unverified_party(new.token)
-    return [index for index in indices if not _is_another_party_s(entries[index], party)]
-
-
-def _is_another_party_s(old: Entry, party: tuple[object, object] | None) -> bool:
-    if _reproduced(old) is None or old.token is None:
+def _is_same(old: Entry, new: Entry) -> bool:
+    """Say whether the old entry may get the new one's token: same content, and not signed by another party."""
+    if content_digest(old.form) != content_digest(new.form):
         return False
-    return _unverified_party(old.token) not in {None, party}
+    parties = unverified_party(old), unverified_party(new)
+    return None in parties or parties[0] == parties[1]
 
 
-def _unverified_party(token: str) -> tuple[object, object] | None:
-    """Return the unverified issuer and integration of a token, or None if the token is malformed."""
+def unverified_party(entry: Entry) -> tuple[object, object] | None:
+    """Return the unverified issuer and integration that signed an entry, or None without a well-formed token."""
+    token = entry.token
+    if token is None:
+        return None
     try:
         payload = loads(jose.parse_compact(token).unverified_payload, max_bytes=jose.MAX_TOKEN_BYTES, max_depth=_DEPTH)
     except FormatError:

@@ -96,7 +96,7 @@ def _judged(entry: Entry, repo: str, path: str, trust: Trust, at: int | None, co
         check_entry.placed(entry, repo, path, signed),
         check_entry.fields(entry, signed),
         check_entry.metrics(entry, signed, context.benchmarks),
-        check_entry.digests(entry, repo, signed),
+        check_entry.digests(entry, signed),
         check_entry.defined(entry, signed, context.benchmarks, trust),
         check_log.logged(token.inclusion, required="log" in trust.require),
     )

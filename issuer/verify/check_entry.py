@@ -31,7 +31,7 @@ def placed(entry: Entry, repo: str, path: str, signed: Signed | None) -> Check: 
     if signed is None:
         return rests_on(6, 3)
     if signed.run.model_repo != repo:
-        evidence = "the token is for another model repository"
+        evidence = "the token is for another model repository: this one was renamed, or the entry was copied"
         return check(6, Status.FAIL, evidence, token=signed.run.model_repo, file=repo)
     return check(6, Status.PASS, f"{repo}, {path}")
 
@@ -93,13 +93,14 @@ def _primary(value: float, bound: Mapping[tuple[str, str], float], benchmark: Be
     return check(8, Status.PASS, f"{len(bound)} equal, and `value` is {_pair(pair)}")
 
 
-def digests(entry: Entry, repo: str, signed: Signed | None) -> Check:  # (9)
-    """Compute both digests from the file, and compare them with those that the token states."""
+def digests(entry: Entry, signed: Signed | None) -> Check:  # (9)
+    """Compute both digests from the file, and compare them with those that the token states. Takes the repository from
+    the token, because check 6 compares it: a renamed repository changes no result."""
     if signed is None:
         return rests_on(9, 3)
     stated = signed.claims
     bound = signed.run.to_json()
-    here, digest = _entry_claims(entry.form, repo), signed.run.digest
+    here, digest = _entry_claims(entry.form, signed.run.model_repo), signed.run.digest
     # JCS writes equal values alike, so equal claims have the same digest.
     claims = digest if here == {**bound, "metrics": list(bound["metrics"])} else jcs.digest(here)
     if not claims == digest == stated.claims_digest:

@@ -23,11 +23,13 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 # Shown without a link: the ids that distinguish runs, in the provider's words.
 _IDS = ("repository_id", "run_id", "project_id", "pipeline_id", "job_id", "build_number", "client_id", "account")
 
+# The accounts of personal access tokens: those of an issuer, and those of Hugging Face.
+_PERSONAL = ("account", "id")
 # The ids of a workload's owner that outlive its name. An id of which one owner may have several is not listed: a GitLab
 # namespace may be a subgroup, and tokens of Google, Kubernetes and OAuth bind only project, workload and client.
 _OWNERS = (
     "repository_owner_id", "organization_id", "oidc.circleci.com/org-id", "workspaceUuid", "tid",
-    "https://sts.amazonaws.com/aws_account", "account_id", "account", "id",
+    "https://sts.amazonaws.com/aws_account", "account_id", *_PERSONAL,
 )  # fmt: skip
 
 
@@ -71,17 +73,25 @@ def _gitlab(caller: CallerClaims) -> str:
 def owner_of(caller: CallerClaims) -> str | None:
     """Return the provider's permanent id of the owner of the workload that requested the token; None if the claims name
     no owner."""
-    return next((str(caller[name]) for name in _OWNERS if name in caller), None)
+    name = _owner_member(caller)
+    return None if name is None else str(caller[name])
+
+
+def _owner_member(caller: CallerClaims) -> str | None:
+    return next((name for name in _OWNERS if name in caller), None)
 
 
 def doubt_of_two_owners(first: CallerClaims, second: CallerClaims) -> str:
-    """Return why two workloads may have one owner, or "" if they have two providers or two owners."""
-    if _provider_of(first) != _provider_of(second):
-        return ""
+    """Return why two workloads may have one owner, or "" if one provider or two name two owners. Between two providers,
+    the account of a personal access token does not count: the owner of a workload easily gets such a token, too."""
     owners = owner_of(first), owner_of(second)
     if None in owners:
-        return "both callers have one provider, and their owners are unknown"
-    return "both callers are workloads of one owner" if owners[0] == owners[1] else ""
+        return "the owner of a caller is unknown"
+    if _provider_of(first) == _provider_of(second):
+        return "both callers are workloads of one owner" if owners[0] == owners[1] else ""
+    if {_owner_member(first), _owner_member(second)} & {*_PERSONAL}:
+        return "the holder of a personal access token may also own the other caller"
+    return ""
 
 
 def _provider_of(caller: CallerClaims) -> str:

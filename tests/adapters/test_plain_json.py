@@ -127,6 +127,7 @@ def test_a_fault_by_the_rules_of_claims_has_its_place_in_the_file() -> None:
         ("/runs/0/model_revision", "main", Code.CLAIMS_REVISION, "/runs/0/model_revision"),
         ("/runs/0/metrics/2/value", 2.5, Code.CLAIMS_INVALID, "/runs/0/metrics/2/value"),
         ("/runs/0/details/date", "yesterday", Code.DETAILS_INVALID, "/runs/0/details/date"),
+        ("/runs/0/details/run/reproduces", "sha256:0", Code.FILE_RULE, "/runs/0/details/run/reproduces"),
     ):
         error = refusal(built, edited(RAW, pointer, value))
         assert (error.code, error.pointer) == (code, place)

@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 import issuer
-from issuer.cli.render import render_table
-from issuer.cli.terminal import describe_error, paint, printable, render_json, say, say_whole, shorten, to_json
+from issuer.cli.render import render_checks, render_table
+from issuer.cli.terminal import Painted, describe_error, paint, printable, render_json, say, say_whole, shorten, to_json
 from issuer.codes import Code
 from issuer.errors import Fault, InputError, Place, Refused, Undecided, VerificationError
+from issuer.token.wire import ShownCheck
 
 # Texts that would move the cursor, break a line or change the direction.
 OBEYED = ["\x1b[2K\rverified", "\x9b2K", "a\nb", "a\u2028b", "\u202everified", "\ufeff", "\x00", "\x7f"]
@@ -60,8 +61,11 @@ def test_no_text_is_a_command_of_a_ci_system_and_json_keeps_its_value() -> None:
             assert not re.search(r"##[a-z]*\[", shown)
         assert json.loads(to_json([text])) == json.loads(render_json([text])) == [text]
     for text, shown in (("::error::x", "\\x3a:error::x"), ("  ::error::x", "  \\x3a:error::x"), ("a::b", "a::b")):
-        assert printable(text) == shown
-    assert written("::error file=x::y") == "::error file=x::y\n", "a command that we write ourselves"
+        assert printable(text) == written(text)[:-1] == written(f"x\n{text}")[2:-1] == shown
+    assert written(Painted("::error file=x::y")) == "::error file=x::y\n", "a command that we write ourselves"
+    for length in range(120):
+        check = ShownCheck("policy.task", "/claims/task_id", "", False, f"{'x' * length} ::stop-commands::x", "", "")
+        assert [line[:12] for line in written(render_checks([check])).splitlines()] == ["FAIL  policy", "      yours:"]
     for text in (*OBEYED, "日本", "\U000e0001", "a\u200db", '"\\'):
         for shown in (to_json({text: [text]}), render_json({text: [text]})):
             assert (json.loads(shown), shown.replace("\n", "").isprintable()) == ({text: [text]}, True)

@@ -23,8 +23,8 @@ from issuer.client.batches import (
 )
 from issuer.client.build import BuildOptions, Result, build_results
 from issuer.client.credential import Credential
-from issuer.client.proposal import InFolder, items_of
-from issuer.client.submit import plan_of, propose, sign
+from issuer.client.proposal import InFolder, earlier, items_of
+from issuer.client.submit import Outcome, plan_of, propose, sign
 from issuer.codes import Code
 from issuer.errors import Refused, Undecided, VerificationError
 from issuer.results.benchmark import read_benchmark
@@ -232,11 +232,14 @@ def test_an_entry_has_today_s_form_too_if_its_benchmark_allows_that_and_one_run(
 # -- files --------------------------------------------------------------------------------------------------------------
 
 
-def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state") -> list[str | None]:
+def proposed(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state") -> list[Outcome]:
     place = InFolder(folder / "out")
-    plan = plan_of(given, place)
-    signed = sign(plan, place, asking(server), ResumeState(folder / state))
-    made = [outcome.pull_request for outcome in propose(signed, place, asking(server))]
+    signed = sign(plan_of(given, place), place, asking(server), ResumeState(folder / state))
+    return list(propose(signed, place, asking(server)))
+
+
+def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state") -> list[str | None]:
+    made = [outcome.pull_request for outcome in proposed(server, folder, given, state)]
     return [one.url if one else None for one in made]
 
 
@@ -250,7 +253,13 @@ def test_an_existing_result_is_not_signed_again_and_a_newer_one_replaces_its_ent
         assert len(server.posted) == 1
         path.write_text(f"# ours\n{path.read_text()}")
         run = read(DATA / "inspect_two_scorers.json")
-        submit(server, tmp_path, results(replace(run, details={**run.details, "date": "2026-11-22"})))
+        later = results(replace(run, details={**run.details, "date": "2026-11-22"}))
+        place = InFolder(tmp_path / "out")
+        (item,), changes = items_of(later, place), plan_of(later, place).changes
+        (old,) = earlier(item, changes, server.url, "inspect-ai")
+        assert not list(earlier(item, changes, server.url, "other"))
+        (outcome,) = proposed(server, tmp_path, later)
+        assert [entry.form for entry in outcome.replaced] == [old.form]
     assert path.read_text().startswith("# ours\n")
     (entry,) = read_entries(path.read_bytes(), "f")
     assert entry.details.date == "2026-11-22"
@@ -258,6 +267,19 @@ def test_an_existing_result_is_not_signed_again_and_a_newer_one_replaces_its_ent
     with HostileIssuer() as server:
         error = refusal(lambda: submit(server, tmp_path, results()))
         assert (error.code, server.seen) == (Code.FILE_SCHEMA, []), "a file that cannot have the entry"
+
+
+def test_another_party_s_entry_stays_and_ours_is_the_one_that_is_verified(tmp_path: Path) -> None:
+    (item,) = items_of(results(), InFolder(tmp_path))
+    theirs = make.file_for(item.said, iss="https://other.example", sub="theirs")
+    path = tmp_path / "out" / MODEL / PATH
+    path.parent.mkdir(parents=True)
+    path.write_text(theirs)
+    with HostileIssuer() as server:
+        (outcome,) = proposed(server, tmp_path, results())
+    assert path.read_text().startswith(theirs)
+    assert (outcome.replaced, [report.integration for report in outcome.reports.values()]) == ((), ["inspect-ai"])
+    assert len(read_entries(path.read_bytes(), "f")) == 2
 
 
 def written(folder: Path, *tasks: str) -> list[tuple[Result, ...]]:

@@ -43,7 +43,7 @@ LIMITS = {"maxBytes": MAX_JSON_BYTES, "maxDepth": MAX_JSON_DEPTH}
 
 def status_of(report: dict[str, Any]) -> dict[str, Any]:
     """Return the members of a report that the vectors have."""
-    names = ("pointer", "verdict", "at", "at_from", "token_digest", "content_digest")
+    names = ("pointer", "verdict", "at", "at_from", "token_digest", "content_digest", "tier")
     checks = {str(made["number"]): made["status"] for made in report["checks"]}
     return {**{name: report[name] for name in names}, "checks": checks}
 

@@ -1,5 +1,6 @@
 """`/ui/verify` of a real service, and the exported page, as Chromium shows them, compared with `issuer verify`."""
 
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.support.browser.steps import (
     FOUND,
     ONCE,
     REPO,
+    Steps,
     asking,
     by_trust_file,
     many_entries,
@@ -194,25 +196,37 @@ def test_a_log_is_asked_and_only_its_own_answer_fails_the_check(live: Running, f
             assert (look["verdict"][0].startswith(wanted), statuses(look)[10]) == (True, status), look["rows"][10]
 
 
-def test_an_eval_yaml_beside_the_file_defines_it_or_does_not(live: Running, folder: Path, tmp_path: Path) -> None:
+def test_only_an_eval_yaml_that_the_person_vouches_for_defines_a_benchmark(
+    live: Running, folder: Path, tmp_path: Path
+) -> None:
     trust, text = trusting(tmp_path, require=["benchmark"]), many_entries(1)
     good = make.BENCHMARK_TEXT.replace('"gsm8k"', '"task-0"')
-    for beside, verdict, status in (
-        (["eval.yaml", good], "Verified", "pass"), (["eval.yaml", make.BENCHMARK_TEXT], "Not verified", "fail"), ([], "Undecided", "unknown"),
+    dropped, own = ["drop", "#what", "gsm8k.yaml", text], tmp_path / "own.yaml"
+
+    def vouched(definition: str) -> Steps:
+        own.write_text(definition)
+        before, *rest = by_trust_file(live.url, dropped, trust)
+        return [before, ["files", "#definition", [str(own)] if definition else []], *rest]
+
+    for definition, verdict, status in (
+        (good, "Verified", "pass"), (make.BENCHMARK_TEXT, "Not verified", "fail"), ("", "Undecided", "unknown"),
     ):  # fmt: skip
-        chosen = ["drop", "#what", "gsm8k.yaml", text, *beside]
-        steps = [*by_trust_file(live.url, chosen, trust), ["text", "chosen", "#chosen"], *FOUND, ["axe", "axe"]]
+        steps = [*vouched(definition), *FOUND, ["axe", "axe"]]
         (look,) = looks(drive(steps, folder, **ONCE), live.url)
         assert (look["verdict"][0].partition("\n")[0], statuses(look)[9]) == (verdict, status)
-        assert ("its eval.yaml" in look["chosen"]) is bool(beside)
+        digest = f"sha256:{hashlib.sha256(definition.encode()).hexdigest()}"
+        assert (digest in look["answer"], "you vouch for" in look["answer"]) == (bool(definition),) * 2
         named = any(f"{side}\ntask task-0" in look["rows"][9] for side in ("In the token", "Here"))
         assert named is (status == "fail")
-    broken = ["drop", "#what", "gsm8k.yaml", text, "eval.yaml", "- a\n"]
-    noted = [["click", "#go"], ["wait", "#plan .note"], ["text", "plan", "#plan"]]
-    steps = [*by_trust_file(live.url, broken, trust), *noted]
-    (look,) = looks(drive(steps, folder, **ONCE), live.url)
+    noted = [["wait", "#plan .note"], ["text", "plan", "#plan"]]
+    (look,) = looks(drive([*vouched("- a\n"), ["click", "#go"], *noted], folder, **ONCE), live.url)
     assert "Not checked" in look["plan"]
     assert "Where: eval.yaml" in look["plan"]
+    beside = ["drop", "#what", "gsm8k.yaml", text, "eval.yaml", good]
+    steps = [["goto", f"{live.url}/ui/verify"], beside, ["text", "chosen", "#chosen"], ["click", "#look"], *noted]
+    (look,) = looks(drive(steps, folder, **ONCE), live.url)
+    assert "If you vouch for it, choose it under 3" in look["chosen"]
+    assert "1. Drop a result file" in look["plan"], "nothing is judged by a stranger's definition"
 
 
 def test_many_entries_are_drawn_twenty_at_a_time(live: Running, folder: Path, tmp_path: Path) -> None:

@@ -272,8 +272,25 @@ def _revocations() -> Iterator[Case]:
 def _places() -> Iterator[Case]:
     for repo in ("acme/other", "Acme/open-model"):
         yield _case(f"in the repository {repo}", repo=repo)
+    yield _case("in another repository, the notes changed", _changed("no tools", "tools"), repo="acme/other")
     for path in ("gsm8k.yaml", "docs/gsm8k.yaml", ".eval_results/GSM8K.yaml", ".eval_results/hle.yaml", ".eval_results/gsm8k.yml"):  # fmt: skip
         yield _case(f"at {path}", path=path)
+
+
+def _reproductions() -> Iterator[Case]:
+    """Two signed entries, of which the second names the first. Their callers have one owner, two, or nobody knows."""
+    one = {"provider": "a", "issuer": "https://a.example", "repository_owner_id": "1"}
+    elsewhere = {"provider": "b", "issuer": "https://b.example"}
+    again = make.submission({**DETAILS, "run": {**DETAILS["run"], "reproduces": SAID.content_digest}})
+    terms: Case = {"sub": "lm-eval", "jti": "AAECAwQFBgcICQoLDA0OEA", "iat": NOW + 60, "nbf": NOW + 60}
+    for name, caller in {
+        "one owner": one, "two owners of one provider": {**one, "repository_owner_id": "2"},
+        "two providers, an owner each": {**elsewhere, "organization_id": "1"}, "two providers, one owner unknown": elsewhere,
+        "a personal access token": {**elsewhere, "account": "robot", "token_id": "x"},
+        "a token of Hugging Face": {**elsewhere, "issuer": "https://huggingface.co", "id": "2"},
+    }.items():  # fmt: skip
+        text = make.file_for(SAID, caller=one) + make.file_for(again, caller=caller, **terms)
+        yield _case(f"a reproduction: {name}", text, at=NOW + 90)
 
 
 def _fields() -> Iterator[Case]:
@@ -369,4 +386,4 @@ def _several() -> Iterator[Case]:
 
 def cases() -> Iterator[Case]:
     yield from chain(_good(), _tokens(), _keys(), _attempts(), _times(), _receipts())
-    yield from chain(_revocations(), _places(), _fields(), _benchmarks(), _logs(), _several())
+    yield from chain(_revocations(), _places(), _fields(), _benchmarks(), _logs(), _several(), _reproductions())

@@ -45,6 +45,6 @@ def read_trust(trust: Mapping[str, Any]) -> Trust:
 
 
 def _values(report: Report) -> dict[str, Any]:
-    names = ("pointer", "verdict", "at", "at_from", "token_digest", "content_digest")
+    names = ("pointer", "verdict", "at", "at_from", "token_digest", "content_digest", "tier")
     checks = {str(check.number): str(check.status) for check in report.checks}
     return {**{name: getattr(report, name) for name in names}, "checks": checks}

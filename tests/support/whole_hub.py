@@ -193,7 +193,7 @@ def with_a_bad_signature(hub: WholeHub, repo: str) -> None:
 
 def of_another_model(hub: WholeHub, repo: str) -> None:
     item, task = hub.run("acme/other"), hub.task
-    hub.put(repo, (write_entry(item.form, hub.token(item)), "refuted"), task=task, refuted_by=9)
+    hub.put(repo, (write_entry(item.form, hub.token(item)), "undecided"), task=task)
 
 
 def taken_back(hub: WholeHub, repo: str) -> None:

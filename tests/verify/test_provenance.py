@@ -75,18 +75,28 @@ def doubt(first: dict[str, Any], second: dict[str, Any]) -> str:
     return doubt_of_two_owners(first, second)
 
 
-def test_different_owner_ids_or_providers_are_two_owners() -> None:
-    other = {**GITHUB, "repository_owner_id": "2"}
-    assert [doubt(GITHUB, each) for each in (other, GITLAB, {**GITHUB, "issuer": "https://a.example"})] == [""] * 3
+UNKNOWN = "the owner of a caller is unknown"
+
+
+def test_two_owner_ids_of_one_provider_or_of_two_are_two_owners() -> None:
+    other, elsewhere = {**GITHUB, "repository_owner_id": "2"}, {**GITHUB, "issuer": "https://a.example"}
+    assert [doubt(GITHUB, each) for each in (other, PUBLIC["buildkite"], elsewhere)] == [""] * 3
+    assert doubt(GITHUB, GITLAB) == UNKNOWN
     assert "workloads of one owner" in doubt(GITHUB, {**GITHUB, "repository_id": "2"})
     own = {**other, "issuer": "https://token.actions.githubusercontent.com/acme"}
     assert doubt(GITHUB, own) == "", "an enterprise's own issuer has the owners of github.com"
     assert "workloads of one owner" in doubt({**GITHUB, "issuer": own["issuer"]}, GITHUB)
 
 
+def test_a_personal_access_token_beside_another_provider_is_not_a_second_owner() -> None:
+    for issuer, owner in (("https://issuer.example", "account"), ("https://huggingface.co", "id")):
+        person = {"issuer": issuer, owner: "1"}
+        assert doubt(GITHUB, person) == "the holder of a personal access token may also own the other caller"
+        assert doubt(person, {**person, owner: "2"}) == "", "one issuer knows its accounts"
+
+
 def test_two_subgroups_or_workloads_at_one_provider_may_have_one_owner() -> None:
     for name in PUBLIC.keys() - OWNED:
         first = PUBLIC[name]
         second = {member: value if member in {"provider", "issuer"} else f"{value}2" for member, value in first.items()}
-        assert doubt(first, second) == "both callers have one provider, and their owners are unknown", name
-        assert doubt(first, {**second, "issuer": "https://b.example"}) == ""
+        assert doubt(first, second) == doubt(first, {**second, "issuer": "https://b.example"}) == UNKNOWN, name

@@ -100,10 +100,12 @@ def test_a_contradicted_or_revoked_entry_is_refuted_and_a_renamed_one_undecided(
         assert (found.tier, RANKS[found.tier], found.tier_reason[: len(reason)]) == ("refuted", 0, reason)
     shared = ranked(fail_shared_jti(judge(), "entry /1 of this file"))
     assert (shared.tier, "neither counts" in shared.tier_reason) == ("refuted", True)
-    # In another repository the entry is about another model: the digest of the claims has the repository in it.
-    renamed, copied = judge(path=".eval_results/other.yaml"), judge(repo="thief/model")
-    assert (renamed.tier, renamed.tier_reason[:33]) == ("undecided", "check 6, repository and file name")
-    assert (copied.tier, copied.tier_reason[:16]) == ("refuted", "check 9, digests")
+    elsewhere, renamed = {"path": ".eval_results/other.yaml"}, {"repo": "acme/new"}
+    for place, reason in ((elsewhere, "results of"), (renamed, "the token is for another")):
+        moved = judge(**place)
+        assert (moved.verdict, moved.failed, moved.tier) == ("failed", (6,), "undecided")
+        assert moved.tier_reason.startswith(f"check 6, repository and file name: {reason}")
+        assert tier(FILE + '  notes: "no tools"\n', **place) == "refuted", "moved and changed"
 
 
 def test_every_outcome_of_the_checks_has_a_tier_and_more_evidence_never_lowers_it() -> None:
@@ -152,7 +154,7 @@ def test_a_result_that_another_party_had_signed_again_is_reproduced() -> None:
     assert (tier, reason[:22]) == ("reproduced", "reproduced by lm-eval,")
     tiers = [found.tier for found in with_reproductions([again(), FIRST])]
     assert tiers == ["verified", "reproduced"], "in either order"
-    elsewhere = {"provider": "gitlab", "issuer": "https://b.example", "namespace_id": "1"}
+    elsewhere = {"provider": "buildkite", "issuer": "https://b.example", "organization_id": "1"}
     assert first_beside(again(terms={"caller": elsewhere}))[0] == "reproduced", "the same digits at another provider"
 
 
@@ -167,7 +169,8 @@ def test_a_reproduction_by_the_numbers_counts_within_the_reader_s_tolerance_alon
 
 def test_a_result_that_is_not_a_second_party_s_same_run_raises_nothing_and_says_why() -> None:
     named = {"reproduces": FIRST.content_digest}
-    elsewhere = {"issuer": "https://a.example", "namespace_id": "2"}
+    elsewhere = {"issuer": "https://b.example", "namespace_id": "2"}
+    robot = {"issuer": make.ISSUER, "account": "robot"}
     score = {"metric_id": "accuracy", "value": 20.9}
     for second, reason in (
         (again(model_revision="0" * 40), "they differ at /model_revision"),
@@ -181,7 +184,8 @@ def test_a_result_that_is_not_a_second_party_s_same_run_raises_nothing_and_says_
         (again(terms={"iat": make.NOW, "nbf": make.NOW}), "it was not signed later than the result that it names"),
         (again(terms={"sub": "inspect-ai"}), "both were signed for inspect-ai"),
         (again(terms={"caller": {**OWNER, "repository_owner_id": "1"}}), "workloads of one owner"),
-        (again(terms={"caller": elsewhere}), "their owners are unknown"),
+        (again(terms={"caller": elsewhere}), "the owner of a caller is unknown"),
+        (again(terms={"caller": robot}), "the holder of a personal access token may also own the other caller"),
     ):
         tier, given = first_beside(second)
         assert (tier, "a reproduction does not count" in given, reason in given) == ("verified", True, True), given

@@ -40,8 +40,8 @@ from issuer.client.batches import FOLDER, MAX_REFUSED, IssuerAccess, ResumeState
 from issuer.client.build import Result, build_each
 from issuer.client.credential import Credential
 from issuer.client.files import STAND_IN
-from issuer.client.hub import Hub
-from issuer.client.proposal import Destination, InFolder, OnHub, ProposedResult, RepoChange, ResultKey
+from issuer.client.hub import Hub, describe_entry
+from issuer.client.proposal import Destination, InFolder, OnHub, ProposedResult, RepoChange, ResultKey, earlier
 from issuer.client.submit import Outcome, SignedResults, SubmissionPlan, plan_of, propose, sign
 from issuer.codes import Code
 from issuer.errors import InputError
@@ -54,6 +54,7 @@ from issuer.io import files
 from issuer.io.http_client import check_url
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import Metric
+from issuer.results.entry import Entry
 from issuer.token.wire import Explained, ShownCheck
 from issuer.verify.report import Report
 
@@ -176,7 +177,8 @@ def _rehearse(plan: SubmissionPlan, access: IssuerAccess, output: Output) -> boo
         output.change(change)
     asked, refused = 0, 0
     for index, explained in explain_each(access, [item.said for item in plan.items]):
-        output.explained(plan.items[index], explained)
+        item = plan.items[index]
+        output.explained(item, explained, earlier(item, plan.changes, access.issuer, explained.integration))
         asked, refused = asked + 1, refused + (explained.verdict == "refused")
     output.rehearsed(asked, refused, len(plan.items) - asked)
     return refused > 0
@@ -352,13 +354,15 @@ class Output:
             for line in () if self._as_json else lines:
                 say(printable(line))
 
-    def explained(self, item: ProposedResult, explained: Explained) -> None:
-        """Print the issuer's decision about a result."""
+    def explained(self, item: ProposedResult, explained: Explained, replaced: Iterable[Entry]) -> None:
+        """Print the issuer's decision about a result, and which results on main it would replace."""
         refused = explained.verdict == "refused"
         self._rows[item.key]["fate"] = "would be refused" if refused else "would be signed"
         self._summed.checks[item.key] = explained.checks
         if refused:
             self._refused(item, str(explained.code), explained.checks)
+        for entry in () if refused else replaced:
+            self._say(f"would replace, signed before for the same integration: {describe_entry(entry)}")
         for warning in explained.warnings:
             self._say(f"warning: {warning}")
 
@@ -419,6 +423,8 @@ class Output:
         else:
             what = "open already" if made.existed else "opened"
             self._say(f"{printable(made.url)}: {what}, {count}, verified by the issuer's keys")
+        for entry in outcome.replaced if made is not None else ():
+            self._say(f"replaced, signed before for the same integration: {describe_entry(entry)}")
         if outcome.without_proof:
             lacking = f"warning: the log has no proof yet of {counted(outcome.without_proof, 'token')}"
             say(f"{lacking}. Get it later with `issuer log proof`", err=True)
@@ -428,7 +434,7 @@ class Output:
         self._pull_requests.append({
             "model_repo": repo, "url": made.url if made else None, "number": made.number if made else None,
             "existed": made.existed if made else None, "results": len(outcome.items),
-            "without_proof": outcome.without_proof,
+            "without_proof": outcome.without_proof, "replaced": list(map(describe_entry, outcome.replaced)),
         })  # fmt: skip
 
 

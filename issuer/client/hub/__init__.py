@@ -10,6 +10,16 @@ the endpoint. The caller must verify the entries: this package does not know iss
 """
 
 from issuer.client.hub.hub import Hub
-from issuer.client.hub.pull_request import FileAt, Moved, PullRequest, PullRequestText, merge_entries, pull_request_text
+from issuer.client.hub.pull_request import (
+    FileAt,
+    Moved,
+    PullRequest,
+    PullRequestText,
+    describe_entry,
+    merge_entries,
+    pull_request_text,
+)
 
-__all__ = ["FileAt", "Hub", "Moved", "PullRequest", "PullRequestText", "merge_entries", "pull_request_text"]
+__all__ = [
+    "FileAt", "Hub", "Moved", "PullRequest", "PullRequestText", "describe_entry", "merge_entries", "pull_request_text",
+]  # fmt: skip

@@ -75,9 +75,9 @@ class Moved(Refused):
 
 def merge_entries(before: FileAt | None, path: str, entries: Sequence[str]) -> bytes:
     """Return the file with these entries, each in the form of `IssuedToken.entry` or `client.files.shaped`. An entry
-    replaces the one with the same (dataset id, task id, slices), or is appended. Comments, order and all other entries
-    stay. Raises InputError for a file on main that is not a result file or has several such entries, and
-    `result.repeated` if two of `entries` have the same."""
+    replaces the one with the same dataset id, task id, slices and framework that its integration had signed, or is
+    appended. Comments, order and all other entries stay. Raises InputError for a file on main that is not a result file
+    or has several such entries, and `result.repeated` if two of `entries` are for the same scores."""
     text, name = ("", path) if before is None else (before.text, before.name)
     return edit.merge(text, entries, name).encode()
 
@@ -98,27 +98,29 @@ class _Signed(Struct, frozen=True):
     token: TokenClaims
 
 
-def pull_request_text(repo: str, entries: Mapping[str, Sequence[str]], endpoint: str = ENDPOINT) -> PullRequestText:
+def pull_request_text(
+    repo: str, entries: Mapping[str, Sequence[str]], endpoint: str = ENDPOINT, replaced: Sequence[Entry] = ()
+) -> PullRequestText:
     """Return title and description for signed entries, by the path of their file. The caller has verified the entries;
-    they have the form of `IssuedToken.entry`. `endpoint` is the URL of the Hub with their benchmarks. Raises
-    FormatError or Refused for a token that cannot be parsed."""
+    they have the form of `IssuedToken.entry`. `endpoint` is the URL of the Hub with their benchmarks. `replaced` are
+    entries of main that the files lack. Raises FormatError or Refused for a token that cannot be parsed."""
     signed = [
         _Signed(path, entry, read_unverified(jose.parse_compact(entry.token or "").unverified_payload)[0])
         for path, texts in entries.items()
         for text in texts
         for entry in read_entries(text.encode(), path)
     ]
-    parts = [_opening(signed), _table(signed), *map(_block, signed[:MAX_SHOWN])]
+    parts = [_opening(signed), *_replaces(replaced), _table(signed), *map(_block, signed[:MAX_SHOWN])]
     if len(signed) > MAX_SHOWN:
         parts.append(f"And {len(signed) - MAX_SHOWN} more: the files have the same facts about each.")
     parts += [_check(repo, signed, endpoint), _MEANING]
-    return PullRequestText(_title(signed), "\n\n".join(parts) + "\n")
+    return PullRequestText(_title(signed, len(replaced)), "\n\n".join(parts) + "\n")
 
 
-def _title(signed: Sequence[_Signed]) -> str:
+def _title(signed: Sequence[_Signed], replaced: int) -> str:
     benchmarks = list(dict.fromkeys(one.token.benchmark_repo for one in signed))
     named = ", ".join(benchmarks) if len(benchmarks) <= 2 else f"{len(benchmarks)} benchmarks"
-    return f"Add {_count(signed)}: {named}"
+    return f"Add {_count(signed)}{f', replace {replaced}' if replaced else ''}: {named}"
 
 
 def _count(signed: Sequence[_Signed]) -> str:
@@ -130,9 +132,28 @@ def _opening(signed: Sequence[_Signed]) -> str:
     files = sorted({one.path for one in signed})
     return (
         f"This adds {_count(signed)} to {_list(files)}. The job that ran the evaluation proved its identity to a token "
-        f"issuer, {_list(issuers)}, which signed the reported scores. Each entry contains the signature, the verify "
-        "token; it is public."
+        f"issuer, {_list(issuers)}, which signed the reported scores. This counts if you trust this issuer. Each entry "
+        "contains the signature, the verify token; it is public."
     )
+
+
+def _replaces(replaced: Sequence[Entry]) -> Iterator[str]:
+    """Yield a list of the results that main has and the files lack."""
+    if replaced:
+        yield "It replaces earlier results that the same issuer had signed for the same integration:"
+        lines = [f"- {code_span(describe_entry(entry))}" for entry in replaced[:MAX_SHOWN]]
+        more = len(replaced) - MAX_SHOWN
+        yield "\n".join([*lines, *([f"- and {more} more"] if more > 0 else [])])
+
+
+def describe_entry(entry: Entry) -> str:
+    """Return an entry in one line: benchmark, task, framework, metrics and date. Its texts are not escaped."""
+    names = (entry.dataset.id, entry.dataset.task_id, entry.framework.name)
+    metrics = (
+        f"{metric.metric_id}{f' ({metric.slice})' if metric.slice else ''} {number_text(metric.value)}"
+        for metric in entry.metrics or ()
+    )
+    return ", ".join(str(fact) for fact in (*names, *metrics, entry.details.date) if fact)
 
 
 def _list(texts: Iterable[str]) -> str:
@@ -208,8 +229,8 @@ def _command(repo: str, place: tuple[str, str, str], definitions: Sequence[tuple
 
 _MEANING = """### What a verification proves
 
-`verified` means: that job reported these scores for this commit of the model and this commit of the benchmark, and no
-character of the result has changed since.
+`verified` means, if you trust this issuer: that job reported these scores for this commit of the model and this commit
+of the benchmark, and no character of the result has changed since.
 
 It does not prove that the run was honest (anyone who controls the job controls its reports), that the benchmark is
 sound, or that the score is good. The issuer did not run the evaluation."""

@@ -1,6 +1,7 @@
 // The web worker with the verifier: the page can end it if a check takes too long, and no file can block the page.
 // It has no network access (its policy forbids that): the page passes all data in.
 import { FormatError, inspectToken, readBenchmark, readEntries, readTrustFile, resolve, sources, trustIssuer, verifyEntries } from "../verify/index.js";
+import { digestOf } from "../verify/canonical.js";
 import { benchmarkKey } from "../verify/check-entry.js";
 import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
 
@@ -33,7 +34,7 @@ import { proofUrl, sidecarName, unverifiedLeaf } from "../verify/log/ask.js";
  * @typedef {{found: Map<string, Uint8Array | null>, fetchedAt: Map<string, number>, proofs: Map<string, AtHand>,
  *   asked: Map<string, AtHand>, benchmark: Uint8Array | null}} Evidence
  */
-/** @typedef {{reports: Report[], absent: Absence[]}} Judged */
+/** The reports, with the digest of the definition that was used, or "". @typedef {{reports: Report[], absent: Absence[], definition: string}} Judged */
 /**
  * The worker's tasks, each with its input and its answer.
  * @typedef {{plan: {given: {question: Question}, done: Plan}, judge: {given: {question: Question, evidence: Evidence},
@@ -130,16 +131,16 @@ async function judge({ question, evidence }) {
   const trust = await inFile(TRUST_FILE, () => resolve(stated, found, fetchedAt));
   if (question.file === null) {
     const report = await inspectToken(question.token, trust, at, { now, witnessed, proofs, asked });
-    return { reports: [report], absent: trust.absent };
+    return { reports: [report], absent: trust.absent, definition: "" };
   }
   const entries = readEntries(question.file);
   const context = { now, witnessed, benchmarks: await benchmarksOf(entries, evidence.benchmark), proofs, asked };
   const reports = await verifyEntries(entries, question.repo, question.path, trust, at, context);
-  return { reports, absent: trust.absent };
+  return { reports, absent: trust.absent, definition: evidence.benchmark ? await digestOf(evidence.benchmark) : "" };
 }
 
 /**
- * The `eval.yaml` of the person counts as the definition of each benchmark and commit that the file names.
+ * The `eval.yaml` that the person vouches for counts as the definition of each benchmark and commit that the file names.
  * @param {import("../verify/entry.js").Entry[]} entries @param {Uint8Array | null} raw
  */
 async function benchmarksOf(entries, raw) {

@@ -4,7 +4,7 @@ import { Fault } from "./fault.js";
 
 /** @typedef {import("./checking.js").Question} Question */
 /** @typedef {import("./checking.js").Whom} Whom */
-/** Further files for a result file, by name. @typedef {{benchmark: Uint8Array | null, proofs: Map<string, Uint8Array>}} Beside */
+/** The definition that the person vouches for, and proofs by name. @typedef {{benchmark: Uint8Array | null, proofs: Map<string, Uint8Array>}} Beside */
 
 const MOST_FILE = 1024 * 1024;
 const MOST_TRUST = 4 * 1024 * 1024;
@@ -17,9 +17,9 @@ const MEMBER = /^\s*verify_token:/; // a copied token may come with its member's
 
 /**
  * The files that were dropped or chosen. They are read at each check, so an answer is always about their current content.
- * @type {{file: File | null, benchmark: File | null, proofs: Map<string, File>}}
+ * @type {{file: File | null, proofs: Map<string, File>}}
  */
-export const given = { file: null, benchmark: null, proofs: new Map() };
+export const given = { file: null, proofs: new Map() };
 
 /** @param {string} id */
 export const field = (id) => byId(id, HTMLInputElement);
@@ -42,24 +42,26 @@ export async function read(file, most) {
 }
 
 /**
- * Take a result file and its further files, by their names. Those of an earlier result file are dropped.
+ * Take a result file and its proofs, by their names. Those of an earlier result file are dropped. A definition has a
+ * separate field: the submitter of a result may have put one beside it.
  * Throws Fault. @param {File[]} files
  */
 export function take(files) {
   if (files.length > MOST_FILES) throw new Fault(`${files.length} files. At most ${MOST_FILES} are read.`);
   const proofs = files.filter(({ name }) => name.endsWith(".tlog-proof"));
-  const benchmark = files.find(({ name }) => name === "eval.yaml");
-  const [file, ...others] = files.filter((each) => each !== benchmark && !proofs.includes(each));
+  if (files.some(({ name }) => name === "eval.yaml"))
+    throw new Fault("eval.yaml is a benchmark's definition, not a result. If you vouch for it, choose it under 3.");
+  const [file, ...others] = files.filter((each) => !proofs.includes(each));
   if (others.length) throw new Fault(`${others.length + 1} result files. One is checked at a time.`);
-  if (file) Object.assign(given, { file: bounded(file, MOST_FILE), benchmark: null, proofs: new Map() });
+  if (file) Object.assign(given, { file: bounded(file, MOST_FILE), proofs: new Map() });
   for (const each of proofs) given.proofs.set(each.name, bounded(each, MOST_PROOF));
-  if (benchmark) given.benchmark = bounded(benchmark, MOST_FILE);
 }
 
-/** Read the further files. Throws Fault. @returns {Promise<Beside>} */
+/** Read the definition and the proofs. Throws Fault. @returns {Promise<Beside>} */
 export async function beside() {
   const proofs = [...given.proofs.values()].map(async (file) => /** @type {const} */ ([file.name, await read(file, MOST_PROOF)]));
-  return { benchmark: given.benchmark && (await read(given.benchmark, MOST_FILE)), proofs: new Map(await Promise.all(proofs)) };
+  const [definition] = field("definition").files ?? [];
+  return { benchmark: definition ? await read(definition, MOST_FILE) : null, proofs: new Map(await Promise.all(proofs)) };
 }
 
 /** Return the form's question. Throws Fault. @returns {Promise<Question>} */

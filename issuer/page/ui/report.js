@@ -67,9 +67,9 @@ const STATUS = { pass: ["good", "pass"], fail: ["bad", "FAIL"], unknown: ["open"
 /** The claims of an entry or a token that are drawn. @typedef {Pick<Said, "dataset" | "metrics" | "framework" | "model_revision" | "selection" | "completeness" | "value">} Shown */
 /**
  * The context of the reports: whether they are about a token alone, the link that was followed, the audience, failed
- * fetches, and documents of the trust file that were unavailable.
+ * fetches, documents of the trust file that were unavailable, and the digest of the definition that the person vouches for.
  * @typedef {{token: boolean, linked: {content: string} | null, audience: string, faults: import("./evidence.js").Got[],
- *   absent: import("../verify/trust.js").Absence[]}} Around
+ *   absent: import("../verify/trust.js").Absence[], definition: string}} Around
  */
 
 /** @param {Element} place @param {Report[]} reports @param {Around} around */
@@ -77,6 +77,7 @@ export function drawReports(place, reports, around) {
   const parts = [
     drawLink(reports, around.linked),
     drawFaults(around),
+    around.definition ? note("", el("p", "By the benchmark's definition that you vouch for, an ", code("eval.yaml"), " with the digest ", code(around.definition), ".")) : "",
     reports.length > 1 ? drawSummary(reports) : "",
   ];
   show(place, ...parts);

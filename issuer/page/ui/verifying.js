@@ -55,10 +55,9 @@ function nameAfter(file) {
 }
 
 function showGiven() {
-  const { file, benchmark, proofs } = given;
-  const others = [benchmark ? "its eval.yaml" : "", proofs.size ? `proofs of the log: ${proofs.size}` : ""].filter(Boolean);
+  const { file, proofs } = given;
   const size = file ? `, ${file.size.toLocaleString()} bytes` : "";
-  show(byId("chosen"), said(file ? file.name : "No result file yet"), size, others.length ? `; ${others.join(", ")}` : "");
+  show(byId("chosen"), said(file ? file.name : "No result file yet"), size, proofs.size ? `; proofs of the log: ${proofs.size}` : "");
 }
 
 /** Use a pasted text in place of the file. */
@@ -144,7 +143,7 @@ async function check(asked, around, plan, wanted, files, go) {
     const judged = await work("judge", { question: settled(asked, got), evidence: evidence(plan, got, supplied, around) }, own);
     if (own.aborted) return;
     const faults = got.filter((one) => one.fault && !isLeftOut(asked, one));
-    drawReports(byId("answer"), judged.reports, { token: !asked.file, linked: linked(), audience: plan.audience, faults, absent: judged.absent });
+    drawReports(byId("answer"), judged.reports, { token: !asked.file, linked: linked(), audience: plan.audience, faults, absent: judged.absent, definition: judged.definition });
     byId("answer").focus();
   } catch (error) {
     if (!own.aborted) refuse(error);

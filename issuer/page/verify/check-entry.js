@@ -35,8 +35,10 @@ export function placed({ dataset }, repo, path, signed) {
     return check(6, "fail", `results of ${shown(dataset.id)} belong in ${shown(expected)}`, { file: path });
   if (!signed) return restsOn(6, 3);
   const { model_repo: bound } = signed.run;
-  if (bound !== repo)
-    return check(6, "fail", "the token is for another model repository", { token: bound, file: repo });
+  if (bound !== repo) {
+    const evidence = "the token is for another model repository: this one was renamed, or the entry was copied";
+    return check(6, "fail", evidence, { token: bound, file: repo });
+  }
   return check(6, "pass", `${repo}, ${path}`);
 }
 
@@ -134,15 +136,15 @@ function judgeValue(value, bound, benchmark) {
 // -- (9) --------------------------------------------------------------------------------------------------------------
 
 /**
- * Compute both digests from the file, and compare them with those that the token states.
+ * Compute both digests from the file, and compare them with those that the token states. Takes the repository from the
+ * token, because check 6 compares it: a renamed repository changes no result.
  * @param {Entry} entry
- * @param {string} repo
  * @param {Signed | null} signed
  */
-export async function digestsRecompute({ form }, repo, signed) {
+export async function digestsRecompute({ form }, signed) {
   if (!signed) return restsOn(9, 3);
   const { claims_digest: stated, content_digest: statedContent } = signed.claims;
-  const claims = await digest(claimsInFile(form, repo));
+  const claims = await digest(claimsInFile(form, signed.run.model_repo));
   if (claims !== stated || (await claimsDigest(signed.run)) !== stated)
     return check(9, "fail", "claims_digest does not match", { token: stated, file: claims });
   const content = await contentDigest(form);

@@ -18,6 +18,8 @@ const GITLAB = new RegExp(`^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/${PART})*$`);
 const GITLAB_CONFIG = new RegExp(`^(${PART}(?:/${PART})+)//[^@]+@[^\\n]+$`);
 const NUMBER = /^[0-9]{1,20}$/;
 
+/** The accounts of personal access tokens: those of an issuer, and those of Hugging Face. */
+const PERSONAL = ["account", "id"];
 /**
  * The ids of a workload's owner that outlive its name. An id of which one owner may have several, such as a subgroup's,
  * is not listed.
@@ -30,8 +32,7 @@ const OWNERS = [
   "tid",
   "https://sts.amazonaws.com/aws_account",
   "account_id",
-  "account",
-  "id",
+  ...PERSONAL,
 ];
 
 /**
@@ -74,23 +75,22 @@ function gitlab(caller) {
 }
 
 /**
- * Return why two workloads may have one owner, or "" if they have two providers or two owners.
+ * Return why two workloads may have one owner, or "" if one provider or two name two owners. Between two providers, the
+ * account of a personal access token does not count: the owner of a workload easily gets such a token, too.
  * @param {Caller} first
  * @param {Caller} second
  */
 export function doubtOfTwoOwners(first, second) {
-  if (providerOf(first) !== providerOf(second)) return "";
-  const [one, other] = [ownerOf(first), ownerOf(second)];
-  if (one === null || other === null)
-    return "both callers have one provider, and their owners are unknown";
-  return one === other ? "both callers are workloads of one owner" : "";
+  const [one, other] = [ownerMember(first), ownerMember(second)];
+  if (one === undefined || other === undefined) return "the owner of a caller is unknown";
+  if (providerOf(first) === providerOf(second))
+    return String(first[one]) === String(second[other]) ? "both callers are workloads of one owner" : "";
+  const personal = PERSONAL.includes(one) || PERSONAL.includes(other);
+  return personal ? "the holder of a personal access token may also own the other caller" : "";
 }
 
 /** @param {Caller} caller */
-function ownerOf(caller) {
-  const name = OWNERS.find((each) => Object.hasOwn(caller, each));
-  return name === undefined ? null : String(caller[name]);
-}
+const ownerMember = (caller) => OWNERS.find((each) => Object.hasOwn(caller, each));
 
 /**
  * Return the provider whose ids are compared. An enterprise's issuer at github.com shares the ids of github.com.

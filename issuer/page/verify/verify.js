@@ -120,7 +120,7 @@ async function judged(entry, repo, path, trust, at, context) {
     placed(entry, repo, path, signed),
     fieldsEqual(entry, signed),
     metricsEqual(entry, signed, benchmarks),
-    await digestsRecompute(entry, repo, signed),
+    await digestsRecompute(entry, signed),
     definedIn(entry, signed, benchmarks, trust),
     logged(inclusion, trust.require.has("log")),
   ];

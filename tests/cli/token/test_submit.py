@@ -185,6 +185,17 @@ def test_each_model_gets_its_own_pull_request(job: Job) -> None:
     verified(job, arrived(job, job.folder, ".eval_results/math.yaml"))
 
 
+def test_a_later_run_of_the_same_integration_replaces_the_one_on_main_and_says_so(job: Job) -> None:
+    repo = fill(job.hub)
+    job.good(write_run(job.folder), *INSPECT)
+    repo.merge(1)
+    later, old = write_run(job.folder, eval__run_id="later"), "openai/gsm8k, gsm8k_mini, inspect-ai, accuracy 0.625"
+    assert f"would replace, signed before for the same integration: {old}" in job.good(later, *INSPECT, "--dry-run")
+    (made,) = json.loads(job.good(later, *INSPECT, "--json"))["pull_requests"]
+    assert [line.startswith(old) for line in made["replaced"]] == [True]
+    assert f"- `{old}" in repo.open[0].comments[0]
+
+
 def test_the_proof_of_the_log_goes_beside_the_file(tmp_path: Path) -> None:
     with Minting() as provider, logged_service(tmp_path / "issuer", provider) as logged, HubServer() as hub:
         env = {**provider.environment, "HF_TOKEN": hub.token(), "HF_ENDPOINT": hub.url}

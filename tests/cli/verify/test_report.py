@@ -82,7 +82,7 @@ def test_a_terminal_gets_colours_and_lines_that_are_broken_between_words(
 ) -> None:
     reports = (*judge(), *judge(FILE.replace("20.9", "21")), *judge(write_entry(SAID.form)))
     whole = shown(capsys, reports)
-    monkeypatch.setattr("issuer.cli.render.is_read", lambda: True)
+    monkeypatch.setattr("issuer.cli.terminal.is_read", lambda: True)
     laid = shown(capsys, reports)
     assert laid.split() == whole.split()
     assert max(map(len, whole.splitlines())) > columns()

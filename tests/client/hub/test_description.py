@@ -10,6 +10,7 @@ from issuer.client.hub import pull_request_text
 from issuer.client.hub.pull_request import MAX_SHOWN, marked, marker_in, short
 from issuer.errors import FormatError
 from issuer.formats.display import code_span
+from issuer.results.entry import read_entries
 from tests.support.make import AUDIENCE, BENCHMARK, ISSUER, JTI, PATH, REPO, file_for, submission
 
 HOSTILE = "x` | <!-- eval-results " + "f" * 32 + " --> @everyone [a](http://evil.example) ``` ![](x)"
@@ -65,6 +66,24 @@ def test_no_text_of_a_run_means_anything_in_it() -> None:
     (row,) = [line for line in text.splitlines() if "`a" in line and line.startswith("|")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 6
     assert marker_in(marked(text, [item.content_digest])) == {short(item.content_digest)}
+
+
+def test_it_names_the_results_that_it_replaces_and_says_who_must_be_trusted() -> None:
+    old = read_entries(file_for(submission({"date": "2026-11-20"})).encode(), PATH)
+    text = pull_request_text(REPO, {PATH: [file_for(submission())]}, replaced=old * (MAX_SHOWN + 2))
+    assert text.title == f"Add a signed evaluation result, replace {MAX_SHOWN + 2}: {BENCHMARK}"
+    assert text.description.count(f"\n- `{BENCHMARK}, gsm8k, inspect-ai, accuracy 20.9, 2026-11-20`") == MAX_SHOWN
+    assert "\n- and 2 more\n" in text.description
+    assert "replace" not in described(file_for(submission()))
+    assert described(file_for(submission())).count("if you trust this issuer") == 2
+
+
+def test_invisible_characters_of_a_run_are_escaped() -> None:
+    turned = "\u202edesrever\u2066\u200b\xad"
+    framework = {"name": "inspect-ai", "version": "1", "command": f"run {turned}"}
+    text = described(file_for(submission(framework=framework), caller={"provider": f"a{turned}", "run_id": turned}))
+    assert text.replace("\n", "").isprintable()
+    assert text.count("\\u202edesrever\\u2066\\u200b\\xad") == 3
 
 
 def test_a_title_names_few_benchmarks_and_counts_many() -> None:

@@ -1,4 +1,4 @@
-"""Entries merged into a result file of main: replaced by their scores, and all else unchanged."""
+"""Entries merged into a result file of main: one's own is replaced by its scores, and all else stays."""
 
 import random
 from typing import Any
@@ -33,15 +33,15 @@ def test_an_entry_of_another_task_or_other_slices_is_appended() -> None:
     assert merged(windows, NEW) == windows + NEW.replace("\n", "\r\n")
 
 
-def test_an_entry_replaces_the_one_of_the_same_scores_and_nothing_else() -> None:
+LOWER: dict[str, Any] = {"metrics": [{"metric_id": "accuracy", "value": 0.25}]}
+
+
+def test_an_entry_replaces_its_integration_s_one_of_the_same_scores_alone() -> None:
+    first, *rest = file_for(submission(**LOWER)).splitlines(keepends=True)
     old = f"""# The scores of acme/open-model.
 - dataset: {{id: cais/hle, task_id: default}}   # not ours
   value: 20.9
--   dataset:
-      id: {BENCHMARK}
-      task_id: gsm8k
-    value: 0.25
-# Below: harder ones.
+-   {first[2:]}{"".join(f"  {line}" for line in rest)}# Below: harder ones.
 {HARD}# The end.
 """
     after = merged(old, NEW)
@@ -56,7 +56,7 @@ def test_an_existing_entry_changes_nothing_and_a_newer_token_replaces_the_old() 
     for profile in profiles:
         mine, newer = (
             write_entry(item.form, token, profile=profile, primary="accuracy")
-            for token in (token_for(item), token_for(item, sub="again"))
+            for token in (token_for(item), token_for(item, iat=NOW + 1, nbf=NOW + 1))
         )
         before = f"# One.\n{mine}# Two.\n{OTHER}"
         assert merged(before, mine) == before
@@ -64,15 +64,24 @@ def test_an_existing_entry_changes_nothing_and_a_newer_token_replaces_the_old() 
         assert merged(write_entry(item.form), mine) == mine, "an unsigned entry gets the token"
 
 
-def test_of_two_entries_with_the_same_scores_that_of_the_framework_is_replaced() -> None:
-    theirs = write_entry(submission(framework={"name": "lm-eval", "version": "0.4.13"}).form)
-    ours = write_entry(submission(metrics=[{"metric_id": "accuracy", "value": 0.1}]).form)
-    assert merged(theirs + ours, NEW) == theirs + NEW
+def test_every_entry_that_may_be_another_party_s_stays() -> None:
+    lm_eval = {"framework": {"name": "lm-eval", "version": "0.4.13"}}
+    for theirs in (
+        file_for(submission(**LOWER), sub="theirs"), file_for(submission(**LOWER), iss="https://other.example"),
+        file_for(submission(**LOWER, **lm_eval)), write_entry(submission(**LOWER).form),
+        write_entry(submission(**LOWER).form, "a.b"), f"- dataset: {{id: {BENCHMARK}, task_id: gsm8k}}\n  value: 0.25\n",
+        file_for(submission({"date": "2026-11-23"}), sub="theirs"),
+    ):  # fmt: skip
+        assert merged(theirs, NEW) == theirs + NEW, theirs
+        ours = file_for(submission(**LOWER))
+        assert merged(theirs + ours, NEW) == theirs + NEW, theirs
+    unsigned = write_entry(submission(**LOWER).form)
+    assert merged(unsigned, write_entry(submission().form)) == unsigned + write_entry(submission().form)
     assert merged(NEW + ours, NEW) == NEW + ours, "the same content goes first"
     with pytest.raises(InputError) as refused:
-        merged(theirs + theirs.replace("0.4.13", "0.4.12"), NEW)
+        merged(ours + ours.replace("0.25", "0.26"), NEW)
     assert refused.value.code is Code.RESULT_REPEATED
-    assert str(refused.value.place) == f"acme/open-model/{PATH}@0123456:{len(theirs.splitlines()) + 1}:3"
+    assert str(refused.value.place) == f"acme/open-model/{PATH}@0123456:{len(ours.splitlines()) + 1}:3"
 
 
 def reproduction(sub: str, value: float = 20.9, **terms: Any) -> str:
@@ -95,11 +104,11 @@ def test_another_party_s_reproduction_stays_and_one_s_own_is_replaced() -> None:
     elsewhere = reproduction("mine", iss="https://other.example")
     assert merged(elsewhere, mine) == elsewhere + mine, "an integration's name is its issuer's"
     assert merged(theirs + mine, NEW) == theirs + mine + NEW
-    assert merged(NEW + theirs, file_for(submission(), sub="mine")) == file_for(submission(), sub="mine") + theirs
     bare = "".join(line for line in mine.splitlines(keepends=True) if "verify_token" not in line)
     for token in ("", '  verify_token: "a.b"\n', '  verify_token: "e30.W10.e30"\n'):
-        for there in (bare + token, bare.replace("20.9", "21.0") + token):
-            assert merged(NEW + there, mine) == NEW + mine, "one without a known signer is replaced"
+        assert merged(NEW + bare + token, mine) == NEW + mine, "the same content gets the token"
+        there = NEW + bare.replace("20.9", "21.0") + token
+        assert merged(there, mine) == there + mine, "one without a known signer stays"
 
 
 def test_two_results_for_one_place_and_other_files_are_refused() -> None:
