@@ -100,7 +100,8 @@ def test_a_contradicted_or_revoked_entry_is_refuted_and_a_renamed_one_undecided(
         assert (found.tier, RANKS[found.tier], found.tier_reason[: len(reason)]) == ("refuted", 0, reason)
     shared = ranked(fail_shared_jti(judge(), "entry /1 of this file"))
     assert (shared.tier, "neither counts" in shared.tier_reason) == ("refuted", True)
-    elsewhere, renamed = {"path": ".eval_results/other.yaml"}, {"repo": "acme/new"}
+    elsewhere: dict[str, Any] = {"path": ".eval_results/other.yaml"}
+    renamed: dict[str, Any] = {"repo": "acme/new"}
     for place, reason in ((elsewhere, "results of"), (renamed, "the token is for another")):
         moved = judge(**place)
         assert (moved.verdict, moved.failed, moved.tier) == ("failed", (6,), "undecided")

@@ -65,7 +65,7 @@ def test_an_existing_entry_changes_nothing_and_a_newer_token_replaces_the_old() 
 
 
 def test_every_entry_that_may_be_another_party_s_stays() -> None:
-    lm_eval = {"framework": {"name": "lm-eval", "version": "0.4.13"}}
+    lm_eval, ours = {"framework": {"name": "lm-eval", "version": "0.4.13"}}, file_for(submission(**LOWER))
     for theirs in (
         file_for(submission(**LOWER), sub="theirs"), file_for(submission(**LOWER), iss="https://other.example"),
         file_for(submission(**LOWER, **lm_eval)), write_entry(submission(**LOWER).form),
@@ -73,7 +73,6 @@ def test_every_entry_that_may_be_another_party_s_stays() -> None:
         file_for(submission({"date": "2026-11-23"}), sub="theirs"),
     ):  # fmt: skip
         assert merged(theirs, NEW) == theirs + NEW, theirs
-        ours = file_for(submission(**LOWER))
         assert merged(theirs + ours, NEW) == theirs + NEW, theirs
     unsigned = write_entry(submission(**LOWER).form)
     assert merged(unsigned, write_entry(submission().form)) == unsigned + write_entry(submission().form)
