@@ -76,7 +76,8 @@ def merge(text: str, entries: Sequence[str], name: str) -> str:
     for written in entries:
         new = _demand_one(written, name)
         if (key := subject(new)) in subjects:
-            rule = f"two results are for {key[0]}, task {key[1]}, and the same slices and framework: propose one of them"
+            scores = f"{key[0]}, task {key[1]}, and the same slices and framework"
+            rule = f"two results are for {scores}: propose one of them"
             raise InputError(Code.RESULT_REPEATED, rule, Place(name))
         subjects.add(key)
         rivals = places.get(key, [])

@@ -97,7 +97,10 @@ _DEFINITION = {"repo": make.BENCHMARK, "revision": make.claims()["benchmark_revi
 def _beside(at: _AT) -> Case:
     """Return what is known beside a file: the trust, the time, the place."""
     if at.random() < 0.5:  # a good file is verified
-        trust, now = at.choice(["plain", "nothing revoked", "log, not required", "the definition pinned"]), make.NOW + 130
+        trust, now = (
+            at.choice(["plain", "nothing revoked", "log, not required", "the definition pinned"]),
+            make.NOW + 130,
+        )
         near = {"trust": trust, "now": now, "at": at.choice([None, now])}
         return {**near, "witnessed": True, "repo": make.REPO, "path": make.PATH, "benchmarks": [_DEFINITION]}
     now = make.NOW + at.choice([0, 5, 5, 5, 4000, 90_000, make.YEAR])

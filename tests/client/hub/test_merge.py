@@ -123,8 +123,8 @@ def test_two_results_for_one_place_and_other_files_are_refused() -> None:
 def test_hundreds_of_entries_are_merged_in_linear_time() -> None:
     """One reading of the file for each entry would take longer than the test may."""
     olds, news, added = (
-        [write_entry(submission(task_id=f"{name}{task}").form) for task in range(400)] for name in "tta"
+        [file_for(submission(task_id=f"{name}{task}", **terms)) for task in range(150)]
+        for name, terms in (("t", LOWER), ("t", {}), ("a", {}))
     )
-    olds = [entry.replace("20.9", "0.25") for entry in olds]
     order = random.Random(1).sample(news, len(news))
     assert merged("".join(olds), *order, *added) == "".join([*news, *added])
