@@ -55,7 +55,7 @@ def judge_into(
         if summary.interrupted:
             raise _Interrupted
         trust = verifier.trust  # read after the run, which may have fetched newer keys
-        table.finish(TableHead(Basis.of(trust, verifier.context.now), trust.tolerance, summary.files))
+        table.finish(TableHead(Basis.of(trust, verifier.context.now), trust.tolerance, summary.files, summary.bytes))
     return summary
 
 

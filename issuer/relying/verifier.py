@@ -56,11 +56,13 @@ class Basis(Struct, frozen=True):
 
 
 class TableHead(Struct, frozen=True):
-    """A table's metadata: the basis of its judgement, the `tolerance` of the trust file, and the number of files."""
+    """A table's metadata: the basis of its judgement, the `tolerance` of the trust file, and the number and bytes of
+    the files."""
 
     basis: Basis
     tolerance: Tolerance = EXACTLY
     files: int = 0
+    bytes: int = 0
 
     def as_text(self) -> dict[str, str]:
         """Return the key-value metadata of a Parquet file (TABLE.md)."""
@@ -69,6 +71,7 @@ class TableHead(Struct, frozen=True):
             "table_version": TABLE_VERSION, "trust_digest": basis.trust, "audience": basis.audience,
             "judged_at": show_time(basis.judged_at), "release": basis.release, "issuers": _json(basis.issuers),
             "absent": _json(basis.absent), "tolerance": _json(self.tolerance.absolute), "files": _json(self.files),
+            "bytes": _json(self.bytes),
         }  # fmt: skip
 
 
@@ -85,7 +88,7 @@ def read_head(text: Mapping[str, str]) -> TableHead:
             _read(text["issuers"], tuple[IssuerKeys, ...]), _read(text["absent"], tuple[str, ...]), text["release"],
         )  # fmt: skip
         tolerance = Tolerance(_read(text["tolerance"], dict[str, float]))
-        return TableHead(basis, tolerance, _read(text["files"], int))
+        return TableHead(basis, tolerance, _read(text["files"], int), _read(text["bytes"], int))
     except (KeyError, ValueError):  # msgspec's errors are ValueErrors
         raise FormatError(Code.FILE_RULE, f"has invalid metadata: {_AGAIN}") from None
 
