@@ -97,7 +97,7 @@ def write_hostile(root: Path, repositories: int) -> int:
             metrics % number,
             "".join(lone % ("t", f"f{number}-{each}", "", each) for each in range(40)),  # settings
             "".join(lone % (f"{number}-{each}", "", "", each) for each in range(40)),  # tables
-            "".join(lone % ("t", "&" * each, '"<' * 5000, each) for each in range(1, 9)),
+            "".join(lone % ("t", "&" * each, '"<' * 200, each) for each in range(1, 9)),
             "- [",
         )
         text = texts[number % len(texts)]

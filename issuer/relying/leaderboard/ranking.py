@@ -330,16 +330,15 @@ def _tables(
         if entry.tier != "refuted":
             repos[entry.repo].append(entry)
     drafts: dict[TableSubject, tuple[_Defined, list[_Chosen]]] = {}
+    settings: dict[Setting, Setting] = {}  # many rows share one
     left_out = 0
     for results in repos.values():
-        defined: dict[TableSubject, _Defined] = {}
         groups: defaultdict[_Group, list[_Candidate]] = defaultdict(list)
-        for entry, score in ((one, score) for one in results for score in one.scores):
-            found = definitions.find(entry, score)
-            if found.listed:
-                subject, result = _subject(entry, score, found), _candidate(entry, score, now)
-                defined.setdefault(subject, found)
-                groups[subject, result.setting, _kind(entry)].append(result)
+        defined: dict[TableSubject, _Defined] = {}
+        for subject, found, one in _candidates(results, definitions, now):
+            setting = settings.setdefault(one.setting, one.setting)
+            defined.setdefault(subject, found)
+            groups[subject, setting, _kind(one.entry)].append(replace(one, setting=setting))
         # The strongest evidence first, then primary metrics.
         ordered = sorted(groups, key=lambda group: (group[2], defined[group[0]].primary), reverse=True)
         chosen = [(group[0], one) for group in ordered for one in _choose(groups[group], group[0], options)]
@@ -349,6 +348,19 @@ def _tables(
     return tuple(_table(subject, *drafts.pop(subject), options) for subject in sorted(drafts)), left_out
 
 
+def _candidates(
+    results: Iterable[BoardEntry], definitions: _Definitions, now: int
+) -> Iterator[tuple[TableSubject, _Defined, _Candidate]]:
+    """Yield each number that gets a table, with the table's subject."""
+    for entry in results:
+        when = entry.when if entry.when is not None and entry.when <= now + _LEEWAY_S else None
+        rest = replace(entry, scores=(), benchmark="", task="", subset="", normalization="")
+        for score in entry.scores:
+            if (defined := definitions.find(entry, score)).listed:
+                candidate = _Candidate(rest, score.value, score.samples, _setting(entry, score), when)
+                yield _subject(entry, score, defined), defined, candidate
+
+
 def _subject(entry: BoardEntry, score: BoardScore, defined: _Defined) -> TableSubject:
     return TableSubject(
         entry.benchmark, entry.task, score.metric, score.slice, entry.subset, entry.normalization, score.value_type,
@@ -356,11 +368,9 @@ def _subject(entry: BoardEntry, score: BoardScore, defined: _Defined) -> TableSu
     )  # fmt: skip
 
 
-def _candidate(entry: BoardEntry, score: BoardScore, now: int) -> _Candidate:
+def _setting(entry: BoardEntry, score: BoardScore) -> Setting:
     small = score.samples is not None and score.samples < SMALL_SAMPLE
-    setting = Setting(entry.framework, major_of(entry.framework_version), score.selection, entry.completeness, small)
-    when = entry.when if entry.when is not None and entry.when <= now + _LEEWAY_S else None
-    return _Candidate(entry, score.value, score.samples, setting, when)
+    return Setting(entry.framework, major_of(entry.framework_version), score.selection, entry.completeness, small)
 
 
 def major_of(version: str) -> str:
@@ -383,8 +393,7 @@ def _table(subject: TableSubject, defined: _Defined, chosen: Sequence[_Chosen], 
 
 def _row(chosen: _Chosen, setting: int) -> BoardRow:
     one = chosen.candidate
-    entry = replace(one.entry, scores=(), benchmark="", task="", subset="", normalization="")
-    return BoardRow(None, None, setting, one.value, one.samples, chosen.chosen_from, chosen.contradicted, entry)
+    return BoardRow(None, None, setting, one.value, one.samples, chosen.chosen_from, chosen.contradicted, one.entry)
 
 
 def _kind(entry: BoardEntry) -> int:
