@@ -41,7 +41,7 @@ def bounded(text: str) -> str:
 def fit(board: Leaderboard, input_bytes: int) -> Leaderboard:
     """Return the leaderboard without what is too much for an input of so many bytes."""
     room = TIMES * input_bytes + FREE_BYTES
-    refuted, unread = (tuple(_affordable(items, room // 4)) for items in (board.refuted, board.unread))
+    refuted, unread = tuple(_affordable(board.refuted, room // 4)), tuple(_affordable(board.unread, room // 4))
     tables = tuple(_affordable_rows(board.tables, room - sum(map(_cost, (*refuted, *unread)))))
     left_out = {
         "rows": board.left_out.get("rows", 0) + _count_rows(board.tables) - _count_rows(tables),
@@ -69,7 +69,8 @@ def _affordable(items: Sequence[_Item], room: int) -> Iterator[_Item]:
 def _affordable_rows(tables: Sequence[BoardTable], room: int) -> Iterator[BoardTable]:
     """Yield the tables with all ranked rows, and the others as long as there is room: the strongest first, then the
     first of each repository, then the second of each, and so on."""
-    order, seen = [], Counter[tuple[str, int]]()
+    order: list[tuple[bool, int, int, int, int]] = []
+    seen = Counter[tuple[str, int]]()
     for number, table in enumerate(tables):
         for at, row in enumerate(table.rows):
             kind = row.entry.repo, row.entry.strength

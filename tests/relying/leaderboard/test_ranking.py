@@ -18,6 +18,7 @@ from tests.support import make
 from tests.support.boards import DEFINITIONS, REVISION, board, entry, only, ranks, stated_definition
 
 OLD = make.NOW - 86_400
+SIGNED = {"tier": "signed"}
 
 
 def scored(value: float, metric: str = "accuracy", of_slice: str = "", selection: str = "") -> dict[str, Any]:
@@ -197,7 +198,7 @@ class Name(str):
     """A name whose comparisons can be counted."""
 
     def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, other)  # type: ignore[arg-type]
+        return str.__eq__(self, other)
 
     def __lt__(self, other: str) -> bool:
         return str.__lt__(self, other)
@@ -231,7 +232,7 @@ def test_twice_the_input_takes_twice_the_steps(kind: str) -> None:
             "revisions": {"benchmark_revision": f"{number}"},
             "results": {"repo": "a/a", "tier": "verified", "token_digest": f"{number}"},
         }  # fmt: skip
-        usual = {"repo": f"a/{number // 100}", "value": number, "pointer": f"/{number}", "tier": "signed"}
+        usual: dict[str, Any] = {"repo": f"a/{number // 100}", "value": number, "pointer": f"/{number}", **SIGNED}
         return entry(**{**usual, **varied[kind]})
 
     def steps(count: int) -> list[int]:
@@ -241,9 +242,9 @@ def test_twice_the_input_takes_twice_the_steps(kind: str) -> None:
         metrics = tuple(BenchmarkMetric(f"m{number}") for number in range(count))
         definitions = {(make.BENCHMARK, REVISION): replace(make.benchmark(), metrics=metrics)}
         made, hub = board(*entries), "https://hub.example"
-        writers = (lambda: fit(made, 10**6), lambda: as_csv(made, hub), lambda: as_markdown(made, hub))
-        ranking = partial(board, *named, definitions=definitions, every_metric=True)
-        return [lines(step) for step in (ranking, *writers, lambda: as_html(made, hub))]
+        work: list[Callable[[], object]] = [partial(board, *named, definitions=definitions, every_metric=True)]
+        work += [partial(write, made, hub) for write in (as_csv, as_markdown, as_html)]
+        return [lines(step) for step in (*work, partial(fit, made, 10**6))]
 
     for once, twice in zip(steps(150), steps(300), strict=True):
         assert twice < 2.5 * once
