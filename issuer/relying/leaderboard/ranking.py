@@ -31,9 +31,10 @@ from issuer.verify.tiers import RANKS
 # With fewer samples than about this, chance alone can move a share of one half by more than 10 points (95 %):
 # 1.96 * sqrt(0.25 / 97) = 0.0995.
 SMALL_SAMPLE = 100
-# A model that takes part in every benchmark needs some hundred rows; 2,000 hostile repositories with so many fit in
-# 400 MiB of memory.
+# The rows of one repository. A model that takes part in every benchmark needs some hundred. Those without a good token
+# have a lower bound, because anyone can write them: 2,000 hostile repositories then fit in 400 MiB of memory.
 MAX_REPO_ROWS = 256
+MAX_UNSIGNED_ROWS = 64
 
 
 class BoardScore(Struct, frozen=True, omit_defaults=True):
@@ -324,7 +325,7 @@ _REST, _SIGNED, _VERIFIED = range(3)  # results of one kind never replace those 
 def _tables(
     entries: Iterable[BoardEntry], definitions: _Definitions, options: RankOptions, now: int
 ) -> tuple[tuple[BoardTable, ...], int]:
-    """Return the tables, and the number of rows beyond MAX_REPO_ROWS of a repository."""
+    """Return the tables, and the number of rows that repositories have beyond their bounds."""
     repos: defaultdict[str, list[BoardEntry]] = defaultdict(list)
     for entry in entries:
         if entry.tier != "refuted":
@@ -341,9 +342,11 @@ def _tables(
             groups[subject, setting, _kind(one.entry)].append(replace(one, setting=setting))
         # The strongest evidence first, then primary metrics.
         ordered = sorted(groups, key=lambda group: (group[2], defined[group[0]].primary), reverse=True)
-        chosen = [(group[0], one) for group in ordered for one in _choose(groups[group], group[0], options)]
-        left_out += max(0, len(chosen) - MAX_REPO_ROWS)
-        for subject, row in chosen[:MAX_REPO_ROWS]:
+        chosen = [(group, one) for group in ordered for one in _choose(groups[group], group[0], options)]
+        unsigned = sum(kind == _REST for (_, _, kind), _ in chosen)
+        most = min(MAX_REPO_ROWS, len(chosen) - max(0, unsigned - MAX_UNSIGNED_ROWS))
+        left_out += len(chosen) - most
+        for (subject, _, _), row in chosen[:most]:
             drafts.setdefault(subject, (defined[subject], []))[1].append(row)
     return tuple(_table(subject, *drafts.pop(subject), options) for subject in sorted(drafts)), left_out
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from issuer.relying.leaderboard.page import as_html
-from issuer.relying.leaderboard.ranking import MAX_REPO_ROWS, BoardScore, Unread
+from issuer.relying.leaderboard.ranking import BoardScore, Unread
 from issuer.relying.leaderboard.size import FREE_BYTES, TIMES, bounded, fit
 from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown
 from tests.support.boards import board, entry, only
@@ -33,8 +33,8 @@ def test_the_files_are_no_larger_than_the_input_allows(sign: str, member: str) -
 
 def test_ranked_rows_are_all_listed_and_the_others_by_turns() -> None:
     good = [entry(f"good/{number}", number) for number in range(300)]
-    loud = [entry("a/loud", 1000 + number, framework=f"f{number}", **UNSIGNED) for number in range(256)]
-    quiet = [entry(f"quiet/{number}", number, **UNSIGNED) for number in range(250)]
+    loud = [entry("a/loud", 1000 + number, framework=f"f{number}", tier="signed") for number in range(256)]
+    quiet = [entry(f"quiet/{number}", number, tier="signed") for number in range(250)]
     whole = board(*loud, *good, *quiet)
     made = fit(whole, 0)
     rows = only(made).rows
@@ -49,12 +49,15 @@ def test_ranked_rows_are_all_listed_and_the_others_by_turns() -> None:
 
 
 def test_a_repository_has_a_bounded_number_of_rows_and_the_strongest_come_first() -> None:
-    scores = tuple(BoardScore(f"m{number}", "", number) for number in range(MAX_REPO_ROWS + 44))
-    made = board(entry(scores=scores, **UNSIGNED), entry(pointer="/1"), entry("b/b"))
-    assert sum(len(table.rows) for table in made.tables) == MAX_REPO_ROWS + 1
-    assert made.left_out == {"rows": 45}
-    verified = [row.entry.repo for table in made.tables for row in table.rows if row.rank]
-    assert verified == ["acme/open-model", "b/b"]
+    scores = tuple(BoardScore(f"m{number}", "", number) for number in range(300))
+    unsigned, signed = entry(scores=scores, **UNSIGNED), entry(pointer="/1", scores=scores, tier="signed")
+    verified, other = entry(pointer="/2"), entry("b/b")
+    for entries, count in (((unsigned, signed, verified, other), 257), ((unsigned, verified, other), 66)):
+        made = board(*entries)
+        rows = [row for table in made.tables for row in table.rows]
+        assert (len(rows), made.left_out) == (count, {"rows": 300 * (len(entries) - 2) + 2 - count})
+        assert [row.entry.repo for row in rows if row.rank] == ["acme/open-model", "b/b"]
+        assert {row.entry.tier for row in rows} == {entries[-3].tier, "verified"}
 
 
 def test_a_long_text_is_cut_and_remains_different_from_others() -> None:
