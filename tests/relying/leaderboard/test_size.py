@@ -19,7 +19,7 @@ UNSIGNED: dict[str, Any] = {"tier": "self-reported", "token_digest": ""}
 @pytest.mark.parametrize("member", ["framework", "task", "repo"])
 def test_the_files_are_no_larger_than_the_input_allows(sign: str, member: str) -> None:
     def of(number: int, tier: str) -> Any:
-        texts = {"subset": sign * 200, member: f"{sign * 200}{number}"}
+        texts: dict[str, Any] = {"subset": sign * 200, member: f"{sign * 200}{number}"}
         return entry(**{"repo": f"a/{number}", **UNSIGNED, "tier": tier, "tier_reason": sign * 200, **texts})
 
     faults = [Unread(f"{sign * 200}{number}", 1, 1, "file.syntax", sign * 200) for number in range(500)]
