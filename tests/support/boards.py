@@ -89,7 +89,7 @@ def write_hostile(root: Path, repositories: int) -> int:
     """Write repositories whose small files ask for as many rows as they can, and one with 256 entries of 256 metrics;
     return the bytes."""
     wide = ", ".join(f"{{metric_id: m{number}, value: {number}}}" for number in range(256))
-    metrics = f"- {{dataset: {{id: a/b, task_id: %s}}, metrics: [{wide}]}}\n"
+    metrics = f"- {{dataset: {{id: a/b, task_id: t%s}}, metrics: [{wide}]}}\n"
     lone = "- {dataset: {id: a/b, task_id: %s}, framework: {name: '%s'}, benchmark_subset: '%s', value: %s}\n"
     made = 0
     for number in range(repositories):
