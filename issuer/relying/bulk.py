@@ -164,6 +164,7 @@ def judge_folder(
             listener.out(done.output)
             listener.rows(done.rows)
             summary.add(len(chunk), done.tallies, done.findings)
+            summary.bytes += sum(found.size for found in chunk if found.size <= strict_yaml.MAX_BYTES)
             shared.record(done.verified, done.places)
             listener.tick(chunk[-1].fraction, summary)
     for file, before, after in shared.correct(root, verifier):

@@ -56,7 +56,7 @@ def judge_into(
             raise _Interrupted
         trust = verifier.trust  # read after the run, which may have fetched newer keys
         basis = Basis.of(trust, verifier.context.now)
-        table.finish(TableHead(basis, trust.tolerance, summary.files, trust.definitions))
+        table.finish(TableHead(basis, trust.tolerance, summary.files, summary.bytes, trust.definitions))
     return summary
 
 

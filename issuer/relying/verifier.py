@@ -58,11 +58,12 @@ class Basis(Struct, frozen=True):
 
 class TableHead(Struct, frozen=True):
     """A table's metadata: the basis of its judgement, the `tolerance` and the `definitions` of the trust file, and the
-    number of files."""
+    number and bytes of the files."""
 
     basis: Basis
     tolerance: Tolerance = EXACTLY
     files: int = 0
+    bytes: int = 0
     definitions: AcceptedDefinitions = AcceptedDefinitions()
 
     def as_text(self) -> dict[str, str]:
@@ -72,7 +73,7 @@ class TableHead(Struct, frozen=True):
             "table_version": TABLE_VERSION, "trust_digest": basis.trust, "audience": basis.audience,
             "judged_at": show_time(basis.judged_at), "release": basis.release, "issuers": _json(basis.issuers),
             "absent": _json(basis.absent), "tolerance": _json(self.tolerance.absolute), "files": _json(self.files),
-            "definitions": _json(self.definitions.commits),
+            "bytes": _json(self.bytes), "definitions": _json(self.definitions.commits),
         }  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def read_head(text: Mapping[str, str]) -> TableHead:
         tolerance = Tolerance(_read(text["tolerance"], dict[str, float]))
         # Absent in tables from before this member of the trust file, when every definition counted.
         definitions = AcceptedDefinitions(_read(text.get("definitions", "{}"), dict[str, tuple[str, ...]]))
-        return TableHead(basis, tolerance, _read(text["files"], int), definitions)
+        return TableHead(basis, tolerance, _read(text["files"], int), _read(text["bytes"], int), definitions)
     except (KeyError, ValueError):  # msgspec's errors are ValueErrors
         raise FormatError(Code.FILE_RULE, f"has invalid metadata: {_AGAIN}") from None
 

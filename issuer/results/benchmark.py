@@ -126,11 +126,15 @@ class Benchmark(Struct, frozen=True):
         return frozenset(metric.id for metric in self.metrics)
 
     @property
-    def primary(self) -> str | None:
-        """The id of the primary metric: the marked one, or the only one. None if this is ambiguous."""
-        marked = [metric.id for metric in self.metrics if metric.primary]
-        candidates = marked or [metric.id for metric in self.metrics]
+    def primary_metric(self) -> BenchmarkMetric | None:
+        """The primary metric: the marked one, or the only one. None if this is ambiguous."""
+        candidates = [metric for metric in self.metrics if metric.primary] or self.metrics
         return candidates[0] if len(candidates) == 1 else None
+
+    @property
+    def primary(self) -> str | None:
+        """The id of the primary metric, if there is one."""
+        return None if self.primary_metric is None else self.primary_metric.id
 
     def undefined(self, task_id: str | None, metric_ids: Sequence[str | None]) -> Iterator[Fault]:
         """Yield a fault for each id that it does not define, with the pointer in run claims. None ids are skipped."""

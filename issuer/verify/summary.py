@@ -47,11 +47,13 @@ def reason_of(report: Report) -> str:
 
 
 class Summary(Struct):
-    """The counts of a run. `by_issuer` and `by_framework` count verdicts by name, `by_reason` counts entries that are
-    not verified, and `by_tier` counts entries by tier."""
+    """The counts of a run. `bytes` are those of the files that are small enough to be read. `by_issuer` and
+    `by_framework` count verdicts by name, `by_reason` counts entries that are not verified, and `by_tier` counts
+    entries by tier."""
 
     version: Literal[1] = 1
     files: int = 0
+    bytes: int = 0
     entries: int = 0
     findings: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)

@@ -43,7 +43,7 @@ def entry(repo: str = "acme/open-model", value: float = 1.0, **members: Any) -> 
         "file": f"{repo}/.eval_results/gsm8k.yaml", "pointer": "/0", "repo": repo, "model_revision": MODEL_REVISION,
         "benchmark": make.BENCHMARK, "benchmark_revision": REVISION, "task": "gsm8k",
         "scores": (BoardScore("accuracy", "", value, ""),), "framework": "inspect-ai", "framework_version": "0.3.285",
-        "completeness": "", "subset": "", "normalization": "", "tier": "verified", "tier_reason": "received in time",
+        "tier": "verified", "tier_reason": "received in time",
         "received": "clock", "freshness": "received now", "when": make.NOW, "token_digest": f"{repo} {value}",
     }  # fmt: skip
     return BoardEntry(**{**good, **members})
@@ -83,6 +83,32 @@ def write_bad(root: Path, tens: int) -> dict[str, int]:
             file.write(b"- [")
     each = {"duplicate_key": 10, "encoding": 2, "schema": 4, "syntax": 11, "too_large": 12, "unreadable": 21}
     return {f"file.{code}": tens * count for code, count in each.items()}
+
+
+def write_hostile(root: Path, repositories: int) -> int:
+    """Write repositories whose small files ask for as many rows as they can, and one with 256 entries of 256 metrics;
+    return the bytes."""
+    wide = ", ".join(f"{{metric_id: m{number}, value: {number}}}" for number in range(256))
+    metrics = f"- {{dataset: {{id: a/b, task_id: t%s}}, metrics: [{wide}]}}\n"
+    lone = "- {dataset: {id: a/b, task_id: %s}, framework: {name: '%s'}, benchmark_subset: '%s', value: %s}\n"
+    made = 0
+    for number in range(repositories):
+        texts = (
+            metrics % number,
+            "".join(lone % ("t", f"f{number}-{each}", "", each) for each in range(40)),  # settings
+            "".join(lone % (f"{number}-{each}", "", "", each) for each in range(40)),  # tables
+            "".join(lone % ("t", "&" * each, '"<' * 200, each) for each in range(1, 9)),
+            "- [",
+        )
+        text = texts[number % len(texts)]
+        for name in ("a.yaml", *(f"{each}.yaml" for each in range(20) if text == texts[-1])):
+            made += len(text)
+            write_result(root, f"evil/r{number}", name, text)
+    for number in range(256):
+        text = metrics % number
+        made += len(text)
+        write_result(root, "evil/wide", f"{number}.yaml", text)
+    return made
 
 
 def hostile(payload: str) -> Leaderboard:

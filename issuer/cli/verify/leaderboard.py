@@ -30,7 +30,7 @@ from issuer.relying.folders import BenchmarkFolder, ReceiptFolder
 from issuer.relying.leaderboard.page import as_html
 from issuer.relying.leaderboard.ranking import Direction, Leaderboard, RankOptions
 from issuer.relying.leaderboard.sources import build_board
-from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown, counts_of
+from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown, counts_of, left_out_of
 from issuer.relying.trusted import read_trust
 from issuer.relying.verifier import FileVerifier
 from issuer.results.details import is_public_url
@@ -169,6 +169,8 @@ def _show_counts(out: Path, board: Leaderboard, summary: Summary) -> None:
     if unordered:
         rule = "give the direction of their metrics with --benchmarks DIR or --metric ID=higher"
         say(f"tables without ranks: {unordered:,}; {rule}")
+    if left_out := left_out_of(board):
+        say(f"not listed: {left_out}; `issuer verify DIR --to FILE.parquet` has all of it")
     if board.unread:
         say(f"unreadable: {len(board.unread):,} files or definitions, which the leaderboard lists with the reason")
 

@@ -105,10 +105,11 @@ _POLICY = policy_of(OWN_STYLE, digest_source(_SCRIPT), "trusted-types 'none'")
 
 def as_html(board: Leaderboard, hub: str) -> str:
     """Return the page. `hub` is the URL of the Hub that shows a model's commit."""
-    tables = "".join(_section(board, table, number, hub) for number, table in enumerate(board.tables))
+    titles = wording.titles_of(board)
+    tables = "".join(_section(board, number, title, hub) for number, title in enumerate(titles))
     body = (
         '<h1>Leaderboard</h1>\n<p class="lead">Scores by benchmark, each with its evidence.</p>\n'
-        f"<p>{wording.meaning_of(board)}</p>{_contents(board)}{_choose(board)}{tables}"
+        f"<p>{wording.meaning_of(board)}</p>{_contents(board, titles)}{_choose(board)}{tables}"
         f"{_refuted(board)}{_unread(board)}{_basis(board)}"
     )
     return Page(
@@ -143,6 +144,7 @@ def _basis(board: Leaderboard) -> str:
         ("Time of receipt of verified entries", f"{wording.received_of(board)} (check 5)"),
         ("A rank needs", f"the tier {board.rank_from} or a higher one"),
         *(("Unavailable", f"<code>{_said(absent)}</code>") for absent in basis.absent),
+        *(("Not listed", said) for said in filter(None, [wording.left_out_of(board)])),
     ]
     listed = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in lines)
     return f'<section aria-labelledby="basis"><h2 id="basis">Judged by</h2><dl class="facts">{listed}</dl></section>'
@@ -166,30 +168,30 @@ def _select(name: str, label: str, options: Iterable[tuple[str, str]]) -> str:
     return f'<label>{label} <select id="{name}" autocomplete="off">{listed}</select></label>'
 
 
-def _contents(board: Leaderboard) -> str:
+def _contents(board: Leaderboard, titles: Sequence[str]) -> str:
     if not board.tables:
         return (
             '<div class="note open"><p>No result was found. Results are read from '
             "<code>DIR/OWNER/NAME/.eval_results/*.yaml</code>.</p></div>"
         )
     links = "".join(
-        f'<li><a href="#table-{number}">{_said(wording.title_of(table.subject))}</a> '
-        f'<span class="quiet">{len(table.rows):,}</span></li>'
-        for number, table in enumerate(board.tables)
+        f'<li><a href="#table-{number}">{_said(title)}</a> '
+        f'<span class="quiet">{len(board.tables[number].rows):,}</span></li>'
+        for number, title in enumerate(titles)
     )
     summary = f"<summary>Tables: {len(board.tables):,}</summary>"
     return f'<nav aria-label="Tables"><details open>{summary}<ul>{links}</ul></details></nav>'
 
 
-def _section(board: Leaderboard, table: BoardTable, number: int, hub: str) -> str:
-    heading = f"table-{number}"
-    title = f" ({_said(table.title)})" if table.title else ""
+def _section(board: Leaderboard, number: int, title: str, hub: str) -> str:
+    table, heading = board.tables[number], f"table-{number}"
+    metric = f" ({_said(table.title)})" if table.title else ""
     notes = "".join(f"<p>{note.text} {_code(note.said)}</p>" for note in wording.notes_of(table, board))
     columns = _columns(table)
     head = "".join(_heading(name, table.unit) for name in columns)
     rows = "".join(f"{_row(table, row, hub, columns)}\n" for row in table.rows)
     return (
-        f'<section aria-labelledby="{heading}"><h2 id="{heading}">{_said(wording.title_of(table.subject))}{title}</h2>'
+        f'<section aria-labelledby="{heading}"><h2 id="{heading}">{_said(title)}{metric}</h2>'
         f"{notes}{_settings(table)}{plot(table, number)}"
         f'<div class="wide" role="region" tabindex="0" aria-labelledby="{heading}"><table class="plain board">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>\n"
@@ -206,10 +208,10 @@ def _settings(table: BoardTable) -> str:
     return f"<ul>{listed}</ul>"
 
 
-_NUMBERS = {"Rank", "Score", "Rank in setting", "Chosen from"}
+_NUMBERS = {"Rank", "Score", "Samples", "Rank in setting", "Chosen from"}
 _COLUMNS = (
-    "Rank", "Model", "Score", "Tier", "Setting", "Rank in setting", "Framework", "Issuer", "Attempt", "Chosen from",
-    "Date",
+    "Rank", "Model", "Score", "Samples", "Tier", "Setting", "Rank in setting", "Framework", "Issuer", "Attempt",
+    "Chosen from", "Date",
 )  # fmt: skip
 
 
@@ -217,6 +219,7 @@ def _columns(table: BoardTable) -> list[str]:
     """Return the columns of a table without those that are empty in every row."""
     entries, several = [row.entry for row in table.rows], len(table.settings) > 1
     is_said = {
+        "Samples": any(row.samples is not None for row in table.rows),
         "Setting": several,
         "Rank in setting": several,
         "Issuer": any(entry.issuer for entry in entries),
@@ -239,6 +242,7 @@ def _row(table: BoardTable, row: BoardRow, hub: str, columns: Iterable[str]) -> 
         "Rank": _number(row.rank),
         "Model": _cell(f"{_said(entry.repo)}{_links(entry, hub)}", entry.repo, "name"),
         "Score": _score(row),
+        "Samples": _cell(wording.samples_text(row), f"{row.samples or ''}", "number"),
         "Tier": _cell(_tier(entry), f"{TIERS.index(entry.tier)}", "short"),
         "Setting": _cell(_mark(table, row), f"{row.setting}"),
         "Rank in setting": _number(row.rank_in_setting),

@@ -1,10 +1,11 @@
 """The ranking of a leaderboard: tables from judged entries and the benchmarks' definitions. Pure.
 
-Each benchmark, task, metric and slice has a table, and so has each `benchmark_subset` and `normalization`, because
-these change the measurement. A table may mix frameworks, major versions, selections and completeness. Each of its rows
-has the mark of its setting, and is also ranked within the setting. A stranger's pull request cannot replace another
-row: for each model and setting, verified, signed and other results are chosen separately, and refuted entries are in no
-table. Text of a file comes from a stranger, whatever the tier: writers escape it.
+A table has numbers of one kind: one benchmark, task, metric, slice, `benchmark_subset`, `normalization`, value type and
+definition. It may mix frameworks, major versions, selections, completeness, and small and large samples. Each of its
+rows has the mark of its setting, and is also ranked within the setting. A stranger's pull request cannot replace
+another row: for each model and setting, verified, signed and other results are chosen separately, and refuted entries
+are in no table. Text of a file comes from a stranger, whatever the tier: writers escape it. The time is linear in the
+number of scores, apart from sorting.
 """
 
 from __future__ import annotations
@@ -13,51 +14,65 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from issuer.errors import InputError
 from issuer.relying.verifier import Basis
-from issuer.results.benchmark import AcceptedDefinitions, Benchmark
+from issuer.results.benchmark import AcceptedDefinitions, Benchmark, BenchmarkMetric
 from issuer.verify.report import AtFrom, Tier
 from issuer.verify.reproduction import EXACTLY, Tolerance
 from issuer.verify.tiers import RANKS
 
+# With fewer samples than about this, chance alone can move a share of one half by more than 10 points (95 %):
+# 1.96 * sqrt(0.25 / 97) = 0.0995.
+SMALL_SAMPLE = 100
+# The rows of one repository. A model that takes part in every benchmark needs some hundred. Those without a good token
+# have a lower bound, because anyone can write them: 2,000 hostile repositories then fit in 400 MiB of memory.
+MAX_REPO_ROWS = 256
+MAX_UNSIGNED_ROWS = 64
 
-class BoardScore(Struct, frozen=True):
-    """One number of an entry. `metric` is "" for the lone value of the live Hub's entries, which has no metric name."""
+
+class BoardScore(Struct, frozen=True, omit_defaults=True):
+    """One number of an entry. `metric` is "" for the lone value of the live Hub's entries, which has no metric name.
+    `samples` is None if the file does not say how many there were."""
 
     metric: str
     slice: str
     value: float
-    selection: str
+    selection: str = ""
+    value_type: str = ""
+    samples: int | None = None
 
 
-class BoardEntry(Struct, frozen=True, tag="entry"):
+class BoardEntry(Struct, frozen=True, tag="entry", omit_defaults=True):
     """A judged entry. `file` and `pointer` are its place; `repo` is the model's repository. `when` (Unix seconds) is
     the token's `iat`, which its issuer vouches for; for an unsigned entry, the date in the file or None. `received` is
     the source of the time of receipt, and `freshness` the evidence of check 5. `issuer`, `integration`, `run_url`,
-    `issued_at` and `attempt` are the token's; empty or None unless a good signature covers the file's content."""
+    `issued_at` and `attempt` are the token's; empty or None unless a good signature covers the file's content. A row's
+    entry lacks what its table and row say: `scores`, `benchmark`, `task`, `subset` and `normalization`."""
 
     file: str
     pointer: str
     repo: str
-    model_revision: str
-    benchmark: str
-    benchmark_revision: str
-    task: str
-    scores: tuple[BoardScore, ...]
-    framework: str
-    framework_version: str
-    completeness: str
-    subset: str
-    normalization: str
     tier: Tier
     tier_reason: str
     received: AtFrom
     freshness: str
+    model_revision: str = ""
+    benchmark: str = ""
+    benchmark_revision: str = ""
+    task: str = ""
+    scores: tuple[BoardScore, ...] = ()
+    framework: str = ""
+    framework_version: str = ""
+    completeness: str = ""
+    subset: str = ""
+    normalization: str = ""
     when: int | None = None
     issuer: str = ""
     integration: str = ""
@@ -123,7 +138,9 @@ class RankOptions(Struct, frozen=True):
 
 
 class TableSubject(Struct, frozen=True, order=True):
-    """The subject of a table. `direction` is the better direction, by the `eval.yaml` of each row's commit."""
+    """The subject of a table. `direction` is the better direction, by the `eval.yaml` of each row's commit.
+    `definition` is the digest of what that file says about the task and the metric, or, without such a file, the
+    benchmark's commit."""
 
     benchmark: str
     task: str
@@ -131,16 +148,20 @@ class TableSubject(Struct, frozen=True, order=True):
     slice: str
     subset: str
     normalization: str
+    value_type: str
     direction: Direction
+    definition: str
 
 
 class Setting(Struct, frozen=True, order=True):
-    """The circumstances in which rows of one table may differ; compare rows of two settings with care."""
+    """The circumstances in which rows of one table may differ; compare rows of two settings with care. `small`: the
+    result is of fewer than SMALL_SAMPLE samples."""
 
     framework: str
     major: str
     selection: str
     completeness: str
+    small: bool
 
 
 class BoardRow(Struct, frozen=True):
@@ -153,6 +174,7 @@ class BoardRow(Struct, frozen=True):
     rank_in_setting: int | None
     setting: int
     value: float
+    samples: int | None
     chosen_from: int
     contradicted: bool
     entry: BoardEntry
@@ -160,11 +182,12 @@ class BoardRow(Struct, frozen=True):
 
 class BoardTable(Struct, frozen=True):
     """A table in rank order. If the better direction is unknown, it has no ranks and is sorted by model name.
-    `primary`: a definition names this metric as the benchmark's primary one. `title` and `unit` come from the
-    definition."""
+    `primary`: the definition names this metric with this slice as the benchmark's primary one. `other_slice`: it names
+    the metric, but with other slices. `title` and `unit` come from the definition."""
 
     subject: TableSubject
     primary: bool
+    other_slice: bool
     title: str
     unit: str
     settings: tuple[Setting, ...]
@@ -174,7 +197,8 @@ class BoardTable(Struct, frozen=True):
 
 class Leaderboard(Struct, frozen=True):
     """A leaderboard. `refuted` entries and unreadable files are separate, with reasons. `by_tier` counts all entries,
-    `by_received` the verified ones by the source of the time of receipt (check 5)."""
+    `by_received` the verified ones by the source of the time of receipt (check 5), and `left_out` the rows, refuted
+    entries and unreadable files that are not listed because there are too many."""
 
     version: Literal[1]
     basis: Basis
@@ -185,17 +209,88 @@ class Leaderboard(Struct, frozen=True):
     unread: tuple[Unread, ...]
     by_tier: Mapping[str, int]
     by_received: Mapping[str, int]
+    left_out: Mapping[str, int] = {}
 
 
 def rank(entries: Sequence[BoardEntry], definitions: Definitions, basis: Basis, options: RankOptions) -> Leaderboard:
     """Return the leaderboard of these entries, without unreadable files."""
     refuted = tuple(entry for entry in entries if entry.tier == "refuted")
+    tables, left_out = _tables(entries, _Definitions(definitions, options), options, basis.judged_at)
     return Leaderboard(
-        BOARD_VERSION, basis, "best" if options.best else "newest", options.rank_from,
-        tuple(_tables(entries, definitions, options, basis.judged_at)), refuted, (),
+        BOARD_VERSION, basis, "best" if options.best else "newest", options.rank_from, tables, refuted, (),
         dict(Counter(entry.tier for entry in entries)),
         dict(Counter(entry.received for entry in entries if entry.strength >= RANKS["verified"])),
+        {"rows": left_out} if left_out else {},
     )  # fmt: skip
+
+
+# -- which definition --------------------------------------------------------------------------------------------------
+
+
+class _Defined(Struct, frozen=True):
+    """A metric and its slice, as the definition at a row's commit describes them. `listed`: it gets a table."""
+
+    direction: Direction
+    definition: str
+    primary: bool = False
+    other_slice: bool = False
+    title: str = ""
+    unit: str = ""
+    listed: bool = True
+
+
+class _Definition:
+    """An index of a benchmark's definition, which may have thousands of tasks and metrics. Of equal ids, the first
+    counts."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._tasks = {task.id: _digest(task) for task in reversed(benchmark.tasks)}
+        self._metrics = {(one.id, one.slice or ""): one for one in reversed(benchmark.metrics)}
+        self._by_id = {one.id: one for one in reversed(benchmark.metrics)}
+        self.primary = benchmark.primary_metric
+
+    def find(self, task: str, score: BoardScore) -> tuple[str, BenchmarkMetric | None, bool]:
+        """Return the digest of its members for a task and a metric ("" without the task), the metric or None, and
+        whether it names the metric with this slice."""
+        if task not in self._tasks:
+            return "", None, False
+        exact = self._metrics.get((score.metric, score.slice))
+        metric = exact or self._by_id.get(score.metric)
+        said = self._tasks[task], metric, exact is not None, metric is self.primary
+        return f"sha256:{_digest(said)}", metric, exact is not None
+
+
+def _digest(value: object) -> str:
+    return sha256(msgspec.json.encode(value)).hexdigest()
+
+
+class _Definitions:
+    """The given definitions, each indexed once, and the rules about tables and directions."""
+
+    def __init__(self, given: Definitions, options: RankOptions) -> None:
+        self._given, self._options = given, options
+        self._known: dict[tuple[str, str], _Definition] = {}
+
+    def find(self, entry: BoardEntry, score: BoardScore) -> _Defined:
+        """Return what the definition at the entry's commit says about a score."""
+        stated = self._options.stated.get(score.metric or NOT_NAMED, "unknown")
+        named = entry.benchmark, entry.benchmark_revision
+        known = self._index(named) if self._options.accepted.accept(*named) else None
+        definition, metric, has_slice = known.find(entry.task, score) if known else ("", None, False)
+        if known is None or metric is None:
+            return _Defined(stated, definition or entry.benchmark_revision)
+        primary = has_slice and metric is known.primary
+        if not (primary or known.primary is None or self._options.every_metric):
+            return _Defined(stated, definition, listed=False)
+        better = metric.higher_is_better
+        direction: Direction = stated if better is UNSET else "higher" if better else "lower"
+        title, unit = ("" if text is UNSET else text for text in (metric.display_name, metric.unit))
+        return _Defined(direction, definition, primary, not has_slice, title, unit)
+
+    def _index(self, key: tuple[str, str]) -> _Definition | None:
+        if key not in self._known and (found := self._given.get(key)) is not None:
+            self._known[key] = _Definition(found)
+        return self._known.get(key)
 
 
 # -- which table -------------------------------------------------------------------------------------------------------
@@ -206,6 +301,7 @@ class _Candidate(Struct, frozen=True):
 
     entry: BoardEntry
     value: float
+    samples: int | None
     setting: Setting
     when: int | None
 
@@ -215,55 +311,71 @@ class _Candidate(Struct, frozen=True):
         return (-1 if self.when is None else self.when), self.entry.file, self.entry.pointer
 
 
-class _Defined(Struct, frozen=True):
-    """The definition of a metric at a row's commit. `listed`: it gets a table."""
+class _Chosen(Struct, frozen=True):
+    """A candidate that gets a row."""
 
-    direction: Direction = "unknown"
-    primary: bool = False
-    title: str = ""
-    unit: str = ""
-    listed: bool = True
+    candidate: _Candidate
+    chosen_from: int
+    contradicted: bool
+
+
+# Results of one model, of which one gets a row: for a table, in a setting, with one kind of evidence.
+_Group = tuple[TableSubject, Setting, int]
+_REST, _SIGNED, _VERIFIED = range(3)  # results of one kind never replace those of another
 
 
 def _tables(
-    entries: Iterable[BoardEntry], definitions: Definitions, options: RankOptions, now: int
-) -> Iterator[BoardTable]:
-    drafts: dict[TableSubject, tuple[_Defined, list[_Candidate]]] = {}
+    entries: Iterable[BoardEntry], definitions: _Definitions, options: RankOptions, now: int
+) -> tuple[tuple[BoardTable, ...], int]:
+    """Return the tables, and the number of rows that repositories have beyond their bounds."""
+    repos: defaultdict[str, list[BoardEntry]] = defaultdict(list)
     for entry in entries:
-        if entry.tier == "refuted":
-            continue
-        named = entry.benchmark, entry.benchmark_revision
-        definition = definitions.get(named) if options.accepted.accept(*named) else None
+        if entry.tier != "refuted":
+            repos[entry.repo].append(entry)
+    drafts: dict[TableSubject, tuple[_Defined, list[_Chosen]]] = {}
+    settings: dict[Setting, Setting] = {}  # many rows share one
+    left_out = 0
+    for results in repos.values():
+        groups: defaultdict[_Group, list[_Candidate]] = defaultdict(list)
+        defined: dict[TableSubject, _Defined] = {}
+        for subject, found, one in _candidates(results, definitions, now):
+            setting = settings.setdefault(one.setting, one.setting)
+            defined.setdefault(subject, found)
+            groups[subject, setting, _kind(one.entry)].append(replace(one, setting=setting))
+        # The strongest evidence first, then primary metrics.
+        ordered = sorted(groups, key=lambda group: (group[2], defined[group[0]].primary), reverse=True)
+        chosen = [(group, one) for group in ordered for one in _choose(groups[group], group[0], options)]
+        unsigned = sum(kind == _REST for (_, _, kind), _ in chosen)
+        most = min(MAX_REPO_ROWS, len(chosen) - max(0, unsigned - MAX_UNSIGNED_ROWS))
+        left_out += len(chosen) - most
+        for (subject, _, _), row in chosen[:most]:
+            drafts.setdefault(subject, (defined[subject], []))[1].append(row)
+    return tuple(_table(subject, *drafts.pop(subject), options) for subject in sorted(drafts)), left_out
+
+
+def _candidates(
+    results: Iterable[BoardEntry], definitions: _Definitions, now: int
+) -> Iterator[tuple[TableSubject, _Defined, _Candidate]]:
+    """Yield each number that gets a table, with the table's subject."""
+    for entry in results:
+        when = entry.when if entry.when is not None and entry.when <= now + _LEEWAY_S else None
+        rest = replace(entry, scores=(), benchmark="", task="", subset="", normalization="")
         for score in entry.scores:
-            if (defined := _defined(definition, entry.task, score, options)).listed:
-                subject = TableSubject(
-                    entry.benchmark, entry.task, score.metric, score.slice, entry.subset, entry.normalization,
-                    defined.direction,
-                )  # fmt: skip
-                drafts.setdefault(subject, (defined, []))[1].append(_candidate(entry, score, now))
-    for subject in sorted(drafts):
-        yield _table(subject, *drafts[subject], options)
+            if (defined := definitions.find(entry, score)).listed:
+                candidate = _Candidate(rest, score.value, score.samples, _setting(entry, score), when)
+                yield _subject(entry, score, defined), defined, candidate
 
 
-def _defined(definition: Benchmark | None, task: str, score: BoardScore, options: RankOptions) -> _Defined:
-    stated = options.stated.get(score.metric or NOT_NAMED, "unknown")
-    known = definition if definition is not None and task in definition.task_ids else None
-    metric = next((one for one in known.metrics if one.id == score.metric), None) if known else None
-    if known is None or metric is None:
-        return _Defined(stated)
-    primary = known.primary == metric.id
-    if not (primary or known.primary is None or options.every_metric):
-        return _Defined(listed=False)
-    better = metric.higher_is_better
-    direction: Direction = stated if better is UNSET else "higher" if better else "lower"
-    title, unit = ("" if text is UNSET else text for text in (metric.display_name, metric.unit))
-    return _Defined(direction, primary, title, unit)
+def _subject(entry: BoardEntry, score: BoardScore, defined: _Defined) -> TableSubject:
+    return TableSubject(
+        entry.benchmark, entry.task, score.metric, score.slice, entry.subset, entry.normalization, score.value_type,
+        defined.direction, defined.definition,
+    )  # fmt: skip
 
 
-def _candidate(entry: BoardEntry, score: BoardScore, now: int) -> _Candidate:
-    setting = Setting(entry.framework, major_of(entry.framework_version), score.selection, entry.completeness)
-    when = entry.when if entry.when is not None and entry.when <= now + _LEEWAY_S else None
-    return _Candidate(entry, score.value, setting, when)
+def _setting(entry: BoardEntry, score: BoardScore) -> Setting:
+    small = score.samples is not None and score.samples < SMALL_SAMPLE
+    return Setting(entry.framework, major_of(entry.framework_version), score.selection, entry.completeness, small)
 
 
 def major_of(version: str) -> str:
@@ -275,20 +387,18 @@ def major_of(version: str) -> str:
 # -- which rows --------------------------------------------------------------------------------------------------------
 
 
-def _table(
-    subject: TableSubject, defined: _Defined, candidates: Sequence[_Candidate], options: RankOptions
-) -> BoardTable:
-    settings = tuple(sorted({one.setting for one in candidates}))
-    groups: defaultdict[tuple[str, Setting, int], list[_Candidate]] = defaultdict(list)
-    for one in candidates:
-        groups[one.entry.repo, one.setting, _kind(one.entry)].append(one)
-    rows = [row for group in groups.values() for row in _chosen(group, subject, settings, options)]
+def _table(subject: TableSubject, defined: _Defined, chosen: Sequence[_Chosen], options: RankOptions) -> BoardTable:
+    settings = tuple(sorted({one.candidate.setting for one in chosen}))
+    numbers = {setting: number for number, setting in enumerate(settings)}
+    rows = [_row(one, numbers[one.candidate.setting]) for one in chosen]
     revisions = tuple(sorted({row.entry.benchmark_revision for row in rows}))
-    members = subject, defined.primary, defined.title, defined.unit, settings, revisions
-    return BoardTable(*members, tuple(_ranked(rows, subject.direction, RANKS[options.rank_from])))
+    members = defined.primary, defined.other_slice, defined.title, defined.unit, settings, revisions
+    return BoardTable(subject, *members, tuple(_ranked(rows, subject.direction, RANKS[options.rank_from])))
 
 
-_REST, _SIGNED, _VERIFIED = range(3)  # results of one kind never replace those of another
+def _row(chosen: _Chosen, setting: int) -> BoardRow:
+    one = chosen.candidate
+    return BoardRow(None, None, setting, one.value, one.samples, chosen.chosen_from, chosen.contradicted, one.entry)
 
 
 def _kind(entry: BoardEntry) -> int:
@@ -297,17 +407,14 @@ def _kind(entry: BoardEntry) -> int:
     return _SIGNED if entry.tier == "signed" else _REST
 
 
-def _chosen(
-    group: Sequence[_Candidate], subject: TableSubject, settings: Sequence[Setting], options: RankOptions
-) -> Iterator[BoardRow]:
-    """Yield the row of a model, and a row for each verified result that contradicts it."""
+def _choose(group: Sequence[_Candidate], subject: TableSubject, options: RankOptions) -> Iterator[_Chosen]:
+    """Yield the result of a model that counts, and each verified one that contradicts it."""
     results = _without_copies(group)
     newest = max(results, key=lambda one: one.age)
     first = _strongest(_best(results, subject.direction) if options.best else newest, results, subject.metric, options)
     others = _contradicting(first, results, subject.metric, options) if _kind(first.entry) == _VERIFIED else []
     for one in (first, *others):
-        setting = settings.index(one.setting)
-        yield BoardRow(None, None, setting, one.value, len(results), bool(others), one.entry)
+        yield _Chosen(one, len(results), bool(others))
 
 
 def _without_copies(group: Sequence[_Candidate]) -> list[_Candidate]:

@@ -28,6 +28,7 @@ from issuer.relying.leaderboard.ranking import (
     rank,
     unread,
 )
+from issuer.relying.leaderboard.size import bounded, fit
 from issuer.relying.table_columns import rows_of
 from issuer.relying.verifier import Basis, FileVerifier, JudgedFile, TableHead, Writer
 from issuer.verify.report import AtFrom, Report, Tier, Verdict
@@ -84,7 +85,7 @@ class EntryCollector:
         faults = [fault for fault in map(unread, take_faults(definitions)) if fault not in self._unread]
         summary.add(0, (), [fault.code for fault in faults])
         places = sorted({*self._unread, *faults}, key=astuple)
-        return replace(board, unread=tuple(places))
+        return fit(replace(board, unread=tuple(places)), summary.bytes)
 
 
 def _write(file: str, reports: tuple[Report, ...]) -> str:
@@ -104,6 +105,8 @@ class _Metric(Struct, frozen=True):
     metric_id: str
     value: float
     slice: Text
+    value_type: Text
+    sample_size: int | None
 
 
 class _Entry(Struct, frozen=True):
@@ -173,7 +176,7 @@ def build_board_of_table(
                     place = found.file, found.line or 0, found.column or 0
                     gathered.add(Unread(*place, found.finding, found.finding_detail or ""))
                     findings.append(found.finding)
-    summary = Summary()
+    summary = Summary(bytes=head.bytes)
     summary.add(head.files, tallies.items(), findings)
     options = replace(options, tolerance=head.tolerance, accepted=head.definitions)
     return gathered.ranked(definitions, head.basis, options, summary), summary
@@ -204,11 +207,12 @@ def _entry_of(row: _Entry) -> BoardEntry:
     # One text for equal values.
     normalization = msgspec.json.encode(_json(row.normalization), order="deterministic").decode()
     entry = BoardEntry(
-        row.file, row.pointer, row.repo, row.model_revision or "", row.benchmark_repo or "",
-        row.benchmark_revision or "", row.task_id or "", _scores(row), row.framework or "",
-        row.framework_version or "", row.completeness or "", row.benchmark_subset or "",
-        normalization if row.normalization else "", row.tier, row.tier_reason or "", row.at_from,
-        row.check_5_evidence, moment_of(row.date or ""), token_digest=row.token_digest or "",
+        row.file, row.pointer, row.repo, row.tier, bounded(row.tier_reason or ""), row.at_from,
+        bounded(row.check_5_evidence), _said(row.model_revision), _said(row.benchmark_repo),
+        _said(row.benchmark_revision), _said(row.task_id), _scores(row), _said(row.framework),
+        _said(row.framework_version), _said(row.completeness), _said(row.benchmark_subset),
+        _said(normalization if row.normalization else ""), moment_of(row.date or ""),
+        token_digest=row.token_digest or "",
     )  # fmt: skip
     if row.verdict == "failed" or row.signed_issued_at is None:
         return entry
@@ -219,12 +223,22 @@ def _entry_of(row: _Entry) -> BoardEntry:
     )  # fmt: skip
 
 
+def _said(text: Text) -> str:
+    return bounded(text or "")
+
+
 def _scores(row: _Entry) -> tuple[BoardScore, ...]:
     if not row.metrics:
-        return () if row.value is None else (BoardScore("", "", row.value, ""),)
+        return () if row.value is None else (BoardScore("", "", row.value),)
     selection = msgspec.convert(_json(row.selection), dict[str, str])
     pairs = [(one, f"{one.metric_id} ({one.slice})" if one.slice else one.metric_id) for one in row.metrics]
-    return tuple(BoardScore(one.metric_id, one.slice or "", one.value, selection.get(pair, "")) for one, pair in pairs)
+    return tuple(
+        BoardScore(
+            _said(one.metric_id), _said(one.slice), one.value, _said(selection.get(pair)), _said(one.value_type),
+            one.sample_size,
+        )
+        for one, pair in pairs
+    )  # fmt: skip
 
 
 def _json(text: Text) -> dict[str, Any]:

@@ -6,7 +6,9 @@ it is code.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +18,7 @@ from issuer.formats.strict_yaml import number_text
 from issuer.formats.times import show_time
 from issuer.relying.leaderboard.ranking import (
     NOT_NAMED,
+    SMALL_SAMPLE,
     BoardEntry,
     BoardRow,
     BoardScore,
@@ -30,6 +33,7 @@ from issuer.token.verify_token import MAX_ATTEMPTS
 from issuer.verify.report import TIERS, AtFrom, Tier
 from issuer.verify.tiers import RANKS
 
+NOT_SAID = "not said"
 RECEIVED: dict[AtFrom, str] = {
     "clock": "received now, by this party's own clock",
     "receipt": "by a receipt of this party",
@@ -46,10 +50,27 @@ def meaning_of(board: Leaderboard) -> str:
     return f"Anyone can put a result without a token into a repository: {rule}."
 
 
-def title_of(subject: TableSubject) -> str:
-    """Return a table's title: benchmark, task and metric."""
-    parts = (subject.benchmark, f"task {subject.task or 'not said'}", subject.metric or f"metric {NOT_NAMED}")
-    return visible(", ".join(parts))
+def titles_of(board: Leaderboard) -> list[str]:
+    """Return the titles of the tables, in their order. No two are equal: where the subjects look the same, the commit
+    of the benchmark tells tables apart, and then their number."""
+    titles = [_title_of(table.subject) for table in board.tables]
+    commits = [f"benchmark commit {visible(table.benchmark_revisions[0])[:12] or NOT_SAID}" for table in board.tables]
+    numbers = [f"table {number}" for number, _ in enumerate(board.tables, 1)]
+    for more in chain([commits], repeat(numbers)):
+        count = Counter(titles)
+        if len(count) == len(titles):
+            break
+        titles = [f"{one}, {other}" if count[one] > 1 else one for one, other in zip(titles, more, strict=True)]
+    return titles
+
+
+def _title_of(subject: TableSubject) -> str:
+    parts = (
+        ("", subject.benchmark), ("task ", subject.task or NOT_SAID), ("", subject.metric or f"metric {NOT_NAMED}"),
+        ("slice ", subject.slice), ("only ", subject.subset), ("normalized ", subject.normalization),
+        ("value type ", subject.value_type),
+    )  # fmt: skip
+    return " ".join(visible(", ".join(f"{name}{said}" for name, said in parts if said)).split())
 
 
 class TableNote(Struct, frozen=True):
@@ -61,15 +82,13 @@ class TableNote(Struct, frozen=True):
 
 def notes_of(table: BoardTable, board: Leaderboard) -> Iterator[TableNote]:
     """Yield what a reader must know before comparing two rows of a table."""
-    subject = table.subject
     yield TableNote(_direction(table))
-    for text, said in (
-        ("Slice:", subject.slice),
-        ("Only a part of the benchmark:", subject.subset),
-        ("Normalized:", subject.normalization),
-    ):
-        if said:
-            yield TableNote(text, visible(said))
+    if table.other_slice:
+        rule = "with this slice" if table.subject.slice else "without a slice"
+        yield TableNote(f"The benchmark's definition does not name this metric {rule}.")
+    if any(is_small(row) for row in table.rows):
+        rule = "chance alone can change a share by 10 points"
+        yield TableNote(f"A number of samples below {SMALL_SAMPLE} is marked as few: {rule}.")
     if len(table.settings) > 1:
         rule = "compare them with care. Each row is marked, and also ranked within its setting."
         yield TableNote(f"Rows of {len(table.settings)} settings are in this table: {rule}")
@@ -99,7 +118,18 @@ def setting_text(setting: Setting) -> str:
     framework = f"{setting.framework or 'framework not said'} {setting.major}".strip()
     selection = f"selection {setting.selection}" if setting.selection else ""
     complete = f"completeness {setting.completeness}" if setting.completeness else ""
-    return visible(", ".join(filter(None, (framework, selection, complete))))
+    samples = f"fewer than {SMALL_SAMPLE} samples" if setting.small else ""
+    return visible(", ".join(filter(None, (framework, selection, complete, samples))))
+
+
+def is_small(row: BoardRow) -> bool:
+    """Say whether a row's result is of few samples."""
+    return row.samples is not None and row.samples < SMALL_SAMPLE
+
+
+def samples_text(row: BoardRow) -> str:
+    """Return the number of samples, "" if the file does not say it; the mark is for few."""
+    return "" if row.samples is None else f"{row.samples:,}{' (few)' if is_small(row) else ''}"
 
 
 def score_text(score: BoardScore) -> str:
@@ -147,14 +177,24 @@ def received_of(board: Leaderboard) -> str:
     return "; ".join(known) or "no entry is verified"
 
 
+def left_out_of(board: Leaderboard) -> str:
+    """Say how much is not listed, "" if all is."""
+    counts = ", ".join(f"{count:,} {_LEFT_OUT[name]}" for name, count in board.left_out.items())
+    return f"{counts}: too much for their files" if counts else ""
+
+
+_LEFT_OUT = {"rows": "rows", "refuted": "refuted entries", "unread": "unreadable files or definitions"}
+
+
 def as_json(board: Leaderboard) -> bytes:
-    """Return one JSON document with the members of `ranking.Board`."""
-    return msgspec.json.format(msgspec.json.encode(board), indent=1) + b"\n"
+    """Return one JSON document with the members of `ranking.Leaderboard`, on one line."""
+    return msgspec.json.encode(board) + b"\n"
 
 
 _COLUMNS = (
     "listed", "benchmark", "benchmark_revision", "task", "metric", "slice", "benchmark_subset", "normalization",
-    "direction", "rank", "setting", "rank_in_setting", "model", "model_revision", "value", "tier", "reason",
+    "value_type", "definition", "direction", "rank", "setting", "rank_in_setting", "model", "model_revision", "value",
+    "samples", "few_samples", "tier", "reason",
     "framework", "framework_version", "selection", "completeness", "issuer", "integration", "attempt",
     "attempts_since", "chosen_from", "contradicted", "when", "received", "freshness", "run_url", "commit_url", "file",
     "entry", "line", "trust", "judged_at",
@@ -175,8 +215,7 @@ def _cells(board: Leaderboard, hub: str) -> Iterator[dict[str, str]]:
             yield {"listed": "table", **_entry_cells(row.entry, hub), **_row_cells(table, row)}
     for entry in board.refuted:
         for score in entry.scores:
-            number = {"metric": score.metric, "slice": score.slice, "value": number_text(score.value)}
-            yield {"listed": "refuted", **_entry_cells(entry, hub), **number, "selection": score.selection}
+            yield {"listed": "refuted", **_entry_cells(entry, hub), **_score_cells(score)}
     for fault in board.unread:
         reason = f"{fault.code}: {fault.reason}"
         yield {"listed": "unread", "file": fault.file, "line": str(fault.line or ""), "reason": reason}
@@ -185,12 +224,26 @@ def _cells(board: Leaderboard, hub: str) -> Iterator[dict[str, str]]:
 def _row_cells(table: BoardTable, row: BoardRow) -> dict[str, str]:
     subject = table.subject
     return {
-        "metric": subject.metric, "slice": subject.slice, "direction": subject.direction,
+        "benchmark": subject.benchmark, "task": subject.task, "metric": subject.metric, "slice": subject.slice,
+        "benchmark_subset": subject.subset, "normalization": subject.normalization, "value_type": subject.value_type,
+        "definition": subject.definition, "direction": subject.direction, "samples": _whole(row.samples),
+        "few_samples": "yes" if is_small(row) else "no",
         "rank": str(row.rank or ""), "rank_in_setting": str(row.rank_in_setting or ""),
         "setting": setting_mark(row.setting), "selection": table.settings[row.setting].selection,
         "value": number_text(row.value), "chosen_from": str(row.chosen_from),
         "contradicted": "yes" if row.contradicted else "no",
     }  # fmt: skip
+
+
+def _score_cells(score: BoardScore) -> dict[str, str]:
+    return {
+        "metric": score.metric, "slice": score.slice, "value": number_text(score.value), "selection": score.selection,
+        "value_type": score.value_type, "samples": _whole(score.samples),
+    }  # fmt: skip
+
+
+def _whole(number: int | None) -> str:
+    return "" if number is None else str(number)
 
 
 def _entry_cells(entry: BoardEntry, hub: str) -> dict[str, str]:
@@ -215,9 +268,9 @@ _SIGNS: dict[Tier, str] = {
 def as_markdown(board: Leaderboard, hub: str) -> str:
     """Return the tables, then refuted entries and unreadable files."""
     parts = ["# Leaderboard", _basis(board), meaning_of(board)]
-    for table in board.tables:
+    for title, table in zip(titles_of(board), board.tables, strict=True):
         notes = (f"{note.text} {code_span(note.said)}".rstrip() for note in notes_of(table, board))
-        parts += [f"## {code_span(title_of(table.subject))}", *notes]
+        parts += [f"## {code_span(title)}", *notes]
         parts += [_settings(table), markdown_table(_HEAD, (_row(row, hub) for row in table.rows))]
     if board.refuted:
         parts += ["## Refuted", REFUTED_RULE, markdown_table(REFUTED_HEAD, map(_refuted, board.refuted))]
@@ -235,6 +288,7 @@ def _basis(board: Leaderboard) -> str:
         f"- Entries: {counts_of(board)}",
         f"- Time of receipt of the verified entries (check 5): {received_of(board)}",
         *(f"- Unavailable: {code_span(visible(absent))}" for absent in basis.absent),
+        *(f"- Not listed: {said}" for said in filter(None, [left_out_of(board)])),
     ]
     return "\n".join(lines)
 
@@ -247,8 +301,8 @@ def _settings(table: BoardTable) -> str:
 
 
 _HEAD = (
-    "rank", "model", "value", "tier", "setting", "in setting", "framework", "issuer", "attempt", "chosen from", "when",
-    "run", "commit",
+    "rank", "model", "value", "samples", "tier", "setting", "in setting", "framework", "issuer", "attempt",
+    "chosen from", "when", "run", "commit",
 )  # fmt: skip
 
 
@@ -257,9 +311,9 @@ def _row(row: BoardRow, hub: str) -> Iterable[str]:
     contradicted = " (contradicted)" if row.contradicted else ""
     return (
         str(row.rank or "-"), code_span(visible(entry.repo)), number_text(row.value) + contradicted,
-        f"{_SIGNS[entry.tier]} {entry.tier}", setting_mark(row.setting), str(row.rank_in_setting or "-"),
-        code_span(framework_text(entry)), code_span(visible(entry.issuer)), attempt_text(entry),
-        str(row.chosen_from),
+        samples_text(row), f"{_SIGNS[entry.tier]} {entry.tier}", setting_mark(row.setting),
+        str(row.rank_in_setting or "-"), code_span(framework_text(entry)), code_span(visible(entry.issuer)),
+        attempt_text(entry), str(row.chosen_from),
         time_text(entry.when), _link("run", entry.run_url), _link("commit", commit_url(entry, hub)),
     )  # fmt: skip
 

@@ -1,7 +1,10 @@
 """`issuer leaderboard build`: from a folder of everything to four files, and the exit code of the worst."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support import make
-from tests.support.boards import unsigned, write_bad
+from tests.support.boards import unsigned, write_bad, write_hostile
 from tests.support.in_process import Done, run
+from tests.support.shared import ROOT
 from tests.support.tree import entry_text, write_result, write_trust
 
 FILES = {"index.html", "leaderboard.json", "leaderboard.csv", "LEADERBOARD.md"}
@@ -123,3 +127,22 @@ def test_a_flipped_definition_of_a_submitter_makes_no_second_primary_table(hub: 
     write_trust(folder, f'definitions: {{"{make.BENCHMARK}": "{commit}"}}\n')
     assert build(hub, "--benchmarks", folder / "benchmarks").code == 1
     assert (primary_tables(), document(hub)["refuted"]) == ([honest], [])
+
+
+@pytest.mark.long
+def test_hostile_repositories_make_small_files_in_little_memory(hub: Path) -> None:
+    read = write_hostile(hub, 2_000)
+    site = hub.parent / "site"
+    given = ("--trust", hub.parent / "trust.yaml", "--at", make.NOW, "--jobs", 1, "--metric", "accuracy=higher")
+    asked = [sys.executable, "-m", "issuer", "leaderboard", "build", hub, "-o", site, *given]
+    process = subprocess.Popen([*map(str, asked)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 3
+    assert used.ru_maxrss <= 400 * 1024
+    assert sum(path.stat().st_size for path in site.iterdir()) <= 3 * read + 2 * 2**20
+    made = document(hub)
+    assert made["left_out"]["rows"] > 60_000
+    rows = [(table["subject"], row) for table in made["tables"] for row in table["rows"]]
+    assert [row["rank"] for _, row in rows if row["entry"]["repo"] == "acme/one"] == [1]
+    assert max(len(text) for subject, _ in rows for text in subject.values()) <= 256

@@ -9,7 +9,7 @@ from hashlib import sha256
 from html.parser import HTMLParser
 
 from issuer.relying.leaderboard.page import as_html
-from issuer.relying.leaderboard.ranking import Leaderboard
+from issuer.relying.leaderboard.ranking import BoardScore, Leaderboard
 from issuer.relying.leaderboard.text_formats import as_csv, as_json, as_markdown
 from tests.support import make
 from tests.support.boards import MODEL_REVISION, PAYLOADS, board, entry, hostile, only
@@ -69,7 +69,7 @@ def test_unsigned_rows_are_marked_and_refuted_ones_separate_in_every_file() -> N
     assert re.search(r'<tr class="open" data-tier="self-reported"[^>]*><td class="number" data-key="">–</td>', page)
     assert page.index("Refuted</h2>") < page.index("c/c")
     markdown = as_markdown(made, HUB)
-    assert re.search(r"\| - \| `b/b` \| 3 \| ○ self-reported \|", markdown)
+    assert re.search(r"\| - \| `b/b` \| 3 \|  \| ○ self-reported \|", markdown)
     assert markdown.index("## Refuted") < markdown.index("`c/c`")
     rows = [(row["listed"], row["model"], row["rank"]) for row in csv.DictReader(io.StringIO(as_csv(made, HUB)))]
     assert rows == [("table", "b/b", ""), ("table", "a/a", "1"), ("refuted", "c/c", "")]
@@ -99,6 +99,31 @@ def test_settings_choice_and_ranks_of_unsigned_rows_are_noted_in_page_and_markdo
         made = board(*rows, rank_from=tier)
         assert [row.rank for row in only(made).rows] == [1, rank]
         assert all(f"such rows are marked, {note}." in text for text in (as_html(made, HUB), as_markdown(made, HUB)))
+
+
+def test_a_row_of_the_json_has_its_own_number_and_nothing_of_other_rows() -> None:
+    scores = tuple(BoardScore(f"m{number}", "", number, "", "int", number) for number in range(1, 257))
+    made = board(entry(scores=scores, normalization="x" * 200))
+    document = json.loads(as_json(made))
+    rows = [row for table in document["tables"] for row in table["rows"]]
+    assert sorted(row["value"] for row in rows) == sorted(row["samples"] for row in rows) == list(range(1, 257))
+    assert not any({"scores", "normalization"} & row["entry"].keys() for row in rows)
+
+
+def test_the_number_of_samples_is_shown_and_few_are_marked() -> None:
+    made = board(*(
+        entry(repo, 1, scores=(BoardScore("accuracy", "", 1, "", "", samples),))
+        for repo, samples in (("a/a", 1319), ("b/b", 99), ("c/c", None), ("d/d", 100))
+    ))  # fmt: skip
+    rows = {
+        row["model"]: (row["samples"], row["few_samples"]) for row in csv.DictReader(io.StringIO(as_csv(made, HUB)))
+    }
+    assert rows == {"a/a": ("1319", "no"), "b/b": ("99", "yes"), "c/c": ("", "no"), "d/d": ("100", "no")}
+    for written in (as_html(made, HUB), as_markdown(made, HUB)):
+        assert "A number of samples below 100 is marked as few" in written
+        assert re.search(r">99 \(few\)<|\| 99 \(few\) \|", written)
+        assert "100 (few)" not in written
+        assert "1,319" in written
 
 
 def test_the_page_allows_only_its_own_style_and_script() -> None:

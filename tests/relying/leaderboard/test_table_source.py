@@ -27,7 +27,7 @@ from tests.support.whole_hub import WholeHub
 
 HUB = "https://hub.example"
 HEAD = TableHead(
-    replace(BASIS, absent=("/x: is not there",), release="1"), Tolerance({"accuracy": 0.5}), 3,
+    replace(BASIS, absent=("/x: is not there",), release="1"), Tolerance({"accuracy": 0.5}), 3, 4096,
     AcceptedDefinitions({"a/b": ("c",)}),
 )  # fmt: skip
 
@@ -46,7 +46,7 @@ def test_the_head_of_another_version_or_file_is_refused() -> None:
         ({"table_version": None}, "is not a table of results"), ({"table_version": "1"}, "that this release cannot read"),
         ({"table_version": "3"}, "that this release cannot read"), ({"judged_at": "yesterday"}, invalid),
         ({"judged_at": "2026-11-18"}, invalid), ({"trust_digest": None}, invalid), ({"issuers": "["}, invalid),
-        ({"issuers": '[{"issuer": 5}]'}, invalid), ({"tolerance": '{"accuracy": "much"}'}, invalid),
+        ({"issuers": '[{"issuer": 5}]'}, invalid), ({"bytes": None}, invalid), ({"tolerance": '{"accuracy": "much"}'}, invalid),
         ({"definitions": '{"a/b": "c"}'}, invalid),
     ]  # fmt: skip
     for change, rule in cases:
