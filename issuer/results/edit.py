@@ -167,7 +167,9 @@ def put_token(text: str, index: int, token: str, name: str) -> str:
         joint = _line_end(text) if text[end - 1] == "\n" else ""  # a block scalar ends with its line
         after = after[:start] + quoted(token) + joint + after[end:]
     if not spans:
-        after = _with_member(text, *document.span(f"/{index}"), f"{TOKEN_MEMBERS[0]}: {quoted(token)}")
+        names = TOKEN_MEMBERS if "value" in entries[index] else TOKEN_MEMBERS[:1]  # `value` is for today's readers
+        for name_of_token in reversed(names):
+            after = _with_member(after, *document.span(f"/{index}"), f"{name_of_token}: {quoted(token)}")
     now = _reread(after, name)
     others = [entry.form for entry in now] == [entry.form for entry in before]
     tokens = [token if place == index else entry.token for place, entry in enumerate(before)]
