@@ -160,9 +160,12 @@ class _Form(Struct, frozen=True):
         with contextlib.suppress(Refused):
             (submission,) = read_asked("", body).submissions
             demand_defined(self.benchmark, submission.claims, Place("the claims"))
-            form = {"profile": self.profile, "primary": self.primary}
-            if not (rehearse_entry(self.out, submission, append=self.append, **form) or self.profile):
-                return [default_profile(submission.form, self.primary)[1]]
+            is_read = rehearse_entry(
+                self.out, submission, append=self.append, profile=self.profile, primary=self.primary
+            )
+            default, why = default_profile(submission.form, self.primary)
+            why = why if default == "target" else "it exists, and keeps its form"
+            return [] if is_read or self.profile else [why]
         return []
 
 

@@ -137,9 +137,9 @@ def test_diff_shows_which_differences_a_token_binds(tmp_path: Path) -> None:
 
 def test_an_appended_entry_keeps_every_comment(tmp_path: Path) -> None:
     file = tmp_path / "new" / "gsm8k.yaml"
-    put_entry(file, GOOD)
+    put_entry(file, GOOD, profile="target")
     file.write_text("# mine\n" + file.read_text() + "# end")
-    put_entry(file, GOOD, append=True)
+    put_entry(file, GOOD, append=True, profile="target")
     assert file.read_text() == "# mine\n" + GOOD + "# end\n" + GOOD
     assert len(read_entries(file.read_bytes(), "f")) == 2
 
