@@ -63,7 +63,7 @@ def test_8_and_10_are_unknown_without_the_definition_of_the_commit() -> None:
     """Check 8 needs no definition for the only metric, and names it."""
     easy: dict[str, object] = {"metric_id": "accuracy", "value": 20.9, "slice": "easy"}
     for benchmarks in UNKNOWN:
-        for metrics in [easy], [easy, {"metric_id": "f1", "value": 20.9}]:
+        for metrics in [easy], [{"metric_id": "accuracy", "value": 20.9}, {"metric_id": "f1", "value": 20.9}]:
             beside = with_value("20.9", metrics, benchmarks)
             assert (beside.verdict, status(beside, 8)) == ("undecided", Status.UNKNOWN)
         only_metric = with_value("20.9", None, benchmarks)

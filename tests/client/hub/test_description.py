@@ -52,6 +52,7 @@ def test_an_entry_with_a_primary_value_is_checked_with_its_benchmark() -> None:
         f"benchmarks/{BENCHMARK}/{commit}/eval.yaml", f"https://hub.example/datasets/{BENCHMARK}/resolve/{commit}/eval.yaml",
     ]  # fmt: skip
     assert shlex.split(verify)[-2:] == ["--benchmarks", "benchmarks"]
+    assert "curl" not in described(shaped(file_for(submission()), "both", None))
 
 
 def test_no_text_of_a_run_means_anything_in_it() -> None:
