@@ -180,7 +180,7 @@ def test_an_entry_has_today_s_form_if_the_primary_metric_is_known_else_one_warni
     definition.write_text(make.BENCHMARK_TEXT.replace('"pass_at_5"', '"f1"'))
     unknown, target = "the primary metric is unknown", ("--profile", "target")
     for given, more, value, why in (
-        (claims, (), 20.9, ""), (claims, target, None, ""), (claims, (), None, "it exists, and keeps its form"),
+        (claims, (), BODY["claims"]["metrics"][0]["value"], ""), (claims, target, None, ""), (claims, (), None, "it exists, and keeps its form"),
         (two, (), None, unknown), (two, target, None, ""), (two, ("--primary", "f1"), 0.25, ""),
         (two, ("--benchmark", definition), 0.5, ""), (two, (), 0.5, ""), (two, ("--append",), None, unknown),
     ):  # fmt: skip
