@@ -110,15 +110,18 @@ class Client:
         runs: Run | Sequence[Run],
         supplied: Supplied | None = None,
         *,
+        primary: str | None = None,
         out: Path | str | None = None,
         state: Path | str = KEPT,
     ) -> tuple[Outcome, ...]:
         """Request tokens for runs, and open a pull request with the entries in each model's repository, as `issuer
         submit` does.
 
-        It uses $HF_TOKEN at $HF_ENDPOINT. With `out` it writes the files below that folder, and opens no pull request.
-        It keeps received tokens in `state`, and continues from there when it is called again. It returns an outcome for
-        each repository with new or already proposed entries; entries that are on main have no outcome.
+        It uses $HF_TOKEN at $HF_ENDPOINT. `primary` names the metric that today's readers show, if a run has several
+        and its benchmark's `eval.yaml` names none; otherwise they cannot read the entry. With `out` it writes the files
+        below that folder, and opens no pull request. It keeps received tokens in `state`, and continues from there when
+        it is called again. It returns an outcome for each repository with new or already proposed entries; entries that
+        are on main have no outcome.
 
         It opens no pull request before all results have tokens. Raises as `request` does: Denied has the checks of the
         first refused result. Errors of the Hub are InputError, Refused, SetupError or Undecided.
@@ -127,7 +130,7 @@ class Client:
         results = build_results(listed, Path(), BuildOptions(supplied or Supplied()))
         place: Destination = OnHub(Hub.here()) if out is None else InFolder(Path(out))
         asking = IssuerAccess(self.url, self._credential, patience_s=self._patience_s)
-        signed = sign(plan_of(results, place), place, asking, ResumeState(Path(state)))
+        signed = sign(plan_of(results, place, None, primary), place, asking, ResumeState(Path(state)))
         for refusal in signed.refusals.values():
             raise Denied(refusal.code, checks=refusal.checks)
         existing = {repo: request for (repo, _), request in signed.open.items()}
@@ -164,11 +167,12 @@ class AsyncClient:
         runs: Run | Sequence[Run],
         supplied: Supplied | None = None,
         *,
+        primary: str | None = None,
         out: Path | str | None = None,
         state: Path | str = KEPT,
     ) -> tuple[Outcome, ...]:
         """Request tokens for runs and propose the entries, as `Client.submit` does."""
-        return await _in_thread(self._client.submit, runs, supplied, out=out, state=state)
+        return await _in_thread(self._client.submit, runs, supplied, primary=primary, out=out, state=state)
 
     async def explain(self, run: Run | Built, supplied: Supplied | None = None) -> Explained:
         """Ask for the decision about a request, as `Client.explain` does."""

@@ -30,9 +30,17 @@ from issuer.formats.strict_json import JSON
 from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.io import files
 from issuer.results import edit
-from issuer.results.benchmark import Benchmark, demand_defined
+from issuer.results.benchmark import Benchmark, demand_defined, named_primary
 from issuer.results.details import read_details
-from issuer.results.entry import Profile, content_digest, read_entries, result_file_name, target_entry, write_entry
+from issuer.results.entry import (
+    Profile,
+    content_digest,
+    default_profile,
+    read_entries,
+    result_file_name,
+    target_entry,
+    write_entry,
+)
 
 _LOCK_S = 30.0  # jobs that build into the same place take turns
 _YAML = frozenset({".yaml", ".yml"})
@@ -43,17 +51,18 @@ class BuildOptions(Struct, frozen=True):
     """The values that the owner supplies, for all runs and by a mapping file for each, and the permitted runs.
 
     `allow_mock` has the names of permitted mock models. `allow_partial` permits runs that are partial or not known to
-    be full. Entries are written in the `profile`. `both` and `hub` need the `benchmark`, which must define the built
-    tasks and metrics; all runs must then be of this benchmark. `reproduces` is the content digest of the result that
-    the run reproduces.
+    be full. Entries are written in the `profile`, by default `default_profile`. `both` and `hub` need the primary
+    metric: the one of the `benchmark`, the stated `primary`, or the only one. A `benchmark` must define the built tasks
+    and metrics; all runs must then be of it. `reproduces` is the content digest of the result that the run reproduces.
     """
 
     supplied: Supplied = Supplied()
     mapping: RunMapping | None = None
     allow_mock: frozenset[str] = frozenset()
     allow_partial: bool = False
-    profile: Profile = "target"
+    profile: Profile | None = None
     benchmark: Benchmark | None = None
+    primary: str | None = None
     reproduces: str = ""
 
     def claims(self, run: Run) -> Built:
@@ -66,7 +75,8 @@ class BuildOptions(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """One run's result: its entry without a token, in the target form and as written, and the paths of its files."""
+    """One run's result: its entry without a token, in the target form and as written, and the paths of its files. If
+    nobody chose the profile and today's readers cannot read the entry, `unread` is the reason."""
 
     run: Run
     built: Built
@@ -74,6 +84,7 @@ class Result(Struct, frozen=True):
     written: str
     file: Path
     claims_file: Path
+    unread: str = ""
 
     @property
     def request(self) -> bytes:
@@ -170,11 +181,13 @@ def _locked(results: Iterable[Result]) -> Iterator[None]:
 def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
     built = options.claims(run)
     demand_defined(options.benchmark, built.claims, Place(run.name))
+    primary = named_primary(options.benchmark, options.primary, Place(run.name))
     try:
         details = read_details(built.details)
         entry = target_entry(built.claims, details)
-        primary = options.benchmark.primary if options.benchmark else None
-        written = write_entry(entry, profile=options.profile, primary=primary)
+        default, why = default_profile(entry, primary)
+        unread = why if options.profile is None and default == "target" else ""
+        written = write_entry(entry, profile=options.profile or default, primary=primary)
         read_entries(written.encode(), run.name)  # an unreadable entry is an error of this run, not of its file
     except Refused as refusal:
         fault = refusal.faults[0]
@@ -186,9 +199,9 @@ def _build(run: Run, options: BuildOptions, out: Path, number: int) -> Result:
     word = re.sub(r"[^A-Za-z0-9_.-]+", "_", built.claims.task_id).strip(".")[:64]
     claims = f"{number:04}-{word}.json"
     if out.suffix in _YAML:
-        return Result(run, built, entry, written, out, out.with_suffix(".claims") / claims)
+        return Result(run, built, entry, written, out, out.with_suffix(".claims") / claims, unread)
     file = out / built.claims.model_repo / result_file_name(built.claims.benchmark_repo)
-    return Result(run, built, entry, written, file, out / "claims" / claims)
+    return Result(run, built, entry, written, file, out / "claims" / claims, unread)
 
 
 def _demand_one_subject(results: Sequence[Result], out: Path, options: BuildOptions) -> None:

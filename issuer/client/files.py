@@ -1,6 +1,6 @@
 """The writer of result files: it appends an entry or adds its token, and keeps the rest of the file.
 
-Entries have the target form, or the profile `both`, which today's readers also accept. Proofs go beside the file.
+Entries have the profile `both`, which all readers accept, or the target form. Proofs go beside the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from issuer.formats.strict_yaml import MAX_BYTES
 from issuer.io import files
 from issuer.io.http_client import HttpRequest, check_url, send
 from issuer.results import edit
-from issuer.results.entry import Profile, Submission, read_entries, result_file_name
+from issuer.results.entry import Profile, Submission, default_profile, read_entries, result_file_name
 from issuer.tlog.proof import MAX_PROOF_BYTES
 from issuer.token.verify_token import unverified_leaf
 from issuer.token.wire import LOG_PATH, IssuedToken
@@ -42,9 +42,11 @@ def demand_place(path: Path, benchmark_repo: object) -> None:
 
 
 def shaped(entry: str, profile: Profile | None, primary: str | None) -> str:
-    """Return an issued entry in a profile; `primary` is the benchmark's primary metric. Without a profile the entry
-    stays in the issued form, `target`. Raises InputError if `both` lacks the primary metric's score."""
-    return entry if profile is None else edit.rewrite(entry, "the entry", profile=profile, primary=primary)
+    """Return an issued entry in a profile, by default `default_profile`; `primary` is the primary metric, if it is
+    named. Raises InputError if `both` lacks the primary metric's score."""
+    (issued,) = read_entries(entry.encode(), "the entry")
+    profile = profile or default_profile(issued.form, primary)[0]
+    return edit.rewrite(entry, "the entry", profile=profile, primary=primary)
 
 
 def put_entry(
@@ -52,15 +54,16 @@ def put_entry(
 ) -> bool:
     """Put an issued entry into a result file, or create the file; return whether the file changed.
 
-    If the file has an entry with the same content, that entry gets the token, and keeps its form unless a `profile` is
-    given. Otherwise, or with `append`, the entry is appended, in the target form or that of the profile. For `both`,
-    `primary` is the benchmark's primary metric. The file must be a valid result file before and after. It is replaced
-    in one step, and processes take turns. Raises InputError, and OSError if the file cannot be written.
+    If the file has an entry with the same content, that entry gets the token, and keeps its form unless `profile` or
+    `primary` is given. Otherwise, or with `append`, the entry is appended. Its profile is the given one. The default is
+    `both`, which today's readers need, if the primary metric is known: it is `primary`, or the only metric. Otherwise
+    it is `target`. The file must be a valid result file before and after. It is replaced in one step, and processes
+    take turns. Raises InputError, and OSError if the file cannot be written.
     """
     entry = shaped(entry, profile, primary)
     files.make_folder(path.parent, mode=0o777, follow=False)
     with files.folder_locked(path.parent, wait_s=_LOCK_S):
-        before, after = _edited(path, entry, append=append, reshape=profile is not None)
+        before, after = _edited(path, entry, append=append, reshape=bool(profile or primary))
         if after != before:
             write_text(path, after)
     return after != before
@@ -68,11 +71,14 @@ def put_entry(
 
 def rehearse_entry(
     path: Path | None, said: Submission, *, append: bool = False, profile: Profile | None = None, primary: str | None
-) -> None:
-    """Raise the InputError that `put_entry` would raise for this result's entry, before a token is requested."""
-    entry = shaped(said.entry(STAND_IN), profile, primary)
+) -> bool:
+    """Raise the InputError that `put_entry` would raise for this result's entry, before a token is requested. Return
+    whether the entry will have the `value` that today's readers need."""
+    after = shaped(said.entry(STAND_IN), profile, primary)
     if path is not None:
-        _edited(path, entry, append=append, reshape=profile is not None)
+        _, after = _edited(path, after, append=append, reshape=bool(profile or primary))
+    entries = read_entries(after.encode(), str(path))
+    return all(each.value is not UNSET for each in entries if each.token == STAND_IN)
 
 
 def _edited(path: Path, entry: str, *, append: bool, reshape: bool) -> tuple[str, str]:

@@ -19,18 +19,18 @@ from issuer.client.build import Result
 from issuer.client.files import STAND_IN, LogProof, read_text, shaped
 from issuer.client.hub import FileAt, Hub, Moved, PullRequest, merge_entries, pull_request_text
 from issuer.codes import Code
-from issuer.errors import FormatError, InputError, IssuerError, Place, Refused, VerificationError
+from issuer.errors import InputError, IssuerError, Place, Refused, VerificationError
 from issuer.formats import jose
 from issuer.io import files
 from issuer.results import edit
-from issuer.results.benchmark import Benchmark, demand_defined, read_benchmark
+from issuer.results.benchmark import Benchmark, BenchmarkMetric, Task, demand_defined, named_primary, read_benchmark
 from issuer.results.details import read_details
 from issuer.results.entry import (
     Entry,
     Profile,
     Submission,
     content_digest,
-    primary_value,
+    default_profile,
     read_entries,
     result_file_name,
 )
@@ -46,11 +46,12 @@ ResultKey = tuple[str, str]  # a result's model repository and content digest
 
 
 class ProposedResult(Struct, frozen=True):
-    """One result to propose: its submission for signing, the form of its entry, and the reason for this form."""
+    """One result to propose: its submission for signing, the named primary metric, and the form with its reason."""
 
     result: Result
     said: Submission
     benchmark: Benchmark | None
+    primary: str | None
     profile: Profile
     why: str
 
@@ -71,8 +72,16 @@ class ProposedResult(Struct, frozen=True):
 
     def entry(self, token: str) -> str:
         """Return the entry with this token, in its form."""
-        primary = self.benchmark.primary if self.benchmark else None
-        return shaped(self.said.entry(token), self.profile, primary)
+        return shaped(self.said.entry(token), self.profile, self.primary)
+
+    @property
+    def definition(self) -> Benchmark | None:
+        """The benchmark for check 8. If only the author names the primary metric, it is a definition that says so."""
+        if self.primary is None or (self.benchmark and self.benchmark.primary):
+            return self.benchmark
+        metrics = {metric.metric_id: BenchmarkMetric(metric.metric_id) for metric in self.said.claims.metrics}
+        metrics[self.primary] = BenchmarkMetric(self.primary, primary=True)
+        return Benchmark("", (Task(self.said.claims.task_id),), metrics=tuple(metrics.values()))
 
 
 class RepoChange(Struct, frozen=True):
@@ -114,11 +123,12 @@ class Destination(Protocol):
 
 
 def items_of(
-    results: Sequence[Result], place: Destination, benchmark: Benchmark | None = None
+    results: Sequence[Result], place: Destination, benchmark: Benchmark | None = None, primary: str | None = None
 ) -> tuple[ProposedResult, ...]:
-    """Choose the form of each result by its benchmark's `eval.yaml` at the measured commit, or by the given benchmark.
-    Raises InputError for two results for the same entry of a file, and for tasks and metrics that the benchmark does
-    not define. Raises as `place` does."""
+    """Choose the form of each result (`default_profile`) by its benchmark's `eval.yaml` at the measured commit, or by
+    the given benchmark; `primary` is the metric that the author names. Raises InputError for two results for the same
+    entry of a file, for tasks and metrics that the benchmark does not define, and if the benchmark names another
+    primary metric. Raises as `place` does."""
     _demand_one_each(results)
     benchmarks: dict[tuple[str, str], Benchmark | str] = {}
     items = []
@@ -128,7 +138,7 @@ def items_of(
         if key not in benchmarks:
             benchmarks[key] = benchmark or _benchmark_at(place, *key)
         said = Submission.of(claims, read_details(result.built.details))
-        items.append(_item(result, said, benchmarks[key]))
+        items.append(_item(result, said, benchmarks[key], primary))
     return tuple(items)
 
 
@@ -161,18 +171,14 @@ def _benchmark_at(place: Destination, repo: str, commit: str) -> Benchmark | str
         return f"{BENCHMARK_FILE} of {repo} at that commit is unavailable: {error.detail}"
 
 
-def _item(result: Result, said: Submission, benchmark: Benchmark | str) -> ProposedResult:
-    if isinstance(benchmark, str):
-        return ProposedResult(result, said, None, "target", benchmark)
+def _item(result: Result, said: Submission, found: Benchmark | str, stated: str | None) -> ProposedResult:
+    benchmark = found if isinstance(found, Benchmark) else None
     demand_defined(benchmark, said.claims, Place(result.run.name))
-    if benchmark.primary is None:
-        return ProposedResult(result, said, benchmark, "target", f"{BENCHMARK_FILE} marks no primary metric")
-    try:
-        primary_value(said.form, benchmark.primary)
-    except FormatError:
-        why = f"it has no score of the primary metric, {benchmark.primary}"
-        return ProposedResult(result, said, benchmark, "target", why)
-    return ProposedResult(result, said, benchmark, "both", f"the primary metric is {benchmark.primary}")
+    primary = named_primary(benchmark, stated, Place(result.run.name))
+    profile, why = default_profile(said.form, primary)
+    if profile == "target" and primary is None:
+        why += f": {f'{BENCHMARK_FILE} marks none' if isinstance(found, Benchmark) else found}"
+    return ProposedResult(result, said, benchmark, primary, profile, why)
 
 
 def rehearse(items: Sequence[ProposedResult], place: Destination) -> tuple[RepoChange, ...]:
@@ -282,7 +288,7 @@ def _judge(
     token = entry.token or ""
     claims, run = read_unverified(jose.parse_compact(token).unverified_payload)
     trust = Trust(claims.aud, {issuer.url: TrustedIssuer(issuer.url, issuer.keys, keys_fetched_at=issuer.now)})
-    benchmarks = {(run.benchmark_repo, run.benchmark_revision): item.benchmark} if item.benchmark else {}
+    benchmarks = {(run.benchmark_repo, run.benchmark_revision): item.definition} if item.definition else {}
     proof = (proofs or {}).get(token)
     at_hand: Proofs = {unverified_leaf(token): AtHand(proof.raw)} if proof else {}
     context = Context(issuer.now, witnessed=received, benchmarks=benchmarks, proofs=at_hand)

@@ -65,10 +65,12 @@ class Outcome(Struct, frozen=True):
     replaced: tuple[Entry, ...] = ()
 
 
-def plan_of(results: Sequence[Result], place: Destination, benchmark: Benchmark | None = None) -> SubmissionPlan:
+def plan_of(
+    results: Sequence[Result], place: Destination, benchmark: Benchmark | None = None, primary: str | None = None
+) -> SubmissionPlan:
     """Return the plan for these results without asking the issuer. Raises InputError for results that cannot be
     written, and as `place` does."""
-    items = proposal.items_of(results, place, benchmark)
+    items = proposal.items_of(results, place, benchmark, primary)
     return SubmissionPlan(items, proposal.rehearse(items, place))
 
 

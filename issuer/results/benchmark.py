@@ -154,6 +154,15 @@ def demand_defined(benchmark: Benchmark | None, claims: RunClaims, place: Place)
         raise InputError.of(errors)
 
 
+def named_primary(benchmark: Benchmark | None, stated: str | None, place: Place) -> str | None:
+    """Return the primary metric that the benchmark or the author names, or None. Raises InputError(`result.value`) if
+    they name different ones: readers with the benchmark would refuse the result (check 8)."""
+    defined = benchmark.primary if benchmark else None
+    if stated is not None and defined not in (None, stated):
+        raise InputError(Code.RESULT_VALUE, f"--primary is {stated}, but the benchmark's is {defined}", place)
+    return stated if defined is None else defined
+
+
 # -- whose definition decides ------------------------------------------------------------------------------------------
 
 ANY = "any"

@@ -320,17 +320,20 @@ def _token_splices(text: str, document: Document, index: int, token: str) -> lis
     entries: Any = document.value
     spans = [document.span(f"/{index}/{member}") for member in TOKEN_MEMBERS if member in entries[index]]
     if not spans:
-        return [_member_splice(text, *document.span(f"/{index}"), f"{TOKEN_MEMBERS[0]}: {quoted(token)}")]
+        names = TOKEN_MEMBERS if "value" in entries[index] else TOKEN_MEMBERS[:1]  # `value` is for today's readers
+        members = [f"{name}: {quoted(token)}" for name in names]
+        return [_members_splice(text, *document.span(f"/{index}"), members)]
     # A block scalar ends with its line.
     return [(start, end, quoted(token) + (_line_end(text) if text[end - 1] == "\n" else "")) for start, end in spans]
 
 
-def _member_splice(text: str, start: int, end: int, member: str) -> _Splice:
+def _members_splice(text: str, start: int, end: int, members: Sequence[str]) -> _Splice:
     if text[start] == "{":
-        return start + 1, start + 1, f"{member}, "
+        return start + 1, start + 1, "".join(f"{member}, " for member in members)
     place = _line_after(text, end)
     joint = "" if text[place - 1] == "\n" else _line_end(text)
-    return place, place, f"{joint}{' ' * _column(text, start)}{member}{_line_end(text)}"
+    lines = (f"{' ' * _column(text, start)}{member}{_line_end(text)}" for member in members)
+    return place, place, joint + "".join(lines)
 
 
 def _end_splice(text: str, document: Document | None, entries: str) -> _Splice:

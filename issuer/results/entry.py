@@ -7,7 +7,7 @@ not name its own repository; callers must know it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
@@ -143,12 +143,12 @@ def write_entry(
     """Write an entry, given in its target form, as a YAML list item for a result file.
 
     `target` has the form and the token. `both` adds `value`, the score of the primary metric, and the token under its
-    second name, for today's readers. `hub` has only the members that today's Hub knows, without a token. `both` and
-    `hub` need the id of the primary metric (`Benchmark.primary`). Raises FormatError(`file.rule`) without its score.
+    second name, for today's readers. `hub` has only the members that today's Hub knows, without a token. `primary` is
+    the primary metric, if it is named. `both` and `hub` need its score, and raise FormatError(`file.rule`) without it.
     """
     members = dict(form)
     if profile != "target":
-        members["value"] = primary_value(form, primary)
+        members["value"] = _primary_value(form, primary)
     if profile == "hub":
         members = {name: members[name] for name in HUB_MEMBERS if name in members}
         dataset = members["dataset"] if isinstance(members.get("dataset"), Mapping) else {}
@@ -158,17 +158,46 @@ def write_entry(
     return emit.item(members)
 
 
-def primary_value(form: Mapping[str, JSON], primary: str | None) -> JSON:
-    """Return the score of the primary metric without a slice. Raises FormatError(`file.rule`) if the entry has none."""
+def primary_metric(named: str | None, scores: Iterable[tuple[str, str]]) -> str | None:
+    """Return the id of a result's primary metric, or None if it is unknown. It is the one that a benchmark or an author
+    `named`, otherwise the only one. `scores` are its metric ids and slices ("" without one)."""
+    if named is not None:
+        return named
+    pairs = set(scores)
+    ids = {metric_id for metric_id, _ in pairs}
+    return min(ids) if len(ids) == 1 and (min(ids), "") in pairs else None
+
+
+def default_profile(form: Mapping[str, JSON], named: str | None) -> tuple[Profile, str]:
+    """Return the profile of an entry whose author chose none, and the reason: `both` if the score of the primary metric
+    is known, which today's readers need, otherwise `target`. `named` is as in `primary_metric`."""
+    scores = _scores(form)
+    primary = primary_metric(named, scores)
     if primary is None:
-        rule = "this profile needs the benchmark's primary metric: give the `eval.yaml` that names it"
-        raise FormatError(Code.FILE_RULE, rule, "/metrics")
+        return "target", "the primary metric is unknown"
+    if (primary, "") not in scores:
+        return "target", f"it has no score of the primary metric, {primary}"
+    return "both", f"the primary metric is {primary}" if named else f"the only metric is {primary}"
+
+
+def _scores(form: Mapping[str, JSON]) -> dict[tuple[str, str], JSON]:
+    """Return the values of an entry by metric id and slice."""
     metrics = form.get("metrics")
-    for metric in metrics if isinstance(metrics, Sequence) else ():
-        if isinstance(metric, Mapping) and metric.get("metric_id") == primary and "slice" not in metric:
-            return metric.get("value")
-    rule = f"this profile needs a score of the primary metric, {primary}, without a slice"
-    raise FormatError(Code.FILE_RULE, rule, "/metrics")
+    listed = [each for each in metrics if isinstance(each, Mapping)] if isinstance(metrics, Sequence) else []
+    return {(str(each.get("metric_id")), str(each.get("slice", ""))): each.get("value") for each in listed}
+
+
+def _primary_value(form: Mapping[str, JSON], named: str | None) -> JSON:
+    """Return the score of the primary metric without a slice. Raises FormatError(`file.rule`) if the entry has none."""
+    scores = _scores(form)
+    primary = primary_metric(named, scores)
+    if primary is None:
+        rule = "this profile needs the primary metric: give --primary, or --benchmark with an `eval.yaml` that names it"
+        raise FormatError(Code.FILE_RULE, rule, "/metrics")
+    if (primary, "") not in scores:
+        rule = f"this profile needs a score of the primary metric, {primary}, without a slice"
+        raise FormatError(Code.FILE_RULE, rule, "/metrics")
+    return scores[primary, ""]
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from issuer.formats import jcs
 from issuer.formats.strict_json import JSON
 from issuer.results.benchmark import Benchmark
 from issuer.results.claims import RunClaims
-from issuer.results.entry import Entry, content_digest, result_file_name
+from issuer.results.entry import Entry, content_digest, primary_metric, result_file_name
 from issuer.verify.check_token import Signed
 from issuer.verify.report import Check, Status, check, rests_on
 from issuer.verify.trust import Trust
@@ -58,7 +58,7 @@ def _bound_fields(run: RunClaims, entry: Entry) -> Iterator[tuple[str, object, o
 
 
 def metrics(entry: Entry, signed: Signed | None, benchmarks: Benchmarks) -> Check:  # (8)
-    """Compare metrics and their values as doubles, and a lone `value` with the primary metric."""
+    """Compare metrics and their values as doubles, and `value` with the primary metric."""
     if signed is None:
         return rests_on(8, 3)
     bound = {(metric.metric_id, metric.slice or ""): metric.value for metric in signed.run.metrics}
@@ -79,18 +79,21 @@ def metrics(entry: Entry, signed: Signed | None, benchmarks: Benchmarks) -> Chec
 
 
 def _primary(value: float, bound: Mapping[tuple[str, str], float], benchmark: Benchmark | None) -> Check:
-    """Judge a lone `value`, which must be the score of the primary metric without a slice (contract section 3)."""
-    if benchmark is None:
+    """Judge `value`, which must be the score of the primary metric without a slice (contract section 3)."""
+    named = benchmark.primary if benchmark else None
+    primary = primary_metric(named, bound)
+    if primary is None and benchmark is None:
         return check(8, Status.UNKNOWN, "`value` can only be judged with the benchmark's eval.yaml")
-    if benchmark.primary is None:
+    if primary is None:
         return check(8, Status.UNKNOWN, "`value` cannot be judged: the benchmark's eval.yaml names no primary metric")
-    pair = (benchmark.primary, "")
+    pair = (primary, "")
     if pair not in bound:
         return check(8, Status.FAIL, f"`value` belongs to the primary metric {_pair(pair)}, which is missing here")
     if bound[pair] != value:
         evidence = f"`value` differs from the primary metric {_pair(pair)}"
         return check(8, Status.FAIL, evidence, token=_shown(bound[pair]), file=_shown(value))
-    return check(8, Status.PASS, f"{len(bound)} equal, and `value` is {_pair(pair)}")
+    alone = "" if named else ", the only metric"
+    return check(8, Status.PASS, f"{len(bound)} equal, and `value` is {_pair(pair)}{alone}")
 
 
 def digests(entry: Entry, signed: Signed | None) -> Check:  # (9)

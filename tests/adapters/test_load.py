@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from huggingface_hub import parse_eval_result_entries
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from msgspec.structs import replace
 from issuer import adapters
 from issuer.adapters import Supplied, every_eval_ever, inspect_ai, lighteval, lm_eval, plain_json
 from issuer.adapters.load import read_file
+from issuer.client.build import BuildOptions, build_each
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
@@ -101,6 +104,34 @@ def test_every_real_run_is_taken_or_refused_at_its_place() -> None:
     folders = (SHARED / folder for folder in ("inspect", "lm_eval", "records"))
     there = {str(path.relative_to(SHARED)) for folder in folders for path in folder.iterdir()}
     assert there == {path for path in EVERY_FILE if not path.startswith(("helm", "verievals"))}
+
+
+def is_read(text: str) -> bool:
+    """Say whether today's huggingface_hub reads a result file."""
+    try:
+        return bool(parse_eval_result_entries(yaml.safe_load(text)))
+    except KeyError:
+        return False
+
+
+@needs_shared
+def test_today_s_huggingface_hub_reads_the_default_file_of_each_real_score() -> None:
+    """Each score of a real run in its own file. In the target form, no file is read."""
+    found: dict[str, list[bool]] = {"default": [], "target": []}
+    paths = (SHARED / path for path in EVERY_FILE)
+    each = (read for path in paths for read in adapters.read_each(path, anchors=real_anchors()))
+    for run in (run for runs in each if not isinstance(runs, InputError) for run in runs):
+        own = {name: None for name in Supplied.__struct_fields__ if getattr(run, name, None) is not None}
+        for score in run.scores:
+            supplied = replace(ALL, **own, metrics={"m": score.selector})
+            options = BuildOptions(
+                supplied, allow_mock=frozenset({run.mock.text} if run.mock else ()), allow_partial=True
+            )
+            found["default"] += (is_read(one.written) for one in build_each([run], Path("out"), options)[0])
+            target = build_each([run], Path("out"), replace(options, profile="target"))[0]
+            found["target"] += (is_read(one.written) for one in target)
+    assert len(found["default"]) == len(found["target"]) > 20
+    assert (all(found["default"]), any(found["target"])) == (True, False)
 
 
 LM_EVAL = (DATA / "lm_eval_dummy.json").read_bytes()

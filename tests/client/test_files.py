@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from issuer.client.files import demand_place, put_entry, rehearse_entry
+from issuer.client.files import demand_place, put_entry, rehearse_entry, shaped
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
@@ -16,6 +16,7 @@ from tests.support.disk import disk_calls
 from tests.support.make import BENCHMARK, PATH, file_for, submission, token_for
 
 ENTRY = file_for(submission())
+BOTH = write_entry(submission().form, token_for(submission()), profile="both")
 
 
 def test_a_file_is_made_with_its_folders_by_the_umask_and_is_on_the_disk(tmp_path: Path) -> None:
@@ -25,16 +26,16 @@ def test_a_file_is_made_with_its_folders_by_the_umask_and_is_on_the_disk(tmp_pat
         assert disk_calls(lambda: put_entry(path, ENTRY)) == ["folder"] * 2 + ["file", "rename", "folder"]
     finally:
         os.umask(before)
-    assert path.read_text() == ENTRY
+    assert path.read_text() == BOTH
     assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
 
 
 def test_an_existing_entry_or_a_file_of_bytes_changes_nothing_unless_appended(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
     assert [put_entry(path, ENTRY), put_entry(path, ENTRY)] == [True, False]
-    assert path.read_text() == ENTRY
+    assert path.read_text() == BOTH
     assert put_entry(path, ENTRY, append=True)
-    assert path.read_text() == ENTRY * 2
+    assert path.read_text() == BOTH * 2
     path.write_bytes(b"# \xff\n")
     with pytest.raises(InputError) as refused:
         put_entry(path, ENTRY)
@@ -48,7 +49,8 @@ def test_jobs_that_write_one_file_at_once_lose_no_entry(tmp_path: Path) -> None:
     entries = [ENTRY.replace("value: 20.9", f"value: {number}.5") for number in range(24)]
     with ThreadPoolExecutor(8) as jobs:  # each opens the folder for itself, as a process would
         assert all(jobs.map(put_entry, [path] * len(entries), entries))
-    assert sorted(path.read_text().split("- dataset:")) == sorted("".join(entries).split("- dataset:"))
+    written = "".join(shaped(entry, None, None) for entry in entries)
+    assert sorted(path.read_text().split("- dataset:")) == sorted(written.split("- dataset:"))
     assert os.listdir(path.parent) == [path.name]
 
 
@@ -73,16 +75,18 @@ SUBMISSION = submission()
 def test_an_existing_entry_keeps_its_form_unless_another_is_given(tmp_path: Path) -> None:
     path = tmp_path / "gsm8k.yaml"
     renewed = write_entry(SUBMISSION.form, "x.y.z")
-    put_entry(path, ENTRY, profile="both", primary="accuracy")
+    path.write_text(write_entry(SUBMISSION.form, profile="both"))  # as `results build` writes it, without a token
+    put_entry(path, ENTRY)
     both = path.read_text()
-    assert both == write_entry(SUBMISSION.form, token_for(SUBMISSION), profile="both", primary="accuracy")
+    assert both == BOTH
     assert not put_entry(path, ENTRY)
     assert put_entry(path, renewed)
     assert path.read_text() == both.replace(token_for(SUBMISSION), "x.y.z")
     assert put_entry(path, renewed, profile="target")
+    assert not put_entry(path, renewed)
     assert path.read_text() == renewed
-    assert put_entry(path, renewed, profile="both", primary="accuracy")
-    assert not put_entry(path, renewed, profile="both", primary="accuracy")
+    assert put_entry(path, renewed, primary="accuracy")
+    assert not put_entry(path, renewed, profile="both")
 
 
 def test_no_token_is_spent_on_an_entry_whose_value_is_another(tmp_path: Path) -> None:
@@ -106,9 +110,11 @@ def test_a_rehearsal_finds_every_entry_that_cannot_be_written(tmp_path: Path) ->
     path = tmp_path / "gsm8k.yaml"
     rehearse_entry(path, SUBMISSION, profile="both", primary="accuracy")
     assert not path.exists()
-    for primary in ("f1", None):
+    two = submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": "f1", "value": 2}])
+    for said, primary in ((SUBMISSION, "f1"), (two, None)):
         with pytest.raises(InputError, match="primary metric"):
-            rehearse_entry(None, SUBMISSION, profile="both", primary=primary)
+            rehearse_entry(None, said, profile="both", primary=primary)
+    assert [rehearse_entry(path, said, primary=None) for said in (SUBMISSION, two)] == [True, False]
     path.write_bytes(b"[" + jcs.canonical(SUBMISSION.form) + b", {dataset: {id: a/b}}]\n")
     rehearse_entry(path, SUBMISSION, primary=None)
     with pytest.raises(InputError, match="cannot be edited"):

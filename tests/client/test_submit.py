@@ -199,23 +199,31 @@ def test_a_rehearsal_asks_no_more_once_many_are_refused() -> None:
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 
-def results(run: Run | None = None) -> tuple[Result, ...]:
-    given = Supplied(model_repo=MODEL, command="x", metrics={"accuracy": "match/accuracy"})
+ONE = {"accuracy": "match/accuracy"}
+TWO = {**ONE, "stderr": "match/stderr"}
+
+
+def results(run: Run | None = None, metrics: dict[str, str] | None = None) -> tuple[Result, ...]:
+    given = Supplied(model_repo=MODEL, command="x", metrics=metrics or ONE)
     runs = [run or read(DATA / "inspect_two_scorers.json")]
     return build_results(runs, Path("out"), BuildOptions(given, allow_mock=frozenset({"mockllm/model"})))
 
 
 def test_an_entry_has_today_s_form_too_if_its_benchmark_allows_that_and_one_run(tmp_path: Path) -> None:
     unmarked = BENCHMARK.replace(b", primary: true", b"")
-    cases: list[tuple[bytes | None, str, str]] = [
-        (BENCHMARK, "both", "the primary metric is accuracy"),
-        (unmarked, "target", "marks no primary metric"),
-        (unmarked.replace(b"false}", b"false, primary: true}"), "target", "no score of the primary metric, stderr"),
-        (None, "target", "eval.yaml of openai/gsm8k at that commit is unavailable"),
+    cases: list[tuple[bytes | None, dict[str, str], str | None, str, str]] = [
+        (BENCHMARK, TWO, None, "both", "the primary metric is accuracy"),
+        (unmarked, ONE, None, "both", "the only metric is accuracy"),
+        (unmarked, TWO, None, "target", "the primary metric is unknown: eval.yaml marks none"),
+        (unmarked, TWO, "stderr", "both", "the primary metric is stderr"),
+        (unmarked.replace(b"false}", b"false, primary: true}"), ONE, None, "target", "of the primary metric, stderr"),
+        (None, ONE, None, "both", "the only metric is accuracy"),
+        (None, TWO, None, "target", "is unknown: eval.yaml of openai/gsm8k at that commit is unavailable"),
+        (None, TWO, "accuracy", "both", "the primary metric is accuracy"),
     ]
-    for benchmark, profile, why in cases:
+    for benchmark, metrics, stated, profile, why in cases:
         given = read_benchmark(benchmark, "eval.yaml") if benchmark else None
-        (item,) = items_of(results(), InFolder(tmp_path), given)
+        (item,) = items_of(results(metrics=metrics), InFolder(tmp_path), given, stated)
         assert item.profile == profile
         assert why in item.why
         (entry,) = read_entries(item.entry("a.b.c").encode(), "f")
@@ -232,14 +240,16 @@ def test_an_entry_has_today_s_form_too_if_its_benchmark_allows_that_and_one_run(
 # -- files --------------------------------------------------------------------------------------------------------------
 
 
-def proposed(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state") -> list[Outcome]:
+def proposed(
+    server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state", primary: str | None = None
+) -> list[Outcome]:
     place = InFolder(folder / "out")
-    signed = sign(plan_of(given, place), place, asking(server), ResumeState(folder / state))
+    signed = sign(plan_of(given, place, None, primary), place, asking(server), ResumeState(folder / state))
     return list(propose(signed, place, asking(server)))
 
 
-def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], state: str = "state") -> list[str | None]:
-    made = [outcome.pull_request for outcome in proposed(server, folder, given, state)]
+def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], *named: str) -> list[str | None]:
+    made = [outcome.pull_request for outcome in proposed(server, folder, given, *named)]
     return [one.url if one else None for one in made]
 
 
@@ -280,6 +290,14 @@ def test_another_party_s_entry_stays_and_ours_is_the_one_that_is_verified(tmp_pa
     assert path.read_text().startswith(theirs)
     assert (outcome.replaced, [report.integration for report in outcome.reports.values()]) == ((), ["inspect-ai"])
     assert len(read_entries(path.read_bytes(), "f")) == 2
+
+
+def test_a_primary_metric_that_only_its_author_names_passes_the_client_s_own_check(tmp_path: Path) -> None:
+    with HostileIssuer() as server:
+        made = [submit(server, tmp_path, results(metrics=TWO), "state", "stderr") for _ in range(2)]
+        assert ([len(each) for each in made], len(server.posted)) == ([1, 0], 1)
+    (entry,) = read_entries((tmp_path / "out" / MODEL / PATH).read_bytes(), "f")
+    assert entry.value == next(metric.value for metric in entry.metrics or () if metric.metric_id == "stderr")
 
 
 def written(folder: Path, *tasks: str) -> list[tuple[Result, ...]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from issuer.codes import Code
 from issuer.errors import FormatError, InputError
 from issuer.formats import jcs
-from issuer.results.entry import Profile, claims_of, content_digest, write_entry
+from issuer.results.entry import Profile, claims_of, content_digest, default_profile, write_entry
 from tests.support import make
 from tests.support.result_texts import FREE, NUMBER, TEXT, read_one
 from tests.support.shared import examples
@@ -52,6 +52,25 @@ def test_a_profile_with_value_needs_the_primary_score() -> None:
             with pytest.raises(FormatError) as caught:
                 write_entry(form, TOKEN, profile=profile, primary=primary)
             assert (caught.value.code, caught.value.pointer) == (Code.FILE_RULE, "/metrics")
+
+
+SCORE, SLICED, OTHER = ("accuracy", ""), ("accuracy", "easy"), ("f1", "")
+DEFAULTS: list[tuple[list[tuple[str, str]], str | None, str, str]] = [
+    ([SCORE], None, "both", "the only metric is accuracy"),
+    ([SCORE, SLICED], None, "both", "the only metric is accuracy"),
+    ([SCORE, OTHER], "f1", "both", "the primary metric is f1"),
+    ([SCORE, OTHER], None, "target", "the primary metric is unknown"),
+    ([SLICED], None, "target", "the primary metric is unknown"),
+    ([SLICED, OTHER], None, "target", "the primary metric is unknown"),
+    ([SCORE], "f1", "target", "it has no score of the primary metric, f1"),
+    ([SLICED], "accuracy", "target", "it has no score of the primary metric, accuracy"),
+]
+
+
+def test_both_is_the_default_if_the_score_of_the_primary_metric_is_known() -> None:
+    for pairs, named, profile, why in DEFAULTS:
+        metrics = [{"metric_id": name, "value": 1, **({"slice": part} if part else {})} for name, part in pairs]
+        assert default_profile(make.submission(metrics=metrics).form, named) == (profile, why), (pairs, named)
 
 
 def test_today_s_huggingface_hub_reads_what_both_and_hub_write_and_not_the_target() -> None:

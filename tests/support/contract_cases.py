@@ -340,10 +340,15 @@ def _benchmarks() -> Iterator[Case]:
     yield _case("the benchmark in capitals, another definition pinned", other_letters, "another definition pinned")
     yield _case("no definition at hand, other definitions listed", trust="other definitions listed")
     yield _case("the value changed, another definition pinned", _changed("20.9", "21.9"), "another definition pinned")
-    yield _case("a lone value, without a definition", value)
-    yield _case("a lone value, that of the primary metric", value, benchmarks=definition())
+    yield _case("the value of the only metric, without a definition", value)
+    yield _case("the value of the primary metric", value, benchmarks=definition())
+    one: dict[str, Any] = {"metric_id": "accuracy", "value": 20.9}
+    several = {"two metrics": [one, {**one, "metric_id": "f1"}], "one slice": [{**one, "slice": "easy"}]}
+    for name, metrics in several.items():
+        text = make.file_for(make.submission(metrics=metrics)) + "  value: 20.9\n"
+        yield _case(f"a value beside {name}, without a definition", text)
     other = value.replace("  value: 20.9\n  notes", "  value: 99.9\n  notes")
-    yield _case("a lone value that is another", other, benchmarks=definition())
+    yield _case("a value that is another", other, benchmarks=definition())
 
 
 def _logs() -> Iterator[Case]:

@@ -45,7 +45,7 @@ def with_value(value: str, metrics: list[dict[str, object]] | None = None, bench
     return judge(make.file_for(item) + f"  value: {value}\n", benchmarks, trust=make.trust())
 
 
-def test_8_a_lone_value_is_that_of_the_primary_metric() -> None:
+def test_8_a_value_is_that_of_the_primary_metric() -> None:
     report = with_value("20.90")
     assert (report.verdict, report.checks[7].evidence) == ("verified", "1 equal, and `value` is accuracy")
     other = with_value("21")
@@ -63,9 +63,17 @@ def test_8_a_lone_value_is_that_of_the_primary_metric() -> None:
 
 
 def test_8_and_10_are_unknown_without_the_definition_of_the_commit() -> None:
+    """Check 8 needs no definition for the only metric, and names it."""
+    easy: dict[str, object] = {"metric_id": "accuracy", "value": 20.9, "slice": "easy"}
     for benchmarks in UNKNOWN:
-        lone, required = with_value("20.9", None, benchmarks), judge(benchmarks=benchmarks)
-        assert (lone.verdict, status(lone, 8)) == ("undecided", Status.UNKNOWN)
+        for metrics in [easy], [{"metric_id": "accuracy", "value": 20.9}, {"metric_id": "f1", "value": 20.9}]:
+            beside = with_value("20.9", metrics, benchmarks)
+            assert (beside.verdict, status(beside, 8)) == ("undecided", Status.UNKNOWN)
+        only_metric = with_value("20.9", None, benchmarks)
+        evidence = "1 equal, and `value` is accuracy, the only metric"
+        assert (only_metric.verdict, only_metric.checks[7].evidence) == ("verified", evidence)
+        assert with_value("21", None, benchmarks).failed == (8,)
+        required = judge(benchmarks=benchmarks)
         assert (required.verdict, status(required, 10)) == ("undecided", Status.UNKNOWN)
     changed = FILE.replace("value: 20.9\n", "value: 99\n", 1) + "  value: 20.9\n"
     assert judge(changed, {}, trust=make.trust()).failed == (8, 9), "the metrics fail whatever the value is"

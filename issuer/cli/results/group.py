@@ -20,12 +20,12 @@ from issuer.cli.results.options import (
     Failure,
     RunCommand,
     RunOptions,
-    benchmark_for,
     benchmark_option,
     check_repo,
     failures_of,
     find_result_files,
     paths_argument,
+    primary_option,
     read_benchmark_file,
     read_bytes,
     read_entries_of,
@@ -34,15 +34,17 @@ from issuer.cli.results.options import (
     run_options,
     say_failures,
     say_note,
+    warn_unread,
 )
 from issuer.cli.results.options import show_origin as show_origins
 from issuer.cli.terminal import printable, render_json, say, say_document, shorten
 from issuer.client.build import Result, build_each, write_results
 from issuer.client.files import write_text
 from issuer.codes import Code
-from issuer.errors import FormatError, InputError, Refused
+from issuer.errors import FormatError, InputError, Place, Refused
 from issuer.io import files
 from issuer.results import edit
+from issuer.results.benchmark import named_primary
 from issuer.results.entry import PROFILES, Entry, Profile, claims_of, content_digest, entries_of, open_results
 from issuer.results.every_eval_ever import (
     Relationship,
@@ -76,18 +78,19 @@ results.add_command(lint)
     help="A result file (*.yaml), or a folder for MODEL/.eval_results/BENCHMARK.yaml.",
 )  # fmt: skip
 @click.option(
-    "--profile", type=click.Choice(PROFILES), default="target", show_default=True,
-    help="The form of entries. both and hub are for today's readers and need --benchmark.",
+    "--profile", type=click.Choice(PROFILES),
+    help="The form of entries. Default: both if the primary metric is known, else target.",
 )  # fmt: skip
 @benchmark_option
+@primary_option
 @run_options
 @reproduces_option
 @click.option("--skip-failed", is_flag=True, help="Leave out runs that give no result.")
 @click.option("--update", is_flag=True, help="Add new entries to existing files. Existing entries stay unchanged.")
 @click.option("--show-origin", is_flag=True, help="List the origin of each value: the run, or its owner.")
 def build(
-    given_runs: RunOptions, out: Path, profile: Profile, benchmark_path: Path | None, reproduces: str,
-    skip_failed: bool, update: bool, show_origin: bool,
+    given_runs: RunOptions, out: Path, profile: Profile | None, benchmark_path: Path | None, primary: str | None,
+    reproduces: str, skip_failed: bool, update: bool, show_origin: bool,
 ) -> None:  # fmt: skip
     """Build result files from finished runs, and the claims for token requests.
 
@@ -96,7 +99,7 @@ def build(
     beside the file, as JSON for `issuer token request --claims`. The command reads every run first. It writes files
     only if all runs are good, or if --skip-failed leaves the bad ones out.
     """
-    options = given_runs.build_options(profile, benchmark_for(benchmark_path, profile), reproduces)
+    options = given_runs.build_options(profile, read_benchmark_file(benchmark_path), reproduces, primary)
     runs, failures = given_runs.read()
     results, unbuilt = build_each(runs, out, options, tasks=given_runs.tasks)
     _end_failed([*failures, *failures_of(unbuilt)], len(results), skip=skip_failed)
@@ -106,6 +109,7 @@ def build(
         say_note(each.built)
         if show_origin:
             show_origins(each.built)
+    warn_unread([each.unread for each in new if each.unread])
 
 
 def _end_failed(failures: list[Failure], built: int, *, skip: bool) -> None:
@@ -129,17 +133,18 @@ def _say_result(result: Result, new: Sequence[Result]) -> None:
 @click.option("--check", is_flag=True, help="Change no file; list files that would change, with exit code 1.")
 @click.option("--profile", type=click.Choice(PROFILES), help="Write entries in this form. Default: keep their form.")
 @benchmark_option
+@primary_option
 @click.option("--drop-comments", is_flag=True, help="Also rewrite files with comments, which removes the comments.")
 def fmt(
-    paths: tuple[Path, ...], check: bool, profile: Profile | None, benchmark_path: Path | None, drop_comments: bool
-) -> None:
+    paths: tuple[Path, ...], check: bool, profile: Profile | None, benchmark_path: Path | None, primary: str | None,
+    drop_comments: bool,
+) -> None:  # fmt: skip
     """Rewrite result files canonically: members in order, text in double quotes, numbers that every reader accepts.
 
     The content and the digests of entries stay the same, except with `--profile hub`, which has no token and no
     metrics. The command reads all files before it writes the first.
     """
-    benchmark = benchmark_for(benchmark_path, profile)
-    primary = benchmark.primary if benchmark else None
+    primary = named_primary(read_benchmark_file(benchmark_path), primary, Place(str(benchmark_path)))
     changed: dict[Path, str] = {}
     for file in find_result_files(paths):
         after = _rewrite(file, profile, primary, drop_comments=drop_comments)

@@ -18,7 +18,7 @@ from issuer.adapters import SOURCES, Anchors, Built, Run, SourceName, Supplied, 
 from issuer.adapters.load import read_file
 from issuer.adapters.mapping import read_mapping
 from issuer.cli.options import A_FILE, all_of, demand
-from issuer.cli.render import say_text
+from issuer.cli.render import say_text, say_wrapped
 from issuer.cli.terminal import printable, say, shorten
 from issuer.client.build import BuildOptions, Unbuilt
 from issuer.codes import Code
@@ -39,6 +39,9 @@ BENCHMARK_FILE = "eval.yaml"
 paths_argument = click.argument("paths", nargs=-1, required=True, type=A_FILE, metavar="PATH...")
 benchmark_option = click.option(
     "--benchmark", "benchmark_path", type=A_FILE, metavar="FILE", help="The benchmark's eval.yaml."
+)
+primary_option = click.option(
+    "--primary", metavar="ID", help="The metric that ranks, if neither --benchmark names it nor it is the only one."
 )
 readers_option = click.option(
     "--profile", type=click.Choice(PROFILES), default="target", show_default=True,
@@ -89,17 +92,12 @@ def read_benchmark_file(path: Path | None) -> Benchmark | None:
     return None if path is None else read_benchmark(files.read(path, strict_yaml.MAX_BYTES), str(path))
 
 
-def benchmark_for(path: Path | None, profile: Profile | None) -> Benchmark | None:
-    """Read the definition that `--benchmark` names, if it is given. Raises InputError.
-
-    Raises click.UsageError if the profile is `both` or `hub`, which have the primary metric's score as `value`, and
-    `--benchmark` is missing.
-    """
-    benchmark = read_benchmark_file(path)
-    if profile not in {None, "target"} and benchmark is None:
-        rule = "writes the primary metric's score as `value`: give --benchmark eval.yaml"
-        raise click.UsageError(f"--profile {profile} {rule}")
-    return benchmark
+def warn_unread(reasons: Sequence[str]) -> None:
+    """Warn once of the entries that today's readers cannot read, if there are any. `reasons` has one for each."""
+    if reasons:
+        rest = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        what = f"today's huggingface_hub cannot read this entry{rest}, without `value`: {reasons[0]}"
+        say_wrapped(f"{what}. Give --primary ID, or --benchmark with its eval.yaml", "warning: ", "  ", err=True)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -197,13 +195,15 @@ class RunOptions(Struct, frozen=True):
     anchors: Anchors | None
 
     def build_options(
-        self, profile: Profile = "target", benchmark: Benchmark | None = None, reproduces: str = ""
-    ) -> BuildOptions:
+        self, profile: Profile | None = None, benchmark: Benchmark | None = None, reproduces: str = "",
+        primary: str | None = None,
+    ) -> BuildOptions:  # fmt: skip
         """Return the values that the owner supplies by options and mapping file. Raises InputError."""
         path = self.map_path
         mapping = read_mapping(bytes(read_file(path, _MAX_MAP)), str(path)) if path else None
         mocks = frozenset(self.allow_mock)
-        return BuildOptions(self.supplied, mapping, mocks, self.allow_partial, profile, benchmark, reproduces)
+        form = (profile, benchmark, primary)
+        return BuildOptions(self.supplied, mapping, mocks, self.allow_partial, *form, reproduces)
 
     def read(self) -> tuple[list[Run], list[Failure]]:
         """Read the runs of each file; an unreadable file becomes a failure. Raises click.BadParameter if a task has no

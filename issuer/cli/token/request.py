@@ -27,15 +27,17 @@ from issuer.cli.options import (
 from issuer.cli.render import render_checks, say_wrapped
 from issuer.cli.results.options import (
     RunCommand,
-    benchmark_for,
     benchmark_option,
     demand_no_flags,
     metric_option,
     mock_option,
     partial_option,
+    primary_option,
+    read_benchmark_file,
     read_selectors,
     scale_option,
     supplied_options,
+    warn_unread,
 )
 from issuer.cli.terminal import printable, say, to_json
 from issuer.cli.token.credentials import CredentialOptions, credential_options, explaining, say_warnings
@@ -47,8 +49,8 @@ from issuer.errors import Place, Refused, Undecided
 from issuer.formats.times import show_span, show_when
 from issuer.io.files import read_argument
 from issuer.io.http_client import check_url
-from issuer.results.benchmark import Benchmark, demand_defined
-from issuer.results.entry import SIGNED_PROFILES, Profile
+from issuer.results.benchmark import Benchmark, demand_defined, named_primary
+from issuer.results.entry import SIGNED_PROFILES, Profile, default_profile
 from issuer.token.wire import MAX_BYTES, Explained, IssuedToken, is_nonce
 
 
@@ -79,9 +81,11 @@ token.add_command(inspect)
 @click.option("--out", type=A_FILE, metavar="FILE", help="Put the entry into this result file.")
 @click.option(
     "--profile", type=click.Choice(SIGNED_PROFILES),
-    help="The form of the entry. Default: target for a new entry; an existing entry keeps its form.",
+    help="The form of the entry. Default: both if the primary metric is known, else target; an entry that exists keeps "
+    "its form, unless --primary or --benchmark names the metric.",
 )  # fmt: skip
 @benchmark_option
+@primary_option
 @click.option("--append", is_flag=True, help="Add the entry to --out even if an entry there says the same.")
 @click.option("--dry-run", is_flag=True, help="Show what the issuer would decide, and why. Spends no use.")
 @verbose_option
@@ -90,7 +94,8 @@ def request(
     issuer: str, claims_path: Path | None, inspect_log: Path | None, metrics: tuple[str, ...],
     allow_mock: tuple[str, ...], allow_partial: bool, integration: str | None, audience: str | None,
     given: CredentialOptions, nonce: str | None, out: Path | None, profile: Profile | None,
-    benchmark_path: Path | None, append: bool, dry_run: bool, verbose: bool, as_json: bool, **supplied: str | None,
+    benchmark_path: Path | None, primary: str | None, append: bool, dry_run: bool, verbose: bool, as_json: bool,
+    **supplied: str | None,
 ) -> None:  # fmt: skip
     """Exchange a credential and the claims of a run for a verify token.
 
@@ -116,10 +121,11 @@ def request(
         demand_no_flags("--claims has every value already")
         path = claims_path or Path("-")
         body = read_request(read_argument(path, MAX_BYTES["single"]), str(path))
-    form = _Form(out, append, profile, benchmark_for(benchmark_path, profile))
+    benchmark = read_benchmark_file(benchmark_path)
+    form = _Form(out, append, profile, benchmark, named_primary(benchmark, primary, Place(str(benchmark_path))))
     named = {"integration": integration, "audience": audience, "nonce": nonce}
     body |= {name: value for name, value in named.items() if value}
-    form.rehearse(body)  # before the request uses up the identity for an entry that cannot be written
+    unread = form.rehearse(body)  # before the request uses up the identity for an entry that cannot be written
     credential = given.credential(url)
     if nonce and not credential.reusable:
         raise click.UsageError("--nonce needs an access token; an identity token identifies its request itself")
@@ -131,6 +137,7 @@ def request(
             _end_dry_run(explained, use, verbose=verbose, as_json=as_json)
         obtained = obtain(url, credential, body)
     _end_request(obtained, form, as_json=as_json)
+    warn_unread(unread)
     if out is not None:
         _put_proof(url, obtained.tokens[0], out)
 
@@ -142,20 +149,24 @@ class _Form(Struct, frozen=True):
     append: bool
     profile: Profile | None
     benchmark: Benchmark | None
+    primary: str | None
 
-    @property
-    def primary(self) -> str | None:
-        return self.benchmark.primary if self.benchmark else None
-
-    def rehearse(self, body: dict[str, Any]) -> None:
-        """Raise the errors that writing the entry would raise. Ignores faulty claims, which the issuer will report."""
+    def rehearse(self, body: dict[str, Any]) -> list[str]:
+        """Raise the errors that writing the entry would raise. Ignores faulty claims, which the issuer will report.
+        Return the reason why today's readers cannot read the entry, if nobody chose its profile."""
         if self.out is not None:
             claims = body.get("claims")
             demand_place(self.out, claims.get("benchmark_repo") if isinstance(claims, dict) else None)
         with contextlib.suppress(Refused):
             (submission,) = read_asked("", body).submissions
             demand_defined(self.benchmark, submission.claims, Place("the claims"))
-            rehearse_entry(self.out, submission, append=self.append, profile=self.profile, primary=self.primary)
+            is_read = rehearse_entry(
+                self.out, submission, append=self.append, profile=self.profile, primary=self.primary
+            )
+            default, why = default_profile(submission.form, self.primary)
+            why = why if default == "target" else "it exists, and keeps its form"
+            return [] if is_read or self.profile else [why]
+        return []
 
 
 def _check_sources(claims_path: Path | None, inspect_log: Path | None, given: CredentialOptions) -> None:

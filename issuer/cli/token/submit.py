@@ -27,12 +27,14 @@ from issuer.cli.results.options import (
     benchmark_option,
     failures_of,
     origins_of,
+    primary_option,
     read_benchmark_file,
     reproduces_option,
     run_options,
     say_failures,
     say_note,
     show_origin,
+    warn_unread,
 )
 from issuer.cli.terminal import printable, render_json, say, say_document, shorten
 from issuer.cli.token.credentials import CredentialOptions, credential_options, explaining
@@ -66,6 +68,7 @@ _A_NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 @run_options
 @reproduces_option
 @benchmark_option
+@primary_option
 @integration_option
 @audience_option
 @credential_options
@@ -86,9 +89,9 @@ _A_NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @json_option
 def submit(
-    issuer: str, given_runs: RunOptions, benchmark_path: Path | None, reproduces: str, integration: str | None,
-    audience: str | None, given: CredentialOptions, state: Path | None, out: Path | None, keep_going: bool,
-    dry_run: bool, verbose: bool, report: Path | None, summary: Path | None, as_json: bool,
+    issuer: str, given_runs: RunOptions, benchmark_path: Path | None, primary: str | None, reproduces: str,
+    integration: str | None, audience: str | None, given: CredentialOptions, state: Path | None, out: Path | None,
+    keep_going: bool, dry_run: bool, verbose: bool, report: Path | None, summary: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Get finished runs signed, and propose them to the repositories of their models on the Hub.
 
@@ -107,10 +110,11 @@ def submit(
     received = ResumeState(state or given_runs.paths[0].parent / FOLDER)
     destination: Destination = InFolder(out) if out else OnHub(Hub.here())
     results, failed = _read(given_runs, reproduces, keep_going=keep_going)
-    plan = plan_of(results, destination, _benchmark(benchmark_path, results))
+    plan = plan_of(results, destination, _benchmark(benchmark_path, results), primary)
     output = Output(url, as_json=as_json, verbose=verbose)
     try:
         output.plan(plan)
+        warn_unread([item.why for item in plan.items if item.profile == "target"])
         with explaining(url, identities.last):
             if dry_run:
                 refused = _rehearse(plan, access, output)

@@ -199,7 +199,8 @@ def _check(repo: str, signed: Sequence[_Signed], endpoint: str) -> str:
     given = dict[tuple[str, str, str], dict[tuple[str, str], None]]()
     for one in signed:
         definitions = given.setdefault((one.path, one.token.iss, one.token.aud), {})
-        if one.entry.value is not UNSET:  # in the profile `both`, whose value the benchmark's definition explains
+        # The definition explains which of several metrics `value` repeats. A benchmark may lack one.
+        if one.entry.value is not UNSET and len({metric.metric_id for metric in one.entry.metrics or ()}) > 1:
             definitions[one.token.benchmark_repo, one.token.benchmark_revision] = None
     commands = [_command(repo, place, tuple(definitions), endpoint) for place, definitions in given.items()]
     hosts = _list(sorted({urlsplit(one.token.iss).netloc for one in signed}))

@@ -71,7 +71,7 @@ export function fieldsEqual({ dataset, framework, model_revision: revision }, si
 /** The scores of metrics, each by its pair. @typedef {Map<string, {pair: [string, string], value: number}>} Scores */
 
 /**
- * Compare metrics and their values as doubles, and a lone `value` with the primary metric.
+ * Compare metrics and their values as doubles, and `value` with the primary metric.
  * @param {Entry} entry
  * @param {Signed | null} signed
  * @param {Benchmarks} benchmarks
@@ -113,14 +113,16 @@ const scores = (metrics) =>
 const keyOf = (pair) => JSON.stringify(pair);
 
 /**
- * Judge a lone `value`, which must be the score of the primary metric without a slice (contract section 3).
+ * Judge `value`, which must be the score of the primary metric without a slice (contract section 3).
  * @param {number} value
  * @param {Scores} bound
  * @param {Benchmark | undefined} benchmark
  */
 function judgeValue(value, bound, benchmark) {
-  if (!benchmark) return check(8, "unknown", "`value` can only be judged with the benchmark's eval.yaml");
-  const primary = primaryOf(benchmark);
+  const named = benchmark ? primaryOf(benchmark) : null;
+  const primary = named ?? onlyMetric(bound);
+  if (primary === null && !benchmark)
+    return check(8, "unknown", "`value` can only be judged with the benchmark's eval.yaml");
   if (primary === null)
     return check(8, "unknown", "`value` cannot be judged: the benchmark's eval.yaml names no primary metric");
   const name = showPair([primary, ""]);
@@ -130,7 +132,17 @@ function judgeValue(value, bound, benchmark) {
     const evidence = `\`value\` differs from the primary metric ${name}`;
     return check(8, "fail", evidence, { token: shown(same.value), file: shown(value) });
   }
-  return check(8, "pass", `${bound.size} equal, and \`value\` is ${name}`);
+  return check(8, "pass", `${bound.size} equal, and \`value\` is ${name}${named === null ? ", the only metric" : ""}`);
+}
+
+/**
+ * Return the id of the only metric, if it has a score without a slice, otherwise null.
+ * @param {Scores} bound
+ */
+function onlyMetric(bound) {
+  const pairs = [...bound.values()].map(({ pair }) => pair);
+  const [first] = pairs.filter(([, slice]) => slice === "");
+  return first && pairs.every(([id]) => id === first[0]) ? first[0] : null;
 }
 
 // -- (9) --------------------------------------------------------------------------------------------------------------

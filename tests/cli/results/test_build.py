@@ -24,6 +24,7 @@ INSPECT = DATA / "inspect_two_scorers.json"
 LM_EVAL = DATA / "lm_eval_dummy.json"
 MODEL = ("--model-repo", "acme/open-model", "--command", "inspect eval gsm8k_mini.py")
 MATCH = ("--metric", "accuracy=match/accuracy", "--allow-mock", "mockllm/model")
+TWO = (*MATCH, "--metric", "stderr=match/stderr")
 
 
 def build(*arguments: object, env: dict[str, str] | None = None) -> Done:
@@ -233,11 +234,31 @@ def test_huggingface_hub_reads_the_profiles_both_and_hub(tmp_path: Path) -> None
         assert (entry.dataset_id, entry.value, entry.verify_token) == ("openai/gsm8k", 0.625, None)
         assert ("metrics:" in out.read_text()) == (profile == "both")
         assert "unchanged" in built(INSPECT, "-o", out, *more, "--update")
-        refused(INSPECT, "-o", tmp_path / "p.yaml", *MODEL, *MATCH, "--profile", profile, code=2)
+        refused(INSPECT, "-o", tmp_path / "p.yaml", *MODEL, *TWO, "--profile", profile)
         benchmark.write_text(
             make.BENCHMARK_TEXT.replace(", primary: true", "").replace("primary: false", "primary: true")
         )
         assert "the primary metric, pass_at_5" in refused(INSPECT, "-o", tmp_path / "q.yaml", *more)
+
+
+def test_a_result_of_several_metrics_warns_once_unless_its_form_was_chosen(tmp_path: Path) -> None:
+    """Two runs are in the target form, and one is in both."""
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    for path, repo in ((one, "acme/one"), (other, "acme/other")):
+        path.write_bytes(edited(INSPECT.read_bytes(), "/eval/dataset/location", repo))
+    (tmp_path / "eval.yaml").write_text(make.BENCHMARK_TEXT)
+    warning = "huggingface_hub cannot read this entry, and 1 more, without `value`: the primary metric is unknown. Give"
+    for number, (more, profile, warned) in enumerate((
+        (TWO, "target", True), (MATCH, "both", False), ((*TWO, "--primary", "stderr"), "both", False),
+        ((*TWO, "--profile", "target"), "target", False),
+    )):  # fmt: skip
+        done = build(one, other, "-o", tmp_path / str(number), *MODEL, *more)
+        assert (done.code, done.err.count("warning: "), warning in " ".join(done.err.split())) == (0, warned, warned)
+        texts = [path.read_text() for path in (tmp_path / str(number)).rglob("*.yaml")]
+        assert [len(yaml.safe_load(text)) for text in texts if ("\n  value: " in text) == (profile == "both")] == [1, 1]
+    named = ("--benchmark", tmp_path / "eval.yaml", "--task-id", "gsm8k", "--primary", "pass_at_5")
+    error = refused(INSPECT, "-o", tmp_path / "out", *MODEL, *MATCH, *named)
+    assert "result.value: --primary is pass_at_5, but the benchmark's is accuracy" in error
 
 
 def test_runs_of_two_benchmarks_need_a_folder_the_target_profile_and_defined_tasks(tmp_path: Path) -> None:

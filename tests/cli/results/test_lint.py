@@ -99,8 +99,11 @@ def test_fmt_writes_a_file_only_without_check_and_once_and_drops_no_comment_unas
 
 def test_fmt_writes_profiles(folder: Path) -> None:
     file = folder / "acme/open-model/.eval_results/gsm8k.yaml"
-    assert issuer("results", "fmt", "--profile", "both", file).code == 2
-    assert file.read_text() == GOOD
+    other = issuer("results", "fmt", "--profile", "both", "--primary", "f1", file)
+    assert (other.code, "a score of the primary metric, f1" in other.err, file.read_text()) == (3, True, GOOD)
+    other = issuer("results", "fmt", "--primary", "f1", "--benchmark", folder / "eval.yaml", file)
+    assert (other.code, "--primary is f1, but the benchmark's is accuracy" in other.err) == (3, True)
+    assert issuer("results", "fmt", "--profile", "both", file).code == 0
     for profile in ("both", "target"):
         assert issuer("results", "fmt", "--profile", profile, "--benchmark", folder / "eval.yaml", file).code == 0
         assert file.read_text() == write_entry(SAID.form, make.token_for(SAID), profile=profile, primary="accuracy")
@@ -134,9 +137,9 @@ def test_diff_shows_which_differences_a_token_binds(tmp_path: Path) -> None:
 
 def test_an_appended_entry_keeps_every_comment(tmp_path: Path) -> None:
     file = tmp_path / "new" / "gsm8k.yaml"
-    put_entry(file, GOOD)
+    put_entry(file, GOOD, profile="target")
     file.write_text("# mine\n" + file.read_text() + "# end")
-    put_entry(file, GOOD, append=True)
+    put_entry(file, GOOD, append=True, profile="target")
     assert file.read_text() == "# mine\n" + GOOD + "# end\n" + GOOD
     assert len(read_entries(file.read_bytes(), "f")) == 2
 

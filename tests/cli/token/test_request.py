@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
+from huggingface_hub import parse_eval_result_entries
 
 import issuer.client as issuer_client
 from issuer.dev.provider import LocalProvider
@@ -167,6 +169,30 @@ def test_a_nonce_gets_the_same_token_again_and_serves_no_other_request(
     assert (refused.code, "identifies its request itself" in refused.err) == (2, True)
 
 
+METRICS = [{"metric_id": "accuracy", "value": 0.5}, {"metric_id": "f1", "value": 0.25}]
+
+
+def test_an_entry_has_today_s_form_if_the_primary_metric_is_known_else_one_warning(
+    tmp_path: Path, live: Running, claims: Path, out: Path, pat: str
+) -> None:
+    two, definition = tmp_path / "two.json", tmp_path / "eval.yaml"
+    two.write_text(json.dumps({**BODY, "claims": {**BODY["claims"], "metrics": METRICS}}))
+    definition.write_text(make.BENCHMARK_TEXT.replace('"pass_at_5"', '"f1"'))
+    unknown, target = "the primary metric is unknown", ("--profile", "target")
+    for given, more, value, why in (
+        (claims, (), BODY["claims"]["metrics"][0]["value"], ""), (claims, target, None, ""), (claims, (), None, "it exists, and keeps its form"),
+        (two, (), None, unknown), (two, target, None, ""), (two, ("--primary", "f1"), 0.25, ""),
+        (two, ("--benchmark", definition), 0.5, ""), (two, (), 0.5, ""), (two, ("--append",), None, unknown),
+    ):  # fmt: skip
+        done = request(live.url, "--claims", given, "--out", out, *more, env={"ISSUER_ACCESS_TOKEN": pat}, hides=pat)
+        assert (done.code, done.err.count("cannot read")) == (0, bool(why)), done.err
+        assert f"without `value`: {why}. Give --primary ID" in " ".join(done.err.split()) or not why
+        last = yaml.safe_load(out.read_text())[-1]
+        assert (last.get("value"), last.get("verifyToken")) == (value, last["verify_token"] if value else None)
+    with pytest.raises(KeyError, match="value"):
+        parse_eval_result_entries(yaml.safe_load(out.read_text()))
+
+
 def test_a_dry_run_uses_up_no_nonce_and_the_written_entry_holds_no_secret(
     live: Running, claims: Path, out: Path, pat: str
 ) -> None:
@@ -204,7 +230,7 @@ def test_options_that_contradict_each_other_or_do_not_exist_are_usage_errors(cla
         ("--access-token-file", "x", *OAUTH), (*OAUTH, "--token-endpoint", NOWHERE), ("--oauth", NOWHERE),
         ("--client-id", "ci"), ("--client-secret-file", "-"), ("--access-token-file", "-", "--client-secret-file", "-"),
         ("--nonce", "short"), ("--nonce", "a" * 21 + "="), ("--client-secret", HUSH), (f"--access-token={HUSH}",),
-        ("--model-repo", "a/b"), ("--allow-mock", "x"), ("--scale", "100"), ("--profile", "both"), ("--profile", "hub"),
+        ("--model-repo", "a/b"), ("--allow-mock", "x"), ("--scale", "100"), ("--profile", "hub"),
     ):  # fmt: skip
         given = arguments if "--claims" in arguments else ("--claims", claims, *arguments)
         done = request(NOWHERE, *given, stdin=HUSH)

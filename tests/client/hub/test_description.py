@@ -42,8 +42,9 @@ def test_it_has_the_run_its_digests_its_caller_and_the_command_that_checks_it() 
 
 
 def test_an_entry_with_a_primary_value_is_checked_with_its_benchmark() -> None:
-    """Without the definition that value cannot be decided."""
-    both = shaped(file_for(submission()), "both", "accuracy")
+    """Without the definition, the value of one of several metrics cannot be decided."""
+    item = submission(metrics=[{"metric_id": "accuracy", "value": 1}, {"metric_id": "f1", "value": 2}])
+    both = shaped(file_for(item), "both", "accuracy")
     text = pull_request_text(REPO, {PATH: [both, both]}, "https://hub.example").description
     (commands,) = re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL)
     fetch, verify = commands.split(" && \\\n")
@@ -52,6 +53,7 @@ def test_an_entry_with_a_primary_value_is_checked_with_its_benchmark() -> None:
         f"benchmarks/{BENCHMARK}/{commit}/eval.yaml", f"https://hub.example/datasets/{BENCHMARK}/resolve/{commit}/eval.yaml",
     ]  # fmt: skip
     assert shlex.split(verify)[-2:] == ["--benchmarks", "benchmarks"]
+    assert "curl" not in described(shaped(file_for(submission()), "both", None))
 
 
 def test_no_text_of_a_run_means_anything_in_it() -> None:
