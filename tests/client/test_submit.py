@@ -248,8 +248,8 @@ def proposed(
     return list(propose(signed, place, asking(server)))
 
 
-def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], *named: str) -> list[str | None]:
-    made = [outcome.pull_request for outcome in proposed(server, folder, given, *named)]
+def submit(server: HostileIssuer, folder: Path, given: tuple[Result, ...], **named: str) -> list[str | None]:
+    made = [outcome.pull_request for outcome in proposed(server, folder, given, **named)]
     return [one.url if one else None for one in made]
 
 
@@ -294,7 +294,7 @@ def test_another_party_s_entry_stays_and_ours_is_the_one_that_is_verified(tmp_pa
 
 def test_a_primary_metric_that_only_its_author_names_passes_the_client_s_own_check(tmp_path: Path) -> None:
     with HostileIssuer() as server:
-        made = [submit(server, tmp_path, results(metrics=TWO), "state", "stderr") for _ in range(2)]
+        made = [submit(server, tmp_path, results(metrics=TWO), primary="stderr") for _ in range(2)]
         assert ([len(each) for each in made], len(server.posted)) == ([1, 0], 1)
     (entry,) = read_entries((tmp_path / "out" / MODEL / PATH).read_bytes(), "f")
     assert entry.value == next(metric.value for metric in entry.metrics or () if metric.metric_id == "stderr")
