@@ -124,7 +124,8 @@ def test_today_s_huggingface_hub_reads_the_default_file_of_each_real_score() -> 
         own = {name: None for name in Supplied.__struct_fields__ if getattr(run, name, None) is not None}
         for score in run.scores:
             supplied = replace(ALL, **own, metrics={"m": score.selector})
-            options = BuildOptions(supplied, allow_mock=frozenset({run.mock or ""}), allow_partial=True)
+            mocks = frozenset({run.mock.text} if run.mock else ())
+            options = BuildOptions(supplied, allow_mock=mocks, allow_partial=True)
             found["default"] += (is_read(one.written) for one in build_each([run], Path("out"), options)[0])
             target = build_each([run], Path("out"), replace(options, profile="target"))[0]
             found["target"] += (is_read(one.written) for one in target)
