@@ -21,6 +21,7 @@ MAX_MEMBERS = 200_000
 MAX_NAME = 512
 MAX_RATIO = 200  # samples of long, repetitive transcripts reach 40
 RATIO_FREE = 1024 * 1024  # members of at most this unpacked size may have any ratio
+_PIECE = 2**12  # bytes that are inflated at once, to at most 4 MiB
 
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
@@ -68,16 +69,20 @@ def directory(raw: Octets, name: str) -> dict[str, Member]:
         members[member.name] = member
     if at != end:
         raise _malformed("its directory has bytes after its last member", name)
+    # A hundred thousand members could share the same bytes, which would be unpacked for each.
+    if sum(member.packed for member in members.values()) > len(raw):
+        raise _malformed("its members overlap", name)
     return members
 
 
-def unpack(raw: Octets, member: Member, *, max_bytes: int, name: str) -> bytes:
+def unpack(raw: Octets, member: Member, *, max_bytes: int, name: str) -> bytearray:
     """Unpack one member of at most `max_bytes`, and check its length and CRC-32. Raises InputError."""
     if member.unpacked > max_bytes:
         raise too_large(name, f"{member.name} is larger than {max_bytes} bytes")
-    packed = _packed(raw, member, name)
+    packed, data = _packed(raw, member, name), bytearray()
     try:
-        data = b"".join(_chunks(packed, member))
+        for chunk in _chunks(packed, member):
+            data += chunk
     except (zlib.error, _ZstdError):
         raise _malformed(f"{member.name} cannot be unpacked", name) from None
     if len(data) != member.unpacked or zlib.crc32(data) != member.checksum:
@@ -173,8 +178,11 @@ def _chunks(packed: memoryview, member: Member) -> Iterator[bytes]:
     if member.method == _STORED:
         yield bytes(packed[:limit])
     elif member.method == _DEFLATED:
-        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-        yield inflate.decompress(packed, limit)
+        inflate, at = zlib.decompressobj(-zlib.MAX_WBITS), 0
+        while limit > 0 and at < len(packed) and not inflate.eof:
+            chunk = inflate.decompress(packed[at : at + _PIECE], limit)
+            limit, at = limit - len(chunk), at + _PIECE
+            yield chunk
     else:
         yield from _unzstd(packed, limit)
 

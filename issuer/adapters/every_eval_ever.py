@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -48,6 +48,8 @@ _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _SECONDS = re.compile(r"[0-9]{9,11}(?:\.[0-9]{1,9})?")
 _MODEL_WORDS = "/model_info/additional_details"
 _UNKNOWN = frozenset({"", "unknown"})
+# A text that is searched again for each run of a record.
+_Short: TypeAlias = Annotated[str, Meta(max_length=4096)]
 
 
 class _Source(Struct, frozen=True):
@@ -60,7 +62,7 @@ class _LibraryWords(Struct, frozen=True):
 
 class _Library(Struct, frozen=True):
     name: str
-    version: str
+    version: _Short
     additional_details: _LibraryWords = _LibraryWords()
 
 
@@ -75,7 +77,7 @@ class _ModelWords(Struct, frozen=True):
 
 
 class _Model(Struct, frozen=True):
-    id: str
+    id: _Short
     additional_details: _ModelWords = _ModelWords()
     inference_engine: _Engine | None = None
     inference_platform: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 from pathlib import PurePath
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -21,8 +22,10 @@ Octets: TypeAlias = bytes | bytearray
 T = TypeVar("T")
 
 MAX_BYTES = 8 * 2**20  # of a file that is parsed whole
+MAX_VALUES = 500_000  # in such a file: at most 300 bytes of memory each
 MAX_DEPTH = 64
 MAX_SCORES = 10_000
+MAX_NAME = 512  # characters of a task's or metric's name, which each of its scores repeats
 SERVED = "The model was reached at a server's address; the file does not say which weights the server had."
 
 MAX_COUNT = 2**53 - 1
@@ -58,19 +61,29 @@ def _lenient_number(text: str) -> int | float | InexactNumber:
 
 
 def read_json(raw: Octets, kind: type[T], name: str, *, max_depth: int = MAX_DEPTH) -> T:
-    """Read a JSON file of at most 8 MiB. Unknown members are skipped, and numbers that no claim uses may be NaN. Raises
-    InputError: `file.*` of the strict reader, `file.schema` for a member of the wrong type."""
+    """Read a JSON file of at most 8 MiB and 500,000 values. Unknown members are skipped, and numbers that no claim uses
+    may be NaN. Raises InputError: `file.*` of the strict reader, `file.schema` for a member of the wrong type."""
     with reading(name):
-        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=max_depth, number=_lenient_number)
+        tree = strict_json.loads(
+            bytes(raw), max_bytes=MAX_BYTES, max_depth=max_depth, max_values=MAX_VALUES, number=_lenient_number
+        )
         return strict_json.convert(tree, kind)
 
 
 def read_results(raw: Octets, kind: type[F], name: str) -> F:
-    """Read a results file. Raises InputError as `read_json`, and `file.rule` for more than 10,000 scores."""
+    """Read a results file. Raises InputError as `read_json`, `file.rule` for more than 10,000 scores, and
+    `file.too_large` for a long name."""
     file = read_json(raw, kind, name)
+    demand_short(chain(file.results, *file.results.values()), name, "/results")
     if sum(map(len, file.results.values())) > MAX_SCORES:
         raise broken(name, "/results", f"more than {MAX_SCORES} scores")
     return file
+
+
+def demand_short(names: Iterable[str], file: str, pointer: str) -> None:
+    """Raise InputError(`file.too_large`) for a name of more than 512 characters."""
+    if any(len(name) > MAX_NAME for name in names):
+        raise too_large(file, f"a name of more than {MAX_NAME} characters", pointer)
 
 
 def same(texts: Iterable[str]) -> str:
@@ -113,7 +126,8 @@ def count_of(value: object) -> int | None:
 def word_of(value: object) -> str:
     """Return a short text or an integer of the run as text for `details.run`; "" for anything else."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    return text if text.isprintable() and len(text) <= MAX_WORD else ""
+    # The length comes first: the readers ask again for each task.
+    return text if len(text) <= MAX_WORD and text.isprintable() else ""
 
 
 def commit_of(value: object) -> str:

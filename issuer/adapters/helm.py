@@ -166,6 +166,8 @@ def _counts(raw: Octets, place: Place) -> _Counts:
         for stat in instance.stats:
             if stat.count > 0:
                 ids_by_stat[stat.name.name, stat.name.scorer, stat.name.reducer].add(instance.instance_id)
+        if len(ids_by_stat) > MAX_STATS:
+            raise InputError(Code.FILE_TOO_LARGE, f"more than {MAX_STATS} stats", place)
     return {stat: len(ids) for stat, ids in ids_by_stat.items()}
 
 

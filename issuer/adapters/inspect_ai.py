@@ -20,7 +20,7 @@ The source of each claim, and the members that are not used for it:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 from issuer.adapters import evidence
@@ -235,16 +235,16 @@ def _benchmark_repo(dataset: LogDataset) -> RunText | None:
 
 def _mocks(log: InspectLog, results: LogResults) -> Iterator[RunText]:
     """Yield the mock models of the run: the evaluated model, graders, and any other model that was used."""
-    named = {"/eval/model": [log.eval.model]}
-    for role, value in (log.eval.model_roles or {}).items():
-        named[pointer_to("/eval/model_roles", role)] = _models(value)
-    for index, score in enumerate(results.scores):
-        place = f"{pointer_to('/results/scores', index)}/params"
-        named |= {pointer_to(place, param): _models(value) for param, value in score.params.items()}
-    used = log.stats.model_usage if log.stats else {}
-    named |= {pointer_to("/stats/model_usage", model): [model] for model in used}
-    for pointer, models in named.items():
-        yield from (RunText(model, pointer) for model in models if model.partition("/")[0] == MOCK_PROVIDER)
+    places: list[tuple[str, Mapping[str, object]]] = [
+        ("/eval", {"model": log.eval.model}),
+        ("/eval/model_roles", log.eval.model_roles or {}),
+        *((f"{pointer_to('/results/scores', at)}/params", score.params) for at, score in enumerate(results.scores)),
+        ("/stats/model_usage", {model: model for model in log.stats.model_usage} if log.stats else {}),
+    ]
+    for place, named in places:
+        for name, value in named.items():
+            mocks = (model for model in _models(value) if model.partition("/")[0] == MOCK_PROVIDER)
+            yield from (RunText(model, pointer_to(place, name)) for model in mocks)
 
 
 def _models(value: object) -> list[str]:

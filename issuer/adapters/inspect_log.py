@@ -8,8 +8,8 @@ has groups.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import GenericAlias
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,13 +18,22 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from issuer.adapters import eval_zip, large_json
-from issuer.adapters.evidence import MAX_BYTES, Octets, broken, read_json
+from issuer.adapters.evidence import MAX_BYTES, Octets, broken, read_json, too_large
+from issuer.codes import Code
+from issuer.errors import InputError, Place
 
 MAX_SUMMARIES = 128 * 2**20  # bytes: half a kilobyte to a few kilobytes for each sample
-MAX_SAMPLE = 256 * 2**20
+MAX_SAMPLE = 128 * 2**20
 MAX_SAMPLES = 2 * 2**30  # bytes in an archive, unpacked one sample after the other: some seconds
+SAMPLES_FREE = 32 * 2**20  # and, beyond these, at most MAX_SAMPLES_RATIO times the archive's size
+MAX_SAMPLES_RATIO = 40
 MAX_DEPTH = 128  # the deepest test log has 11; arguments of tool calls are nested inside it
-MAX_OBJECTS = 4_000_000  # in samples that are parsed: some 200 MB
+MAX_OBJECTS = 4_000_000  # in samples that are parsed, at most 100 bytes of memory each
+OBJECTS_FREE = 1_000_000  # and, beyond these, at most one for each OBJECT_BYTES of the file
+OBJECT_BYTES = 10
+MAX_SAMPLE_SCORES = 4 * 2**20  # bytes of one sample's scores
+MAX_SCORERS = 10_000  # of all samples
+MAX_NANS = 1_000_000  # in the samples of an archive: they are replaced one by one
 MAX_GROUP_KEYS = 16
 MAX_GROUPS = 256  # as many as one scorer has metrics
 PASSED_OVER = frozenset({"samples", "reductions"})  # one item for each sample: nearly the whole log
@@ -196,10 +205,13 @@ def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
         return log, found if found.unseen else replace(found, groups=_groups(log, _each_packed(raw, members, name)))
     log = read_json(large_json.without(raw, PASSED_OVER, name=name), InspectLog, name, max_depth=MAX_DEPTH)
     found = _samples(raw, log, name)
-    return log, found if raw.count(b"{") > MAX_OBJECTS else replace(found, groups=_groups(log, [raw], packed=False))
+    return log, found if raw.count(b"{") > _most_objects(raw) else replace(
+        found, groups=_groups(log, [raw], packed=False)
+    )
 
 
 _RULE = "the samples do not have the form of a log's samples"
+_NULL = msgspec.Raw(b"null")
 
 
 class _SampleScore(Struct, frozen=True):
@@ -211,8 +223,8 @@ class _SampleScore(Struct, frozen=True):
 
 
 class _Sample(Struct, frozen=True):
-    scores: dict[str, _SampleScore] | None = None
-    error: object = None
+    scores: msgspec.Raw = _NULL  # decoded one by one: together they can take twenty times their size
+    error: msgspec.Raw = _NULL
 
 
 class _Document(Struct, frozen=True):
@@ -222,28 +234,29 @@ class _Document(Struct, frozen=True):
 def _samples(raw: Octets, log: InspectLog, name: str) -> Samples:
     """Search the samples of a JSON log. Only a `history`, an `error` or several epochs require parsing them."""
     event, counted = _EDIT_EVENT.search(raw) is not None, _has_epochs(log)
-    if not counted and not _needs_parsing(raw):
+    if not counted and not (_HISTORY.search(raw) or _ERROR.search(raw)):
         return Samples(any_edited=event)
-    if raw.count(b"{") > MAX_OBJECTS:
+    if raw.count(b"{") > _most_objects(raw):
         return Samples(any_edited=event, unseen=True)
-    samples = large_json.picked(raw, _Document, name, _RULE).samples or []
-    edited = _edited(samples)
-    scored = _scored(samples) if counted and samples else None
-    return Samples(edited, event and not edited, scored=scored, failed=_failed(samples))
+    found = large_json.picked(raw, _Document, name, _RULE, lambda document: _search(document.samples or [], name))
+    return replace(found, any_edited=event and not found.edited, scored=found.scored if counted else None)
 
 
 def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: InspectLog, name: str) -> Samples:
-    """Search each sample of an archive: the summaries have the scores, but not their histories."""
+    """Search each sample of an archive: the summaries have the scores, but not their histories. Parsing a sample takes
+    less time than a search for each word that could require it."""
     packed = [member for member in members.values() if member.name.startswith("samples/")]
-    if sum(member.unpacked for member in packed) > MAX_SAMPLES:
+    if sum(member.unpacked for member in packed) > min(MAX_SAMPLES, SAMPLES_FREE + MAX_SAMPLES_RATIO * len(raw)):
         return Samples(unseen=True)
-    edited, event, failed = set[str](), False, 0
+    edited, event, failed, nans = set[str](), False, 0, 0
     for member in packed:
         sample = eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
         event = event or _EDIT_EVENT.search(sample) is not None
-        if _needs_parsing(sample):
-            parsed = [large_json.picked(sample, _Sample, name, _RULE)]
-            edited, failed = edited | _edited(parsed), failed + _failed(parsed)
+        nans += large_json.count_nans(sample)
+        if nans > MAX_NANS:
+            return Samples(any_edited=event, unseen=True)
+        found = large_json.picked(sample, _Sample, name, _RULE, lambda parsed: _search([parsed], name))
+        edited, failed = edited | found.edited, failed + found.failed
     scored = _summarized(raw, members, name) if _has_epochs(log) else None
     return Samples(frozenset(edited), event and not edited, scored=scored, failed=failed)
 
@@ -252,10 +265,9 @@ def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> 
     if "summaries.json" not in members:
         return None
     summaries = eval_zip.unpack(raw, members["summaries.json"], max_bytes=MAX_SUMMARIES, name=name)
-    if summaries.count(b"{") > MAX_OBJECTS:
+    if summaries.count(b"{") > _most_objects(raw):
         return None
-    samples = large_json.picked(summaries, list[_Sample], name, _RULE)
-    return _scored(samples) if samples else None
+    return large_json.picked(summaries, list[_Sample], name, _RULE, lambda samples: _search(samples, name)).scored
 
 
 def _each_packed(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> Iterator[Octets]:
@@ -278,37 +290,56 @@ def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) ->
         ("scores", dict[str, msgspec.Raw] | None, None),
         ("metadata", metadata | None, None),
     ]
+    scorers = {score.scorer or score.name for score in scores}
     sample = msgspec.defstruct("_Grouped", members)
     document = msgspec.defstruct("_GroupedLog", [("samples", GenericAlias(list, (sample,)) | None, None)])
     ids: defaultdict[tuple[str, str], defaultdict[str, set[bytes]]] = defaultdict(lambda: defaultdict(set))
-    for text in texts:
-        read: Any = large_json.picked(text, sample if packed else document, "", _RULE)
+
+    def count(read: Any) -> None:
         for one in [read] if packed else read.samples or []:
             for index, key in enumerate(keys):
                 group = str(getattr(one.metadata, f"at{index}", None))
-                for scorer in one.scores or {}:
+                for scorer in scorers & (one.scores or {}).keys():
                     ids[scorer, key][group].add(bytes(one.id))
+
+    for text in texts:
+        large_json.picked(text, sample if packed else document, "", _RULE, count)
     few = {by: groups for by, groups in ids.items() if len(groups) <= MAX_GROUPS}
     return {by: {group: len(each) for group, each in groups.items()} for by, groups in few.items()}
+
+
+def _most_objects(raw: Octets) -> int:
+    """Return how many objects the samples of this file may have: a sample of two bytes takes 56 bytes of memory."""
+    return min(MAX_OBJECTS, max(OBJECTS_FREE, len(raw) // OBJECT_BYTES))
 
 
 def _has_epochs(log: InspectLog) -> bool:
     return (log.eval.config.epochs or 1) > 1
 
 
-def _needs_parsing(raw: Octets) -> bool:
-    return bool(_HISTORY.search(raw) or _ERROR.search(raw))
+def _search(samples: Sequence[_Sample], name: str) -> Samples:
+    """Return the scorers with an edited score, as Inspect AI adds each edit to the score's history; the number of
+    scores of each scorer, if there are samples; and the number of samples with an error."""
+    edited, scored, failed = set[str](), dict[str, int](), 0
+    for sample in samples:
+        failed += sample.error != _NULL
+        for scorer, score in _scores(sample, name).items():
+            scored[scorer] = scored.get(scorer, 0) + 1
+            if score.edited:
+                edited.add(scorer)
+        if len(scored) > MAX_SCORERS:
+            raise too_large(name, f"more than {MAX_SCORERS} scorers", "/samples")
+    return Samples(frozenset(edited), scored=scored if samples else None, failed=failed)
 
 
-def _failed(samples: list[_Sample]) -> int:
-    return sum(sample.error is not None for sample in samples)
+_decode_scores = msgspec.json.Decoder(dict[str, _SampleScore] | None).decode
 
 
-def _edited(samples: list[_Sample]) -> frozenset[str]:
-    """Return the scorers with an edited score: Inspect AI adds each edit to the score's history."""
-    scores = (score for sample in samples for score in (sample.scores or {}).items())
-    return frozenset(scorer for scorer, score in scores if score.edited)
-
-
-def _scored(samples: list[_Sample]) -> dict[str, int]:
-    return Counter(scorer for sample in samples for scorer in sample.scores or {})
+def _scores(sample: _Sample, name: str) -> dict[str, _SampleScore]:
+    """Decode the scores of a sample. Raises InputError: `file.too_large`, and `file.schema` for another type."""
+    if len(sample.scores) > MAX_SAMPLE_SCORES:
+        raise too_large(name, f"more than {MAX_SAMPLE_SCORES} bytes of scores in one sample", "/samples")
+    try:
+        return _decode_scores(sample.scores) or {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InputError(Code.FILE_SCHEMA, _RULE, Place(name)) from None

@@ -23,7 +23,7 @@ No results file contains the command.
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
@@ -45,6 +45,7 @@ from issuer.results.claims import is_repo
 
 FRAMEWORK = "lm-eval"
 MAX_MEMBERSHIPS = 200_000  # tasks of nested groups, for each score: the number can grow with the square of the file
+MAX_ARGUMENTS = 10_000  # in `model_args`
 MOCK_MODEL = "dummy"
 # Backends whose `pretrained` is a Hub repository or a folder.
 HUB_BACKENDS = frozenset({
@@ -241,7 +242,7 @@ def _batch_size(size: object) -> str | int:
 
 def _families(file: _File, name: str) -> dict[str, tuple[str, ...]]:
     """Return for each task or group the tasks in it, also of nested groups; a task contains only itself. Raises
-    InputError(`file.too_large`) for more than MAX_MEMBERSHIPS."""
+    InputError(`file.too_large`) for more than MAX_MEMBERSHIPS, and for a long name."""
     families, memberships = {}, 0
     for task in file.results:
         leaves, queue, queued = [], deque([task]), {task}
@@ -258,6 +259,7 @@ def _families(file: _File, name: str) -> dict[str, tuple[str, ...]]:
             fresh = [subtask for subtask in dict.fromkeys(subtasks) if subtask not in queued]
             queued.update(fresh)
             queue.extend(fresh)
+        evidence.demand_short(leaves, name, "/group_subtasks")
         families[task] = tuple(leaves)
     return families
 
@@ -266,7 +268,7 @@ def _families(file: _File, name: str) -> dict[str, tuple[str, ...]]:
 
 
 def _model(config: _Config, name: str) -> _Model:
-    args = _arguments(config.model_args)
+    args = _arguments(config.model_args, name)
     label = args.get("pretrained") or config.model
     if config.model in HUB_BACKENDS and "/" in label and not is_repo(label):
         label = jcs.digest(label)  # the name of a folder
@@ -297,13 +299,17 @@ def _weights(config: _Config, weights: str, sha: object, pointer: str) -> tuple[
     return RunText(weights, "/config/model_args"), revision, ""
 
 
-def _arguments(args: object) -> dict[str, str]:
-    """Parse `model_args`, a map or `name=value,...`. Names that occur twice are ignored."""
+def _arguments(args: object, file: str) -> dict[str, str]:
+    """Parse `model_args`, a map or `name=value,...`. Names that occur twice are ignored. Raises
+    InputError(`file.too_large`) for more than MAX_ARGUMENTS in a text."""
     if isinstance(args, dict):
         return {str(name): value for name, value in args.items() if isinstance(value, str)}
-    pairs = [pair.partition("=")[::2] for pair in args.split(",")] if isinstance(args, str) else []
-    names = [name.strip() for name, _ in pairs]
-    return {name.strip(): value.strip() for name, value in pairs if names.count(name.strip()) == 1}
+    text = args if isinstance(args, str) else ""
+    if text.count(",") >= MAX_ARGUMENTS:
+        raise evidence.too_large(file, f"more than {MAX_ARGUMENTS} arguments", "/config/model_args")
+    pairs = [(name.strip(), value.strip()) for name, _, value in (pair.partition("=") for pair in text.split(","))]
+    times = Counter(name for name, _ in pairs)
+    return {name: value for name, value in pairs if times[name] == 1}
 
 
 def _split(config: _TaskConfig) -> tuple[str, str]:

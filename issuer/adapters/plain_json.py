@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from issuer.adapters.evidence import MAX_BYTES, Octets, artifact, broken, reason, said
+from issuer.adapters.evidence import MAX_BYTES, MAX_VALUES, Octets, artifact, broken, reason, said
 from issuer.adapters.run import Run
 from issuer.adapters.score import CompletenessWord, Score
 from issuer.errors import Fault, InputError, Place, Refused, reading
@@ -92,7 +92,7 @@ def read(raw: Octets, name: str = "") -> tuple[Run, ...]:
     InputError: `file.*` of the strict reader, `file.schema` for a member that is missing, unknown or of the wrong type,
     `file.rule` for an incomplete run without a reason, `details.invalid`."""
     with reading(name):
-        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
         file = strict_json.convert(tree, PlainFile)
     written: Any = tree
     evidence = artifact(raw, name)

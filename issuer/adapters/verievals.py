@@ -21,7 +21,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from issuer.adapters.evidence import Octets, artifact, broken, reason, said, too_large, words
+from issuer.adapters.evidence import MAX_VALUES, Octets, artifact, broken, reason, said, too_large, words
 from issuer.adapters.run import Run, RunText
 from issuer.adapters.score import Score
 from issuer.codes import Code
@@ -34,6 +34,7 @@ from issuer.tlog import merkle
 FRAMEWORK = "verievals"
 MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 32
+VALUE_BYTES = 20  # beyond MAX_VALUES, a record has at most one value for each of these bytes
 MAX_ENTRIES = 50_000
 MAX_ENTRY = 4096
 MOCK_PROVIDER = "mock"
@@ -133,7 +134,8 @@ def read(raw: Octets, name: str = "", *, anchors: Anchors) -> Run:
     of the strict reader, `file.schema` for unknown members and wrong types, `key.unusable` for an invalid configured
     key, `file.rule` for each check that fails."""
     with reading(name):
-        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+        most = max(MAX_VALUES, len(raw) // VALUE_BYTES)
+        tree = strict_json.loads(bytes(raw), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH, max_values=most)
         record = strict_json.convert(tree, _Record)
     # (1) integrity
     _demand_hash(tree["body"], record.content_hash, name)  # type: ignore[call-overload,index]

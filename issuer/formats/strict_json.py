@@ -73,12 +73,16 @@ class _Hooks:
     """The scanner's hooks, which put an error in place of each value that breaks a rule, until the walk raises it."""
 
     def __init__(self, number: Callable[[str], object]) -> None:
-        self.has_errors = False
+        self._errors: dict[str, FormatError] = {}
         self._number = number
 
+    @property
+    def has_errors(self) -> bool:
+        return bool(self._errors)
+
     def _error(self, code: Code, detail: str) -> FormatError:
-        self.has_errors = True
-        return FormatError(code, detail)
+        """Return the same error for all values that break a rule. The walk raises it for the first of them."""
+        return self._errors.setdefault(detail, FormatError(code, detail))
 
     def number(self, text: str) -> object:
         try:
@@ -133,12 +137,22 @@ def _walk(value: object, path: Path, depth: int, max_depth: int) -> None:
             _walk(item, (path, name), depth + 1, max_depth)
 
 
-def loads(raw: bytes, *, max_bytes: int, max_depth: int, number: Callable[[str], object] = exact_number) -> JSON:
-    """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep. `number`
-    reads each number's text, also `NaN` and `Infinity`, and may raise ValueError; by default, for numbers that a double
-    cannot hold exactly. Raises only FormatError, with a `file.*` code and a pointer or a line and column."""
+def loads(
+    raw: bytes,
+    *,
+    max_bytes: int,
+    max_depth: int,
+    max_values: int | None = None,
+    number: Callable[[str], object] = exact_number,
+) -> JSON:
+    """Read one JSON document of at most `max_bytes`, whose arrays and objects nest at most `max_depth` deep, with at
+    most `max_values` values: a value of three bytes can take 250 bytes of memory. `number` reads each number's text,
+    also `NaN` and `Infinity`, and may raise ValueError; by default, for numbers that a double cannot hold exactly.
+    Raises only FormatError, with a `file.*` code and a pointer or a line and column."""
     if len(raw) > max_bytes:
         raise FormatError(Code.FILE_TOO_LARGE, f"larger than {max_bytes} bytes")
+    if max_values is not None and count_values(raw, max_values) > max_values:
+        raise FormatError(Code.FILE_TOO_LARGE, f"more than {max_values} values")
     if number is exact_number and (members := _read_quickly(raw, max_depth)) is not None:
         return members
     hooks = _Hooks(number)
@@ -344,7 +358,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _unknown(name: str, known: list[str]) -> Misfit:
-    near = get_close_matches(name, known, 1, 0.7)
+    near = get_close_matches(name, known, 1, 0.7) if len(name) <= LONGEST else []  # of 8 MB it takes a gigabyte
     meant = f" (did you mean `{near[0]}`?)" if near else ""
     return Misfit(Code.FILE_UNKNOWN_MEMBER, f"this member is not known here{meant}")
 

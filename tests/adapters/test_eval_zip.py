@@ -1,6 +1,7 @@
 """Untrusted archives: three methods are read, and ambiguous or oversized archives are refused."""
 
 import json
+import random
 import struct
 import tracemalloc
 import zipfile
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from issuer.adapters import eval_zip, inspect_ai
 from issuer.codes import Code
-from tests.support.runs import DATA, refusal, refusal_or_none, zipped
+from tests.support.runs import DATA, end64, refusal, refusal_or_none, zipped
 
 REAL = (DATA / "inspect_two_scorers.eval").read_bytes()
 JSON_LOG = json.loads((DATA / "inspect_two_scorers.json").read_bytes())
 HEADER = json.dumps({name: JSON_LOG[name] for name in JSON_LOG if name not in {"samples", "reductions"}}).encode()
-MEMBERS = [("_journal/start.json", b"{}"), ("samples/1_epoch_1.json", b"{}" * 50), ("header.json", HEADER)]
+SAMPLE = b"{%b}" % (b" " * 98)
+MEMBERS = [("_journal/start.json", b"{}"), ("samples/1_epoch_1.json", SAMPLE), ("header.json", HEADER)]
 MIB = 2**20
 
 
@@ -42,13 +44,6 @@ def test_a_log_in_an_archive_gives_the_claims_of_its_json() -> None:
     assert inspect_ai.read(out.getvalue()).scores == plain.scores
 
 
-def end64(count: int, size: int, offset: int) -> bytes:
-    """Return the end of an archive whose directory has more members than 16 bits count."""
-    record = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, size, offset)
-    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, offset + size, 1)
-    return record + locator + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
-
-
 def test_more_members_than_16_bits_can_count_are_read() -> None:
     names = [b"samples/%05d.json" % number for number in range(65_601)]
     local = struct.pack("<4s5H3L2H", b"PK\x03\x04", 45, 0, 0, 0, 33, 0, 0, 0, len(names[0]), 0)
@@ -63,7 +58,7 @@ def test_more_members_than_16_bits_can_count_are_read() -> None:
 def test_samples_are_looked_at_and_the_journal_is_not() -> None:
     raw = zipped([("_journal/start.json", b"[]" * 50), *MEMBERS[1:]], 0)
     assert inspect_ai.read(raw.replace(b"[]" * 50, b"xx" * 50)).scores
-    broken = raw.replace(b"{}" * 50, b"xx" * 50)
+    broken = raw.replace(SAMPLE, b"xx" * 50)
     assert refusal(inspect_ai.read, broken).code is Code.FILE_SYNTAX
 
 
@@ -82,7 +77,7 @@ def test_a_header_that_unpacks_to_much_more_than_it_says_is_stopped_there() -> N
             assert tracemalloc.get_traced_memory()[1] < 8 * MIB
         finally:
             tracemalloc.stop()
-        large = zipped([("header.json", bytes(range(256)) * (9 * MIB // 256))], method, packed_size=2 * MIB)
+        large = zipped([("header.json", random.Random(37).randbytes(9 * MIB))], method)
         assert refusal(inspect_ai.read, large).code is Code.FILE_TOO_LARGE
 
 

@@ -4,7 +4,6 @@ import copy
 import hashlib
 import json
 import math
-import struct
 import tracemalloc
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from issuer.adapters import Built, Supplied, inspect_ai
-from issuer.adapters.inspect_log import MAX_OBJECTS, MAX_SAMPLES
+from issuer.adapters.inspect_log import MAX_OBJECTS
 from issuer.codes import Code
 from issuer.errors import InputError
 from issuer.formats import jcs
@@ -303,9 +302,10 @@ def test_edits_are_seen_in_the_samples_of_an_archive_though_its_summaries_hide_t
 
 def test_too_many_samples_are_not_unpacked_or_kept_and_the_entry_says_so() -> None:
     header = json.dumps({**json.loads(ONE_SCORER), "reductions": None}).encode()
-    raw = zipped([("samples/1_epoch_1.json", b"{}" * 4321), ("header.json", header)], 0)
-    larger = struct.pack("<2L", MAX_SAMPLES // 100, MAX_SAMPLES + 1)  # packed, unpacked
-    entry = details(raw.replace(struct.pack("<2L", 8642, 8642), larger))
+    raw = zipped(
+        [("header.json", header), *((f"samples/{at}_epoch_1.json", b"no JSON".ljust(2**20)) for at in range(40))]
+    )
+    entry = details(raw)
     assert "too large to search it for scores that were edited by hand" in entry["notes"]
     many = bytearray(edited("/samples", "HERE").replace(b'"HERE"', b'[{"history": [1]}' + b",{}" * MAX_OBJECTS + b"]"))
     tracemalloc.start()

@@ -92,3 +92,10 @@ def zipped(
     count = lies.get("count", len(members))
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, count, count, len(directory), len(body), len(comment))
     return body + directory + end + comment
+
+
+def end64(count: int, size: int, offset: int) -> bytes:
+    """Return the end of an archive whose directory has more members than 16 bits count."""
+    record = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, size, offset)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, offset + size, 1)
+    return record + locator + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
