@@ -77,7 +77,7 @@ EVERY_FILE = {
     "records/math_perturbed__from_lm_eval__schema-0.3.0.json": "/evaluation_results/0/source_data/samples_number",
     "records/mmlu_pro_yi__documentation__schema-0.2.2.json": "/source_metadata/source_type",
     "records/pubmedqa__from_inspect__schema-0.3.0.json": "/evaluation_results/0/score_details/uncertainty/num_samples",
-    "records/simpleqa__from_inspect__schema-0.3.0.json": TAKEN,
+    "records/simpleqa__from_inspect__schema-0.3.0.json": "/evaluation_results/0/score_details/uncertainty/num_samples",
     "verievals/records/4a8aa15dce3432a3159e0f9b4a4ff155a50ab9f947cd160c13a0decd3bcbb13b.json": "/body/model/provider",
     "verievals/records/56c7984e5b5ad853a183983100aab5ca3255740809bb7367f3d95eecc4d37dc8.json": "/body/model/provider",
     HELLASWAG: "/run_spec.json/adapter_spec/max_eval_instances",
