@@ -14,12 +14,13 @@ export PATH := $(PATH):/usr/sbin
 # What is compiled once need not be compiled by every process of a suite: a third of its time, where an image sets this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check attack mutants lint fmt bench bench-instructions soak simulate dist lock clean needs tools
+.PHONY: help demo test check attack harness mutants lint fmt bench bench-instructions soak simulate dist lock clean needs tools
 help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
 	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
 	@echo 'make attack  further rounds of faults, hostile messages and floods: half an hour'
+	@echo 'make harness the evaluation frameworks themselves, each in an environment that is made and removed: does each run say what we say of it?'
 	@echo 'make mutants small faults in the code that must have none: does a test notice each? Up to an hour'
 	@echo 'make fmt     format the code, and correct what ruff can'
 	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
@@ -85,6 +86,9 @@ check: tools $(VENV)/check.done lint
 attack: $(VENV)/dev.done
 	$(BIN)/pytest -q --processes=2 --timeout 900 -m attack
 	$(BIN)/python -m tests.bench.flood
+
+harness: $(VENV)/dev.done
+	$(BIN)/python -m tests.harness
 
 mutants: $(VENV)/dev.done
 	$(BIN)/python -m tests.mutants --jobs $(PROCESSES)

@@ -16,6 +16,8 @@ LOCKS = {
     "dev.lock": ("server", "embedded", "pkcs11", "aws", "hub", "postgresql", "dev"),
     "check.lock": ("server", "embedded", "pkcs11", "aws", "hub", "postgresql", "table", "dask", "dev", "check"),
 }
+# Of the frameworks that cannot be installed beside the others (`make harness`).
+HARNESS = tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests" / "harness").glob("*.lock")))
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -39,14 +41,14 @@ def test_a_lock_names_no_host_and_no_path() -> None:
     hosts = ("://", " @ ", "--index-url", "--extra-index-url", "--find-links", "--trusted-host", "-e ", "~")
     # A path begins a word, follows a sign, or goes up; `no-emit-index-url` in the header is not a path.
     path = re.compile(r"""(?:^|[\s"'=(:])(?:/|\.{1,2}/|[A-Za-z]:\\|file:)""", re.MULTILINE)
-    for lock in LOCKS:
+    for lock in (*LOCKS, *HARNESS):
         text = (ROOT / lock).read_text(encoding="utf-8")
         assert [host for host in hosts if host in text] == [], lock
         assert not path.search(text), lock
 
 
 def test_every_requirement_of_a_lock_is_hashed_and_pinned_to_one_version_in_all() -> None:
-    for lock in LOCKS:
+    for lock in (*LOCKS, *HARNESS):
         assert len(blocks(lock)) > 30
         for block in blocks(lock):
             name, *rest = block.split(" \\\n")

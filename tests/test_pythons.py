@@ -4,12 +4,12 @@ tests that read, judge, sign and serve pass."""
 import os
 import platform
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.support.frameworks import interpreter
 from tests.support.shared import ROOT
 
 PART = (
@@ -23,20 +23,6 @@ def others() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     named = [each.rpartition(" ")[2] for each in project["classifiers"] if each.startswith(_PREFIX)]
     return [version for version in named if not platform.python_version().startswith(f"{version}.")]
-
-
-def interpreter(version: str) -> str:
-    """Find an interpreter on the path, or as uv does, without a download; "" if it is missing."""
-    uv = str(Path(sys.executable).parent / "uv")
-    for command in ([f"python{version}"], [uv, "python", "find", "--no-python-downloads", "--system", version]):
-        asked = [*command, "-c", "import sys; print(sys.executable)"] if len(command) == 1 else command
-        try:
-            done = subprocess.run(asked, capture_output=True, text=True)
-        except OSError:
-            continue
-        if done.returncode == 0:
-            return done.stdout.strip()
-    return ""
 
 
 def test_every_python_from_the_oldest_on_is_named() -> None:

@@ -123,7 +123,8 @@ def _partial(spec: Spec, results: LogResults, samples: Samples) -> Iterator[Faul
     that the results do not count."""
     done, total, limit = results.completed_samples, results.total_samples, spec.config.limit
     available, epochs = spec.dataset.samples, spec.config.epochs or 1
-    if spec.config.sample_id is not None:
+    chosen = spec.config.sample_id
+    if chosen is not None and not (isinstance(chosen, list) and available is not None and len(chosen) >= available):
         yield reason("/eval/config/sample_id", "the run was limited to chosen samples")
     if available is not None and (total < available * epochs or (limit is not None and _allowed(limit) < available)):
         place = "/results/total_samples" if limit is None else "/eval/config/limit"

@@ -171,6 +171,9 @@ def test_epochs_are_told_apart_from_the_samples() -> None:
 
 
 def test_only_a_limit_that_the_dataset_does_not_reach_leaves_the_run_full() -> None:
+    assert details(edited("/eval/config/sample_id", list(range(8))))["run"]["completeness"] == "full"
+    assert refusal(edited("/eval/config/sample_id", list(range(7)))).pointer == "/eval/config/sample_id"
+    assert refusal(edited("/eval/config/sample_id", "*")).pointer == "/eval/config/sample_id"
     for limit in (8, 100, [0, 8], [0, 100]):
         assert details(edited("/eval/config/limit", limit))["run"]["completeness"] == "full"
     bad: list[Any] = [7, [1, 8], [0, 4], 0, -1, "8", [8], [0, "8"], True]

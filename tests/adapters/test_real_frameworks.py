@@ -4,7 +4,6 @@ tests/support/frameworks.py looks for them.
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from msgspec.structs import replace
 
 from issuer import adapters
 from issuer.adapters import Anchors, Supplied
-from issuer.adapters.score import names
+from issuer.adapters.load import SourceName
 from issuer.codes import Code
 from issuer.results.claims import Metric
+from tests.harness.compare import compare, make
 from tests.support.frameworks import framework, run
 from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal
 from tests.support.verievals import REAL
@@ -44,155 +44,22 @@ made.run([made.match(), made.includes()], revisions, out, limit)
     assert refusal(limited.claims, supplied, allow_mock=True).pointer == "/eval/config/limit"
 
 
-# Which of Inspect AI's variants are whole, by the scorer; all others are partial.
-WHOLE = {"whole", "parts", "parts_in_epochs", "epochs", "limit_not_reached", "seeded", "edited"}
-WHOLE |= {"grader_role", "grader_argument"}
-
-
-def test_every_number_that_inspect_ai_reports_comes_out_as_it_is(tmp_path: Path) -> None:
-    python = Path(framework("inspect")).with_name("python")
-    printed = run(tmp_path, python, DATA / "run_inspect_variants.py", tmp_path)
-    reports = json.loads(printed.splitlines()[-1])
-    assert len(reports) == 2 * 16
-    supplied = replace(ALL, framework_version=None, benchmark_repo=None)
-    for file, report in reports.items():
-        read = adapters.read(tmp_path / file)
-        ours = [(score.scorer, score.reducer, score.metric, score.value, score.samples) for score in read.scores]
-        theirs = [
-            (score["name"], score["reducer"] or "", metric, value, score["scored"])
-            for score in report["scores"]
-            for metric, value in score["metrics"].items()
-        ]
-        assert ours == theirs != [], file
-        name = file.partition(".")[0]
-        for selector, score in names(read.scores).items():
-            if score.fault:
-                assert (name, score.scorer) == ("edited", "includes")
-                continue
-            built = read.claims(replace(supplied, metrics={"x": selector}), allow_mock=True, allow_partial=True)
-            (metric,) = built.claims.metrics
-            run_: dict[str, Any] = built.details["run"]  # type: ignore[assignment]
-            assert (metric.value, metric.sample_size) == (score.value, score.samples)
-            assert run_["num_samples"] == score.samples
-            assert run_["selection"] == {"x": selector}
-            assert run_.get("epochs") == (report["epochs"] if report["epochs"] > 1 else None)
-            whole = name in WHOLE or (name, score.scorer) == ("unscored", "includes")
-            assert run_["completeness"] == ("full" if whole else "partial"), file
-            assert run_.get("seed") == (7 if name == "seeded" else None)
-            assert read.mock is not None
-
-
-TASK = """
-task: {name}
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: data.jsonl}}}}
-test_split: test
-doc_to_text: "{{{{question}}}}"
-metadata: {{version: 1.0}}
-{more}
-"""
-CHOICE = """output_type: multiple_choice
-doc_to_target: 0
-doc_to_choice: ["{{answer}}", "no"]
-metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]"""
-FILTERS = """output_type: generate_until
-doc_to_target: "{{answer}}"
-repeats: 2
-metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
-filter_list:
-  - {name: strict, filter: [{function: regex, regex_pattern: "([0-9]+)"}, {function: take_first}]}
-  - {name: loose, filter: [{function: take_first}]}"""
-GROUP = """
-group: both
-task: [choice, filters]
-aggregate_metric_list: [{metric: acc, aggregation: mean, weight_by_size: true}]
-metadata: {version: 1.0}
-"""
-
-
-def write_tasks(folder: Path) -> None:
-    """Write two tasks over four questions, one with two filters, and the group of both."""
-    (folder / "choice.yaml").write_text(TASK.format(name="choice", more=CHOICE))
-    (folder / "filters.yaml").write_text(TASK.format(name="filters", more=FILTERS))
-    (folder / "both.yaml").write_text(GROUP)
-    rows = [json.dumps({"question": f"{n} + {n}?", "answer": str(2 * n)}) for n in range(4)]
-    (folder / "data.jsonl").write_text("\n".join(rows) + "\n")
-
-
-def logged(folder: Path, task: str, scorer: str) -> set[int]:
-    """Return the documents that lm-eval logged as scored, by task and filter."""
-    (samples,) = folder.rglob(f"samples_{task}_*.jsonl")
-    lines = [json.loads(line) for line in samples.read_text().splitlines()]
-    return {line["doc_id"] for line in lines if line["filter"] == scorer}
-
-
-SOME = ("--samples", '{"choice": [1, 3], "filters": [0, 1, 2]}')
-
-
 @pytest.mark.parametrize(
-    ("options", "answer"),
-    [((), "full"), (("--limit", "2"), "partial"), (("--limit", "100"), "full"), (SOME, "partial")],
+    ("command", "source", "program", "least"),
+    [
+        ("inspect", "inspect", "inspect_runs.py", 70),
+        ("lm_eval", "lm-eval", "lm_eval_runs.py", 35),
+        ("helm-run", "helm", "helm_runs.py", 20),
+        ("lighteval", "lighteval", "lighteval_runs.py", 15),
+    ],
 )
-def test_every_number_and_count_of_lm_eval_is_its_own(options: tuple[str, ...], answer: str, tmp_path: Path) -> None:
-    command = framework("lm_eval")
-    write_tasks(tmp_path)
-    called = (command, "run", "--model", "dummy", "--tasks", "both", "--include_path", ".", "--log_samples")
-    run(tmp_path, *called, "--output_path", "out", *options)
-    runs = adapters.read_all(tmp_path / "out", "lm-eval")
-    assert {run.task for run in runs} == {"both", "choice", "filters"}
-    (file,) = (tmp_path / "out").rglob("results_*.json")
-    report = json.loads(file.read_text())["results"]
-    for each in runs:
-        assert {score.spelling: score.value for score in each.scores if not score.fault} == {
-            key: value for key, value in report[each.task].items() if "," in key and isinstance(value, int | float)
-        }
-        for score in each.scores:
-            task = "choice" if score.metric.startswith("acc") else "filters"
-            assert score.samples == len(logged(tmp_path, task, score.scorer)), (each.task, score.selector)
-            assert (score.split, score.epochs) == ("test", 2 if each.task == "filters" else None)
-        chosen = next(score for score in each.scores if not score.aside)
-        supplied = replace(ALL, framework_version=None, task_id=None, metrics={"m": chosen.selector})
-        built: Any = each.claims(supplied, allow_mock={"dummy"}, allow_partial=True)
-        assert (built.details["run"]["completeness"], built.origins["framework.version"]) == (answer, "run")
-        assert built.details["run"]["selection"] == {"m": chosen.selector}
-        if answer == "partial":
-            assert refusal(each.claims, supplied, allow_mock=True).pointer.startswith("/n-samples/")
-
-
-def test_helm(tmp_path: Path) -> None:
-    command = framework("helm-run")
-    called = (command, "--run-entries", "simple_mcqa:model=simple/model1", "--suite", "s", "-o", "out")
-    supplied = replace(ALL, task_id=None, metrics={"exact_match": "test/exact_match"})
-    for cap, answer in ((1000, "full"), (5, "not known")):
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        run(tmp_path, *called, "--max-eval-instances", cap)
-        (read,) = adapters.read_all(tmp_path / "out" / "runs", "helm")
-        built: Any = read.claims(supplied, allow_mock={"simple/model1"}, allow_partial=True)
-        assert (built.claims.task_id, built.details["run"]["completeness"]) == ("simple_mcqa", answer)
-        (state,) = (tmp_path / "out").rglob("scenario_state.json")
-        states = json.loads(state.read_text())["request_states"]
-        there = {one["instance"]["id"] for one in states if one["instance"]["split"] == "test"}
-        stats = json.loads(state.with_name("stats.json").read_text())
-        assert [score.value for score in read.scores if not score.fault] == [s["mean"] for s in stats if s["count"]]
-        assert built.claims.metrics[0].sample_size == built.details["run"]["num_samples"] == len(there)
-
-
-@pytest.mark.parametrize(("limit", "answer"), [((), "full"), ((2,), "not known")])
-def test_lighteval(limit: tuple[int, ...], answer: str, tmp_path: Path) -> None:
-    python = Path(framework("lighteval")).with_name("python")
-    table = run(tmp_path, python, DATA / "make_lighteval_run.py", tmp_path / "out", *limit)
-    runs = adapters.read_all(tmp_path / "out")
-    assert {run.task for run in runs} == {"alone|0", "sums:low|0", "sums:high|0", "sums:_average|0"}
-    shown = {
-        row[0].replace(":0", "|0"): float(row[3])
-        for row in (line.strip("| ").split("|") for line in table.replace(" ", "").splitlines())
-        if len(row) > 3 and row[2] == "em"
-    }
-    for each in runs:
-        built: Any = each.claims(replace(ALL, task_id=None), allow_mock={"dummy"}, allow_partial=True)
-        assert built.claims.metrics[0].value == pytest.approx(shown[each.task], abs=5e-5)
-        assert built.details["run"]["completeness"] == ("not known" if "_average" in each.task else answer)
-        assert (built.details["run"]["seed"], built.details["run"]["split"]) == (42, "test")
+def test_we_say_of_every_kind_of_run_what_the_framework_reports(
+    command: str, source: SourceName, program: str, least: int, tmp_path: Path
+) -> None:
+    make(Path(framework(command)).with_name("python"), program, tmp_path)
+    kinds = compare(tmp_path, source)
+    assert [str(difference) for kind in kinds for difference in kind.different] == []
+    assert len(kinds) >= least
 
 
 def test_verievals(tmp_path: Path) -> None:

@@ -20,6 +20,6 @@ LISTED = {
     ),
     'issuer/page/verify/README.md: import { readFileSync } from "node:fs";': "tests/page/test_javascript_verifier.py runs it",
     "issuer/adapters/README.md: inspect eval gsm8k.py --model hf/acme/open-model -M revision=9f3c... --metadata benchmark_revision=5503...": (
-        "it loads a model; tests/adapters/test_real_frameworks.py runs Inspect AI"
+        "it loads a model; tests/harness runs Inspect AI"
     ),
 }
