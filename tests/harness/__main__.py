@@ -46,7 +46,16 @@ def install(lock: str, python: str, folder: Path) -> Path:
     """Make a virtual environment with what the lock lists; return its Python."""
     subprocess.run([python, "-m", "venv", folder], check=True)
     own = folder / "bin" / "python"
-    pip = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    pip: list[str | Path] = [
+        own,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--require-hashes",
+    ]
     subprocess.run([*pip, "-r", ROOT / lock], check=True)
     return own
 

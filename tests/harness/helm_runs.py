@@ -98,7 +98,7 @@ def main(folder: Path) -> None:
         if kind != "killed":
             helm_run()
         elif (child := os.fork()) == 0:
-            runner.write = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[attr-defined]
+            runner.write = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
             helm_run()
         else:
             os.waitpid(child, 0)

@@ -164,7 +164,7 @@ def mini(**given: Any) -> Task:
 
 @task
 def chosen(n: int = SIZE, subset: str = "") -> Task:
-    rows = [row for row in samples(n) if subset in {"", row.metadata["group"]}]  # type: ignore[index]
+    rows = [row for row in samples(n) if subset in {"", row.metadata["group"]}]
     return mini(dataset=MemoryDataset(rows, name="mini", location="acme/mini"))
 
 
@@ -194,7 +194,7 @@ def run(suffix: str, tasks: Any = None, **given: Any) -> EvalLog:
     """Evaluate a task, or `mini` with the members of a task that are given, with all the other options."""
     tasks = tasks or mini(**{name: given.pop(name) for name in OF_TASK & given.keys()})
     model = get_model("mockllm/model", custom_outputs=answer)
-    return eval(tasks, model=model, log_format=suffix, **OPTIONS, **given)[0]  # type: ignore[arg-type]
+    return eval(tasks, model=model, log_format=suffix, **OPTIONS, **given)[0]
 
 
 def changed(suffix: str, change: Callable[[EvalLog], EvalLog | None], **given: Any) -> EvalLog:
@@ -224,7 +224,7 @@ def recovered(suffix: str) -> EvalLog:
 
 
 def retried(suffix: str) -> EvalLog:
-    return eval_retry(run(suffix, flaky(), fail_on_error=True), log_format=suffix, **OPTIONS)[0]  # type: ignore[arg-type]
+    return eval_retry(run(suffix, flaky(), fail_on_error=True), log_format=suffix, **OPTIONS)[0]
 
 
 def in_set(suffix: str, **given: Any) -> EvalLog:
@@ -379,9 +379,9 @@ def whole(log: EvalLog, score: EvalScore) -> bool | None:
     if (score.scored_samples or 0) > log.results.total_samples // epochs:
         return None  # a number of all epochs, which counts a sample in each
     if not log.samples:
-        return score.scored_samples == log.eval.dataset.samples
+        return bool(score.scored_samples == log.eval.dataset.samples)
     ran = sum(score.scorer in (row.scores or {}) and row.error is None for row in log.samples)
-    return ran == epochs * (log.eval.dataset.samples or 0) and not score.unscored_samples
+    return bool(ran == epochs * (log.eval.dataset.samples or 0) and not score.unscored_samples)
 
 
 def report(log: EvalLog) -> dict[str, Any]:
@@ -410,7 +410,7 @@ def report(log: EvalLog) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    reports = []
+    reports = list[dict[str, Any]]()
     for kind, given in KINDS.items():
         for suffix in ("json", "eval"):
             os.environ.pop(FAILED, None)

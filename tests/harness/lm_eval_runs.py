@@ -216,7 +216,7 @@ def main(folder: Path) -> None:
     tasks.TaskManager = functools.partial(tasks.TaskManager, include_defaults=False)
     os.chdir(folder)
     write_tasks()
-    found = []
+    found = list[dict[str, Any]]()
     for number, (kind, options) in enumerate(KINDS.items()):
         out = folder / f"out{number}"
         sys.argv[1:] = called(*options, out=out)
