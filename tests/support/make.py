@@ -113,6 +113,12 @@ def token_for(item: Submission, *, header: Mapping[str, JSON] = HEADER, **member
     return signed(header, jcs.canonical(payload_of(item, **members)))
 
 
+def two_metrics(**claims: Any) -> str:
+    """Return a file whose `value` only a definition can judge: its entry has two metrics."""
+    metrics = [{"metric_id": "accuracy", "value": 20.9}, {"metric_id": "f1", "value": 0.5}]
+    return file_for(submission(metrics=metrics, **claims), jti="V" * 21 + "A") + "  value: 20.9\n"
+
+
 def file_for(item: Submission, **members: Any) -> str:
     """Write the result file with one entry and its token."""
     return write_entry(item.form, token_for(item, **members))

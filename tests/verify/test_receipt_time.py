@@ -65,7 +65,7 @@ def test_a_report_is_undecided_where_something_else_is_missing_too() -> None:
         report = judge(trust)
         assert (report.verdict, report.reason) == ("undecided", "")
         assert GOOD_WHEN_ISSUED not in report.checks[4].evidence
-    both = judge(text=FILE + "  value: 20.9\n")
+    both = judge(text=make.two_metrics())
     assert (both.verdict, both.reason) == ("undecided", "")
 
 

@@ -6,7 +6,7 @@ from issuer.results.entry import read_entries
 from issuer.verify import Context, verify_entry
 from issuer.verify.summary import MAX_NAMES, NOT_SIGNED, OTHERS, Summary, SummaryKey, tally
 from issuer.verify.trust import Trust
-from tests.support.make import ISSUER, NOW, PATH, REPO, file_for, submission, trust
+from tests.support.make import ISSUER, NOW, PATH, REPO, file_for, submission, trust, two_metrics
 
 GOOD = file_for(submission())
 BARE = "\n".join(line for line in GOOD.splitlines() if "verify_token" not in line) + "\n"
@@ -22,7 +22,7 @@ def test_a_report_counts_by_issuer_framework_verdict_and_first_reason() -> None:
     for text, expected in (
         (GOOD, SummaryKey(*signed, "verified", "", "verified")),
         (GOOD.replace("20.9", "21.9"), SummaryKey(*signed, "failed", "check 8, metrics", "refuted")),
-        (GOOD + "  value: 20.9\n", SummaryKey(*signed, "undecided", "check 8, metrics", "undecided")),
+        (two_metrics(), SummaryKey(*signed, "undecided", "check 8, metrics", "undecided")),
         (BARE, SummaryKey(*unsigned, "unverified", "no token", "self-reported")),
         (GOOD.replace('verify_token: "e', 'verify_token: "f'), SummaryKey(*unsigned, "failed", "check 1, well-formed token", "undecided")),
     ):  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.in_process import run
-from tests.support.make import NOW
+from tests.support.make import NOW, two_metrics
 from tests.support.processes import is_running
 from tests.support.tree import entry_text, write_result, write_tree, write_trust
 from tests.support.waiting import eventually
@@ -41,7 +41,7 @@ FALSE = LAST.replace("0.5", "0.6")
 def test_the_worst_entry_decides_the_exit_code_and_a_folder_that_is_no_tree_fails(tree: Path) -> None:
     bare = "\n".join(line for line in LAST.splitlines() if "verify_token" not in line) + "\n"
     rows: list[tuple[str, tuple[str, ...], int]] = [
-        (LAST, (), 0), (bare, (), 1), (bare, ("--allow-unsigned",), 0), (LAST + "  value: 0.5\n", (), 4),
+        (LAST, (), 0), (bare, (), 1), (bare, ("--allow-unsigned",), 0), (two_metrics(model_repo="zz/last", benchmark_repo="bench/task-0"), (), 4),
         (FALSE, (), 1), ("- [", (), 3),
     ]  # fmt: skip
     for text, more, code in rows:

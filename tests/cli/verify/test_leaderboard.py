@@ -55,7 +55,8 @@ def test_the_worst_entry_decides_the_exit_code(hub: Path) -> None:
     good = entry_text("acme/two", 1)
     rows: list[tuple[str, tuple[str, ...], int]] = [
         (unsigned(model_repo="acme/two"), (), 0), (unsigned(model_repo="acme/two"), ("--require-token",), 1),
-        (good.replace("0.5", "0.6"), (), 1), (good + "  value: 0.5\n", (), 4), ("- [", (), 3),
+        (good.replace("0.5", "0.6"), (), 1), ("- [", (), 3),
+        (make.two_metrics(model_repo="acme/two", benchmark_repo="bench/task-1"), (), 4),
         (good, ("--metric", "accuracy=up"), 2), (good, ("--hub", "javascript:alert(1)"), 2),
         (good, ("--received-now",), 2), (good, ("--receipts", "absent"), 6),
     ]  # fmt: skip

@@ -24,6 +24,7 @@ from tests.support.make import (
     file_for,
     jwks,
     submission,
+    two_metrics,
 )
 from tests.support.tree import write_trust
 
@@ -55,7 +56,7 @@ GOOD = file_for(submission())
 BARE = "\n".join(line for line in GOOD.splitlines() if "verify_token" not in line) + "\n"
 UNNAMED = f'- dataset: {{id: "{BENCHMARK}"}}\n  value: 99.9\n  verify_token: "x.y.z"\n'
 FALSE = GOOD.replace("20.9", "21.9")
-WITH_VALUE = GOOD.replace("  date:", "  value: 20.9\n  date:") if "  date:" in GOOD else GOOD + "  value: 20.9\n"
+WITH_VALUE = two_metrics()
 
 
 def test_the_worst_entry_decides_the_exit_code(file: Path, trust: Path) -> None:

@@ -266,7 +266,7 @@ RULES = [
     ("      ref: ", "      actor_id: \"1\"\n      ref: ", '"1"', "tokens have no claim of this name that a policy can match"),
     ("      ref: ", '      repository_id: "7"\n      ref: ', '"7", repo', "both pinned and required"),
     ("names: {repository:", "names: {ref:", '"org/evals"', "not a name claim of github-actions"),
-    ("    require:", "    expires: 2027-02-29\n    require:", "2027-02-29", "must be a date such as 2027-06-30"),
+    ("    require:", '    expires: "2027-02-29"\n    require:', '"2027-02-29"', "must be a date such as 2027-06-30"),
     ("    require:", '    expires: "2027-06-30\\n"\n    require:', '"2027', "must be a date"),
     ("    require:", '    expires: "２027-06-30"\n    require:', '"２027', "must be a date"),
     ('">=0.3.100,<0.4"', '"latest"', '"latest"', "must be a PEP 440 range"),

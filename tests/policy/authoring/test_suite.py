@@ -127,7 +127,7 @@ def test_an_invalid_test_is_refused_at_its_place(tmp_path: Path) -> None:
         ("expect: granted", "expect: identity.expired", "identity.exp", "no test can expect this code"),
         ("provider: github-actions", "provider: github", "github\n", "not a provider of providers.yaml"),
         ("    provider: github-actions\n", "", "name: main", "give `provider` and `identity`, or `claims_from`"),
-        ("    run:", "    date: 2026-02-30\n    run:", "2026-02-30", "must be a date"),
+        ("    run:", '    date: "2026-02-30"\n    run:', '"2026-02-30"', "must be a date"),
         ("    run:", '    date: "2026-2-3"\n    run:', '"2026-2-3"', "must be a date"),
         ("    run:", "    override: {run: {x: 1}}\n    run:", "{run: {x", "`override` changes the test"),
         ("    run:\n", "    run:\n      benchmark: 1\n", "1\n      benchmark_repo", "not known here (did you mean"),

@@ -88,9 +88,10 @@ def test_entries_are_answered_by_reports(judging: Running, entry: str) -> None:
     late = report(ask(judging, yaml=entry, at=int(time.time()) + 90_000))
     assert (late["verdict"], late["at_from"]) == ("failed", "stated")
     assert "expired" in late["checks"][4]["evidence"]
-    alone = f"{entry}  value: 1\n"
-    assert report(ask(judging, yaml=alone))["verdict"] == "undecided", "it has no benchmark definition"
-    assert report(ask(judging, yaml=alone, benchmark=make.BENCHMARK_TEXT))["verdict"] == "failed"
+    alone = f"{entry}  value: {as_json['metrics'][0]['value']}\n"
+    assert report(ask(judging, yaml=alone))["verdict"] == "verified", "the only metric is the primary one"
+    other = make.BENCHMARK_TEXT.replace("accuracy", "other")
+    assert report(ask(judging, yaml=alone, benchmark=other))["verdict"] == "failed", "it is not the primary one"
     several = ask(judging, yaml=entry + entry)
     VALIDATOR.validate(several.json())
     assert [found["pointer"] for found in several.json()["reports"]] == ["/0", "/1"]
