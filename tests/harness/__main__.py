@@ -1,4 +1,4 @@
-"""`make harness`: run every framework in an environment of its own, and print what our readers say against its report.
+"""`make harness`: run every framework in a separate environment, and compare our readers with its report.
 
 For each framework: a virtual environment in a temporary folder, with what its lock lists; its kinds of runs, offline; the
 comparison; and the environment is removed. Exits with 1 if anything is different, or if fewer than 60 kinds were run.

@@ -69,7 +69,7 @@ def answer(messages: list[ChatMessage], *_: object) -> ModelOutput:
 
 
 def by_sample(name: str, metrics: Any, value: Callable[[int, int], Any]) -> Scorer:
-    """Make a scorer whose score is a function of the sample's number and the epoch; None is no score."""
+    """Make a scorer whose score is a function of the sample's number and the epoch; for None, the sample has no score."""
 
     @scorer(name=name, metrics=metrics)
     def of_sample() -> Scorer:

@@ -74,7 +74,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "generation": ("alone|0", {}, {"generation_parameters": GenerationParameters(temperature=0.5, max_new_tokens=9, seed=7)}),
     "system prompt": ("alone|0", {}, {"system_prompt": "Be brief."}),
     "seed": ("choice|0", {}, {"seed": 7}),
-    "a name of one's own": ("alone|0", {}, {"model_name": "acme/dummy"}),
+    "another name": ("alone|0", {}, {"model_name": "acme/dummy"}),
 }  # fmt: skip
 
 

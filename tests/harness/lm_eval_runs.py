@@ -157,7 +157,7 @@ OF_THE_RUN = ("system_instruction", "chat_template", "fewshot_as_multiturn")
 
 
 def arguments(task: str, written: dict[str, Any]) -> dict[str, Any]:
-    """Return what a task, or all tasks of a group, were run with; `tasks` stands for that in which they differ."""
+    """Return what a task, or all tasks of a group, were run with; `tasks` replaces those that differ."""
     every = []
     for leaf in leaves(task, written["group_subtasks"]):
         config = written["configs"][leaf]
