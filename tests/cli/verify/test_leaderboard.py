@@ -131,14 +131,15 @@ def test_a_flipped_definition_of_a_submitter_makes_no_second_primary_table(hub: 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_hostile_repositories_make_small_files_in_little_memory(hub: Path) -> None:
     read = write_hostile(hub, 2_000)
     site = hub.parent / "site"
     given = ("--trust", hub.parent / "trust.yaml", "--at", make.NOW, "--jobs", 1, "--metric", "accuracy=higher")
     asked = [sys.executable, "-m", "issuer", "leaderboard", "build", hub, "-o", site, *given]
-    process = subprocess.Popen([*map(str, asked)], cwd=ROOT, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with subprocess.Popen([*map(str, asked)], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 3
     assert used.ru_maxrss <= 400 * 1024
     assert sum(path.stat().st_size for path in site.iterdir()) <= 3 * read + 2 * 2**20
