@@ -25,11 +25,12 @@ class Site:
 
     def __init__(self, live: Running) -> None:
         self.live = live
+        start = self.size
         self.tokens = [self._token() for _ in range(3)]
-        eventually(lambda: self.size >= 3)
+        eventually(lambda: self.size >= start + 3)
         self.earlier = live.http.get("/log/checkpoint").text
         self.tokens += [self._token() for _ in range(5)]
-        eventually(lambda: self.size > int(self.earlier.splitlines()[1]) + 4)
+        eventually(lambda: self.size >= start + 8)
         self.origin = self.earlier.splitlines()[0]
 
     def _token(self) -> str:
