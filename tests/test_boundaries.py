@@ -77,7 +77,7 @@ PURE = sorted({"issuer.codes", "issuer.errors"} | {module for module in MODULES 
 
 TESTS = sorted((PACKAGE.parent / "tests").rglob("*.py"))
 # Folders of tools, which `python -m tests.NAME` or `make` runs; their tests are beside them.
-TOOLS = {"bench", "mutants", "simulation", "situations"}
+TOOLS = {"bench", "harness", "mutants", "simulation", "situations"}
 # The imports of tests: to parse all of their files takes seconds.
 OF_TESTS = re.compile(r"^ *(?:from|import) (tests\b[\w.]*|\.[\w.]*)", re.MULTILINE)
 
