@@ -19,7 +19,7 @@ help:
 	@echo 'make demo    a real evaluation run becomes a signed, verified result; a tampered copy is refused'
 	@echo 'make test    lint, types and tests'
 	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
-	@echo 'make attack  further rounds of faults, hostile messages and floods: half an hour'
+	@echo 'make attack  further rounds of faults, hostile messages and run files, and floods: an hour'
 	@echo 'make harness the evaluation frameworks themselves, each in an environment that is made and removed: does each run say what we say of it?'
 	@echo 'make mutants small faults in the code that must have none: does a test notice each? Up to an hour'
 	@echo 'make fmt     format the code, and correct what ruff can'

@@ -77,7 +77,7 @@ def zipped(
     local_name: str | None = None, flags: int = 0, **lies: int,
 ) -> bytes:  # fmt: skip
     """Make a zip archive that may lie: about `unpacked`, `packed_size`, `checksum`, `offset`, `count`."""
-    body, directory = b"", b""
+    body, directory = bytearray(), bytearray()
     for name, data in members:
         content = PACKERS.get(method, PACKERS[0])(data) if packed is None else packed
         checksum = lies.get("checksum", zlib.crc32(data))
@@ -91,7 +91,7 @@ def zipped(
         body += own + content
     count = lies.get("count", len(members))
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, count, count, len(directory), len(body), len(comment))
-    return body + directory + end + comment
+    return bytes(body + directory + end + comment)
 
 
 def end64(count: int, size: int, offset: int) -> bytes:
