@@ -167,8 +167,8 @@ def test_a_table_says_its_trust_file_and_one_by_another_is_refused(small: Path) 
 def test_the_exit_code_is_that_of_the_folder(small: Path) -> None:
     for text, more, code in (
         (unsigned(model_repo="acme/two"), (), 0), (unsigned(model_repo="acme/two"), ("--require-token",), 1),
-        (entry_text("acme/two", 1).replace("0.5", "0.6"), (), 1), (entry_text("acme/two", 1) + "  value: 0.5\n", (), 4),
-        ("- [", (), 3),
+        (entry_text("acme/two", 1).replace("0.5", "0.6"), (), 1), ("- [", (), 3),
+        (make.two_metrics(model_repo="acme/two", benchmark_repo="bench/task-1"), (), 4),
     ):  # fmt: skip
         write_result(small / "hub", "acme/two", "task_1.yaml", text)
         run(["verify", "hub", *JUDGING, "--to", "r.parquet", "--quiet"], small)
