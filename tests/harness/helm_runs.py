@@ -20,7 +20,6 @@ KINDS: dict[str, tuple[str, ...]] = {
     "cap of the size": ("simple_mcqa", "-m", str(SIZE)),
     "cap": ("simple_mcqa", "-m", "5"),
     "cap in the entry": ("simple_mcqa:max_eval_instances=7",),
-    "short answers": ("simple_short_answer_qa",),
     "classes": ("simple_classification",),
     "train trials": ("simple_mcqa", "-m", "20", "-t", "3"),
     "trials": ("simple_classification", "-t", "2"),

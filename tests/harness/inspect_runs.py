@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 from inspect_ai import Epochs, Task, eval, eval_retry, eval_set, score, task
 from inspect_ai.dataset import FieldSpec, MemoryDataset, Sample, json_dataset
 from inspect_ai.log import (
@@ -113,8 +114,12 @@ def failing(at: int = 4, first_only: bool = False, by: int = 0) -> Solver:
             os.environ[FAILED] = "1"
             if by:
                 os.kill(os.getpid(), by)
+                await anyio.sleep_forever()
             raise ValueError("it failed")
-        return await going_on(state)
+        if not first_only:
+            return await going_on(state)
+        state.output = answer(state.messages)  # a retry has another model, without our answers
+        return state
 
     return solve
 
