@@ -20,7 +20,7 @@ help:
 	@echo 'make test    lint, types and tests'
 	@echo 'make check   the longer suite: what make test runs, and the tests marked long'
 	@echo 'make attack  further rounds of faults, hostile messages and run files, and floods: an hour'
-	@echo 'make harness the evaluation frameworks themselves, each in an environment that is made and removed: does each run say what we say of it?'
+	@echo 'make harness the evaluation frameworks themselves: does each run say what we say of it?'
 	@echo 'make mutants small faults in the code that must have none: does a test notice each? Up to an hour'
 	@echo 'make fmt     format the code, and correct what ruff can'
 	@echo 'make bench   what the primitives, the line and the service under load cost, beside the floor of the same run'
