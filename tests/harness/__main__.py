@@ -1,4 +1,4 @@
-"""`make harness`: run every framework in a separate environment, and compare our readers with its report.
+"""`make harness`: run each framework in its own environment, and compare what our readers say with its report.
 
 For each framework: a virtual environment in a temporary folder, with what its lock lists; its kinds of runs, offline; the
 comparison; and the environment is removed. Exits with 1 if anything is different, or if fewer than 60 kinds were run.
@@ -46,17 +46,8 @@ def install(lock: str, python: str, folder: Path) -> Path:
     """Make a virtual environment with what the lock lists; return its Python."""
     subprocess.run([python, "-m", "venv", folder], check=True)
     own = folder / "bin" / "python"
-    pip: list[str | Path] = [
-        own,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--require-hashes",
-    ]
-    subprocess.run([*pip, "-r", ROOT / lock], check=True)
+    pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    subprocess.run([own, *pip, "-r", ROOT / lock], check=True)
     return own
 
 

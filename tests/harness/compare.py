@@ -120,7 +120,7 @@ def _facts(
 
 
 def _arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the arguments that differ. `sha256:` matches any digest, because the framework has only its parts."""
+    """Yield the arguments that differ. `sha256:` accepts any digest, where the framework has only its parts."""
     for name in sorted(ours.keys() | theirs.keys()):
         mine, other = ours.get(name), theirs.get(name)
         if mine != other and not (other == "sha256:" and str(mine).startswith(other)):
@@ -138,7 +138,7 @@ def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def table(kinds: Iterable[Kind]) -> Iterator[str]:
-    """Yield the lines of a table: for each kind of run, the equal (=) and the different (≠) facts."""
+    """Yield the lines of a table: for each kind of run, the equal columns (=) and the different ones (≠)."""
     yield f"{'kind of run':44}{'runs':>5}{'numbers':>8}  {'  '.join(COLUMNS)}"
     for kind in kinds:
         wrong = {difference.column for difference in kind.different}

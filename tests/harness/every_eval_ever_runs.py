@@ -25,10 +25,11 @@ def reports(converter: str, record: dict[str, Any], path: Path) -> Iterator[dict
     tasks: dict[str, list[dict[str, Any]]] = {}
     asked: dict[str, Any] = {}
     for result in record["evaluation_results"]:
-        before, _, after = result["evaluation_result_id"].rpartition(":")
-        scorer, task = before, result["evaluation_name"]
-        if converter == "lm_eval":
-            scorer, task = after, task.removesuffix(f"/{after}")
+        id_, task = result["evaluation_result_id"], result["evaluation_name"]
+        scorer = id_.rpartition(":")[0]
+        if converter == "lm_eval":  # METRIC:FILTER, without a filter named none
+            scorer = id_.partition(":")[2]
+            task = task.removesuffix(f"/{scorer}")
         of_group = converter == "lm_eval" and "hf_repo" not in result["source_data"]
         details = result["score_details"].get("details", {})
         used = result["score_details"].get("uncertainty", {}).get("num_samples")
@@ -53,7 +54,9 @@ def converted(converter: str, kind: str, folder: Path) -> Iterator[dict[str, Any
 
     runs: Any = importlib.import_module(f"{converter}_runs")
     every = runs.KINDS
-    runs.KINDS = {kind: every[kind]}
+    # The converter asks for the developer of the model.
+    named = ("--model_args", "pretrained=acme/dummy") if converter == "lm_eval" else ()
+    runs.KINDS = {kind: (*every[kind], *named) if named else every[kind]}
     folder.mkdir(parents=True)
     runs.main(folder)
     runs.KINDS = every
@@ -71,6 +74,11 @@ def converted(converter: str, kind: str, folder: Path) -> Iterator[dict[str, Any
 
 
 def main(folder: Path) -> None:
+    from every_eval_ever.converters.inspect import utils
+
+    utils.MODEL_HANDLER_MAP["mockllm"] = (
+        utils.InferenceEngineHandler
+    )  # the converter refuses providers that are new to it
     found = [
         report
         for converter, kinds in KINDS.items()

@@ -70,7 +70,7 @@ def answer(messages: list[ChatMessage], *_: object) -> ModelOutput:
 
 
 def by_sample(name: str, metrics: Any, value: Callable[[int, int], Any]) -> Scorer:
-    """Make a scorer whose score is a function of the sample's number and the epoch; for None, the sample has no score."""
+    """Make a scorer whose score is a function of the sample's number and the epoch; None means that the sample has none."""
 
     @scorer(name=name, metrics=metrics)
     def of_sample() -> Scorer:
@@ -415,7 +415,7 @@ def report(log: EvalLog) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    reports = list[dict[str, Any]]()
+    reports: list[dict[str, Any]] = []
     for kind, given in KINDS.items():
         for suffix in ("json", "eval"):
             os.environ.pop(FAILED, None)

@@ -157,7 +157,7 @@ OF_THE_RUN = ("system_instruction", "chat_template", "fewshot_as_multiturn")
 
 
 def arguments(task: str, written: dict[str, Any]) -> dict[str, Any]:
-    """Return what a task, or all tasks of a group, were run with; `tasks` replaces those that differ."""
+    """Return what a task, or all tasks of a group, were run with; `tasks` replaces those in which they differ."""
     every = []
     for leaf in leaves(task, written["group_subtasks"]):
         config = written["configs"][leaf]
@@ -216,7 +216,7 @@ def main(folder: Path) -> None:
     tasks.TaskManager = functools.partial(tasks.TaskManager, include_defaults=False)
     os.chdir(folder)
     write_tasks()
-    found = list[dict[str, Any]]()
+    found: list[dict[str, Any]] = []
     for number, (kind, options) in enumerate(KINDS.items()):
         out = folder / f"out{number}"
         sys.argv[1:] = called(*options, out=out)

@@ -12,10 +12,8 @@ from msgspec.structs import replace
 
 from issuer import adapters
 from issuer.adapters import Anchors, Supplied
-from issuer.adapters.load import SourceName
 from issuer.codes import Code
 from issuer.results.claims import Metric
-from tests.harness.compare import compare, make
 from tests.support.frameworks import framework, run
 from tests.support.runs import ALL, BENCHMARK_COMMIT, DATA, MODEL_COMMIT, refusal
 from tests.support.verievals import REAL
@@ -42,24 +40,6 @@ made.run([made.match(), made.includes()], revisions, out, limit)
     assert (built.claims.model_revision, built.claims.benchmark_revision) == (MODEL_COMMIT, BENCHMARK_COMMIT)
     limited = adapters.read(tmp_path / f"3.{suffix}")
     assert refusal(limited.claims, supplied, allow_mock=True).pointer == "/eval/config/limit"
-
-
-@pytest.mark.parametrize(
-    ("command", "source", "program", "least"),
-    [
-        ("inspect", "inspect", "inspect_runs.py", 70),
-        ("lm_eval", "lm-eval", "lm_eval_runs.py", 35),
-        ("helm-run", "helm", "helm_runs.py", 20),
-        ("lighteval", "lighteval", "lighteval_runs.py", 15),
-    ],
-)
-def test_we_say_of_every_kind_of_run_what_the_framework_reports(
-    command: str, source: SourceName, program: str, least: int, tmp_path: Path
-) -> None:
-    make(Path(framework(command)).with_name("python"), program, tmp_path)
-    kinds = compare(tmp_path, source)
-    assert [str(difference) for kind in kinds for difference in kind.different] == []
-    assert len(kinds) >= least
 
 
 def test_verievals(tmp_path: Path) -> None:
