@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import GenericAlias
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,6 +20,8 @@ from issuer.adapters import eval_zip, large_json
 from issuer.adapters.evidence import MAX_BYTES, Octets, broken, read_json, too_large
 from issuer.codes import Code
 from issuer.errors import InputError, Place
+
+T = TypeVar("T")
 
 MAX_SUMMARIES = 128 * 2**20  # bytes: half a kilobyte to a few kilobytes for each sample
 MAX_SAMPLE = 128 * 2**20
@@ -36,6 +37,8 @@ MAX_SCORERS = 10_000  # of all samples
 MAX_NANS = 1_000_000  # in the samples of an archive: they are replaced one by one
 MAX_GROUP_KEYS = 16
 MAX_GROUPS = 256  # as many as one scorer has metrics
+MAX_GROUP_NAME = 512  # bytes
+MAX_GROUPED = 1_000_000  # samples that are counted, once for each scorer and key
 PASSED_OVER = frozenset({"samples", "reductions"})  # one item for each sample: nearly the whole log
 
 # Other objects also have a `history`. After a match the samples are parsed, to find the histories of scores.
@@ -201,13 +204,9 @@ def load(raw: Octets, name: str) -> tuple[InspectLog, Samples]:
             raise broken(name, "", "the archive has no header.json: the run never finished, or it is not an .eval log")
         header = eval_zip.unpack(raw, members["header.json"], max_bytes=MAX_BYTES, name=name)
         log = read_json(header, InspectLog, name, max_depth=MAX_DEPTH)
-        found = _packed_samples(raw, members, log, name)
-        return log, found if found.unseen else replace(found, groups=_groups(log, _each_packed(raw, members, name)))
+        return log, _packed_samples(raw, members, log, name)
     log = read_json(large_json.without(raw, PASSED_OVER, name=name), InspectLog, name, max_depth=MAX_DEPTH)
-    found = _samples(raw, log, name)
-    return log, found if raw.count(b"{") > _most_objects(raw) else replace(
-        found, groups=_groups(log, [raw], packed=False)
-    )
+    return log, _samples(raw, log, name)
 
 
 _RULE = "the samples do not have the form of a log's samples"
@@ -231,15 +230,65 @@ class _Document(Struct, frozen=True):
     samples: list[_Sample] | None = None
 
 
+class _GroupedSample(_Sample, frozen=True):
+    id: msgspec.Raw = _NULL
+    metadata: msgspec.Raw = _NULL
+
+
+class _GroupedDocument(Struct, frozen=True):
+    samples: list[_GroupedSample] | None = None
+
+
+class _Grouping:
+    """The number of samples with a score in each group, for the metrics that have groups."""
+
+    def __init__(self, log: InspectLog) -> None:
+        scores = log.results.scores if log.results else ()
+        keys = sorted({metric.group_key for score in scores for metric in score.metrics.values()} - {""})
+        self.keys = keys if len(keys) <= MAX_GROUP_KEYS else []
+        self._scorers = {score.scorer or score.name for score in scores}
+        # Only the members that group samples: all metadata can take twenty times its size in memory.
+        fields = [(f"at{index}", msgspec.Raw, msgspec.field(name=key, default=_NULL)) for index, key in enumerate(keys)]
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("_Metadata", fields) | None).decode
+        self._ids: defaultdict[tuple[str, str], dict[str, set[bytes]]] = defaultdict(dict)
+        self._added = 0
+
+    def add(self, sample: _GroupedSample, scored: Collection[str], name: str) -> None:
+        """Add a sample to its groups, under each of its scorers."""
+        scorers = self._scorers.intersection(scored)
+        self._added += len(scorers) * len(self.keys)
+        if self._added > MAX_GROUPED:
+            return
+        metadata, id_ = _read(self._decode, sample.metadata, name), bytes(sample.id)
+        for index, key in enumerate(self.keys):
+            written = getattr(metadata, f"at{index}", _NULL)
+            group = str(_read(msgspec.json.decode, written, name)) if len(written) <= MAX_GROUP_NAME else ""
+            for scorer in scorers:
+                groups = self._ids[scorer, key]
+                if len(groups) <= MAX_GROUPS:
+                    groups.setdefault(group, set()).add(id_)
+
+    def sizes(self) -> Groups:
+        """Return the sizes; none where there were too many groups or samples to count."""
+        counted = self._ids.items() if self._added <= MAX_GROUPED else ()
+        return {
+            by: {group: len(ids) for group, ids in groups.items()}
+            for by, groups in counted
+            if len(groups) <= MAX_GROUPS
+        }
+
+
 def _samples(raw: Octets, log: InspectLog, name: str) -> Samples:
-    """Search the samples of a JSON log. Only a `history`, an `error` or several epochs require parsing them."""
-    event, counted = _EDIT_EVENT.search(raw) is not None, _has_epochs(log)
-    if not counted and not (_HISTORY.search(raw) or _ERROR.search(raw)):
+    """Search the samples of a JSON log. Only groups, a `history`, an `error` or several epochs require parsing them."""
+    event, counted, grouping = _EDIT_EVENT.search(raw) is not None, _has_epochs(log), _Grouping(log)
+    if not counted and not grouping.keys and not (_HISTORY.search(raw) or _ERROR.search(raw)):
         return Samples(any_edited=event)
     if raw.count(b"{") > _most_objects(raw):
         return Samples(any_edited=event, unseen=True)
-    found = large_json.picked(raw, _Document, name, _RULE, lambda document: _search(document.samples or [], name))
-    return replace(found, any_edited=event and not found.edited, scored=found.scored if counted else None)
+    kind: type[_Document | _GroupedDocument] = _GroupedDocument if grouping.keys else _Document
+    found = large_json.picked(raw, kind, name, _RULE, lambda log: _search(log.samples or (), name, grouping))
+    scored = found.scored if counted else None
+    return replace(found, any_edited=event and not found.edited, scored=scored, groups=grouping.sizes())
 
 
 def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: InspectLog, name: str) -> Samples:
@@ -248,17 +297,18 @@ def _packed_samples(raw: Octets, members: dict[str, eval_zip.Member], log: Inspe
     packed = [member for member in members.values() if member.name.startswith("samples/")]
     if sum(member.unpacked for member in packed) > min(MAX_SAMPLES, SAMPLES_FREE + MAX_SAMPLES_RATIO * len(raw)):
         return Samples(unseen=True)
-    edited, event, failed, nans = set[str](), False, 0, 0
+    edited, event, failed, nans, grouping = set[str](), False, 0, 0, _Grouping(log)
+    kind = _GroupedSample if grouping.keys else _Sample
     for member in packed:
         sample = eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
         event = event or _EDIT_EVENT.search(sample) is not None
         nans += large_json.count_nans(sample)
         if nans > MAX_NANS:
             return Samples(any_edited=event, unseen=True)
-        found = large_json.picked(sample, _Sample, name, _RULE, lambda parsed: _search([parsed], name))
+        found = large_json.picked(sample, kind, name, _RULE, lambda parsed: _search([parsed], name, grouping))
         edited, failed = edited | found.edited, failed + found.failed
     scored = _summarized(raw, members, name) if _has_epochs(log) else None
-    return Samples(frozenset(edited), event and not edited, scored=scored, failed=failed)
+    return Samples(frozenset(edited), event and not edited, scored=scored, failed=failed, groups=grouping.sizes())
 
 
 def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> dict[str, int] | None:
@@ -270,44 +320,6 @@ def _summarized(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> 
     return large_json.picked(summaries, list[_Sample], name, _RULE, lambda samples: _search(samples, name)).scored
 
 
-def _each_packed(raw: Octets, members: dict[str, eval_zip.Member], name: str) -> Iterator[Octets]:
-    for member in members.values():
-        if member.name.startswith("samples/"):
-            yield eval_zip.unpack(raw, member, max_bytes=MAX_SAMPLE, name=name)
-
-
-def _groups(log: InspectLog, texts: Iterable[Octets], *, packed: bool = True) -> Groups:
-    """Count the samples of each group, if the log has groups. Each text is a sample, or the whole log."""
-    scores = log.results.scores if log.results else ()
-    keys = sorted({metric.group_key for score in scores for metric in score.metrics.values()} - {""})
-    if not 1 <= len(keys) <= MAX_GROUP_KEYS:
-        return {}
-    # Only the members that group samples: their other metadata can take twenty times its size in memory.
-    fields = [(f"at{index}", object, msgspec.field(name=key, default=None)) for index, key in enumerate(keys)]
-    metadata = msgspec.defstruct("_Metadata", fields)
-    members: list[tuple[str, Any, Any]] = [
-        ("id", msgspec.Raw, msgspec.Raw()),
-        ("scores", dict[str, msgspec.Raw] | None, None),
-        ("metadata", metadata | None, None),
-    ]
-    scorers = {score.scorer or score.name for score in scores}
-    sample = msgspec.defstruct("_Grouped", members)
-    document = msgspec.defstruct("_GroupedLog", [("samples", GenericAlias(list, (sample,)) | None, None)])
-    ids: defaultdict[tuple[str, str], defaultdict[str, set[bytes]]] = defaultdict(lambda: defaultdict(set))
-
-    def count(read: Any) -> None:
-        for one in [read] if packed else read.samples or []:
-            for index, key in enumerate(keys):
-                group = str(getattr(one.metadata, f"at{index}", None))
-                for scorer in scorers & (one.scores or {}).keys():
-                    ids[scorer, key][group].add(bytes(one.id))
-
-    for text in texts:
-        large_json.picked(text, sample if packed else document, "", _RULE, count)
-    few = {by: groups for by, groups in ids.items() if len(groups) <= MAX_GROUPS}
-    return {by: {group: len(each) for group, each in groups.items()} for by, groups in few.items()}
-
-
 def _most_objects(raw: Octets) -> int:
     """Return how many objects the samples of this file may have: a sample of two bytes takes 56 bytes of memory."""
     return min(MAX_OBJECTS, max(OBJECTS_FREE, len(raw) // OBJECT_BYTES))
@@ -317,13 +329,16 @@ def _has_epochs(log: InspectLog) -> bool:
     return (log.eval.config.epochs or 1) > 1
 
 
-def _search(samples: Sequence[_Sample], name: str) -> Samples:
+def _search(samples: Sequence[_Sample], name: str, grouping: _Grouping | None = None) -> Samples:
     """Return the scorers with an edited score, as Inspect AI adds each edit to the score's history; the number of
-    scores of each scorer, if there are samples; and the number of samples with an error."""
+    scores of each scorer, if there are samples; and the number of samples with an error. Add each to its groups."""
     edited, scored, failed = set[str](), dict[str, int](), 0
     for sample in samples:
         failed += sample.error != _NULL
-        for scorer, score in _scores(sample, name).items():
+        scores = _scores(sample, name)
+        if grouping is not None and isinstance(sample, _GroupedSample):
+            grouping.add(sample, scores, name)
+        for scorer, score in scores.items():
             scored[scorer] = scored.get(scorer, 0) + 1
             if score.edited:
                 edited.add(scorer)
@@ -339,7 +354,12 @@ def _scores(sample: _Sample, name: str) -> dict[str, _SampleScore]:
     """Decode the scores of a sample. Raises InputError: `file.too_large`, and `file.schema` for another type."""
     if len(sample.scores) > MAX_SAMPLE_SCORES:
         raise too_large(name, f"more than {MAX_SAMPLE_SCORES} bytes of scores in one sample", "/samples")
+    return _read(_decode_scores, sample.scores, name) or {}
+
+
+def _read(decode: Callable[[msgspec.Raw], T], raw: msgspec.Raw, name: str) -> T:
+    """Decode a part of a sample. Raises InputError(`file.schema`) for another type."""
     try:
-        return _decode_scores(sample.scores) or {}
+        return decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InputError(Code.FILE_SCHEMA, _RULE, Place(name)) from None

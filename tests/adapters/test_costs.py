@@ -77,6 +77,17 @@ def groups(leaf: str, **configs: str) -> bytes:
     return json.dumps({**LM, "results": tasks, "group_subtasks": inside, "configs": {leaf: configs}}).encode()
 
 
+def grouped() -> bytes:
+    """Make a log whose metrics group the samples by 16 members of their metadata, each sample in groups that it shares
+    with none."""
+    by = [{"name": "a", "value": 0.5, "params": {"group_key": f"k{at}", "metric": {"name": "m"}}} for at in range(16)]
+    (score, *_), results = LOG["results"]["scores"], LOG["results"]
+    named = {**score, "metrics": {f"m{at}": metric for at, metric in enumerate(by)}}
+    sample = b'{"id":%d,"scores":{"match":{}},"metadata":{"k0":%d}}'
+    samples = b",".join(sample % (at, at) for at in range(LARGE // 60))
+    return put({**LOG, "results": {**results, "scores": [named]}}, ("/samples", b"[%b]" % samples))
+
+
 def evaluations(**changed: Any) -> bytes:
     one = EEE["evaluation_results"][0]
     named = [{**one, "evaluation_name": str(at)} for at in range(4900)]
@@ -108,6 +119,7 @@ KNOWN: dict[str, tuple[str, str, Callable[[], Any]]] = {
     "an error of empty lists": ("inspect", "1 run", lambda: put(LOG, ("/samples", b'[{"error":%b}]' % many(b"[]")(LARGE)))),
     "samples of two bytes": ("inspect", "1 run", lambda: put(LOG, ("/samples", many(b"{}")(LARGE)))),
     "samples with an error": ("inspect", "1 run", lambda: put(LOG, ("/samples", many(b'{"scores":{},"error":0}')(LARGE)))),
+    "samples in groups": ("inspect", "1 run", grouped),
     "scorers": ("inspect", "file.too_large", lambda: put(LOG, ("/samples", b'[{"scores":%b}]' % members(b"{}")(LARGE)))),
     "used models": ("inspect", "file.too_large", lambda: put(LOG, ("/stats/model_usage", members(b"0")(PARSED_LARGE)))),
     "overlapping samples": ("archive", "file.syntax", overlapping),
