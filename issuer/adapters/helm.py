@@ -151,10 +151,13 @@ def _arguments(spec: _RunSpec, adapter: Mapping[str, object]) -> dict[str, JSON]
     return arguments.bounded(arguments.flat(made))
 
 
+_decode_instances = msgspec.json.Decoder(list[_Instance]).decode
+
+
 def _counts(raw: Octets, place: Place) -> _Counts:
     """Count the instances that have each stat. msgspec is enough for this large file, which has no claims."""
     try:
-        instances = msgspec.json.decode(raw, type=list[_Instance])
+        instances = _decode_instances(raw)
     except RecursionError:
         raise InputError(Code.FILE_TOO_LARGE, "nested too deep", place) from None
     except msgspec.ValidationError as error:

@@ -17,7 +17,7 @@ import msgspec
 from issuer.adapters.evidence import Octets, too_large
 from issuer.codes import Code
 from issuer.errors import InputError, Place
-from issuer.formats.strict_json import pointer_to
+from issuer.formats.strict_json import pointer_to, prepare
 
 MAX_REST = 8 * 2**20  # of a document, without the members that may be large
 MAX_MEMBERS = 1000
@@ -124,6 +124,7 @@ def _scanned(raw: Octets, name: str) -> list[tuple[str, int, int]]:
 
 
 def _decoded(raw: Octets, kind: type[T], name: str, rule: str = "must be a JSON object") -> T:
+    prepare(kind)
     try:
         return msgspec.json.decode(raw, type=kind)
     except RecursionError:

@@ -270,7 +270,7 @@ class Misfit(FormatError):
 def convert(value: JSON, kind: type[T]) -> T:
     """Convert the result of a strict reader to a typed value, without coercion. Unknown members are refused. Raises
     Misfit with the pointer of the first member that does not fit."""
-    _prepare(kind)
+    prepare(kind)
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
@@ -281,7 +281,7 @@ def convert(value: JSON, kind: type[T]) -> T:
 _preparing, _prepared = threading.Lock(), set[Any]()
 
 
-def _prepare(kind: Any) -> None:
+def prepare(kind: Any) -> None:
     """Let msgspec see a type, and the types of its members, in one thread at a time."""
     if kind not in _prepared:
         with _preparing:
@@ -292,7 +292,7 @@ def _prepare(kind: Any) -> None:
 def misfits(value: JSON, kind: Any) -> Iterator[Misfit]:
     """Yield each member that does not fit the type. msgspec stops at the first one and hides the keys of maps. So if a
     value does not fit, its parts are tried one by one; if all of them fit, the value itself is at fault."""
-    _prepare(kind)
+    prepare(kind)
     for path, misfit in _misfits(value, kind, None):
         yield misfit.within(pointer_along(path))
 

@@ -92,10 +92,13 @@ def _ask(log: HttpFiles, leaf: ProofQuery | TokenLeaf) -> HttpAnswer:
     return log.ask(f"proof?iat={leaf.iat}&token={leaf.token.hex()}", MAX_PROOF_BYTES)
 
 
+_decode_problem = msgspec.json.Decoder(_Problem).decode
+
+
 def says_no(answer: HttpAnswer) -> bool:
     """Say whether the log answers that it has no such leaf. A mirror serves files, so its 404 does not mean that."""
     try:
-        return msgspec.json.decode(answer.body, type=_Problem).code == Code.LOG_NO_LEAF
+        return _decode_problem(answer.body).code == Code.LOG_NO_LEAF
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
 
