@@ -50,7 +50,7 @@ def faults_of(run: Mapping[str, Any], pointer: str) -> Iterator[Fault]:
     for name, value in arguments.items():
         if not _NAME.fullmatch(name):
             rule = f"a name must have 1 to {MAX_NAME} letters, digits, `_`, `-` and single dots between them"
-            yield Fault(Code.DETAILS_INVALID, place, rule)
+            yield Fault(Code.DETAILS_INVALID, pointer_to(place, name) if len(name) <= MAX_NAME else place, rule)
         elif isinstance(value, Mapping | list | tuple):
             rule = "must be text, a number or a boolean: write the members of a map or list by dotted names"
             yield Fault(Code.DETAILS_INVALID, pointer_to(place, name), rule)

@@ -79,8 +79,8 @@ def test_whatever_a_framework_was_asked_the_issuer_accepts_the_map(nested: dict[
 
 def test_other_forms_of_arguments_are_refused_with_their_pointer() -> None:
     cases: list[tuple[Any, str]] = [
-        ([], ""), ("x", ""), ({}, ""), ({f"n{i}": 1 for i in range(65)}, ""), ({"a b": 1}, ""), ({"a..b": 1}, ""), ({".a": 1}, ""),
-        ({"": 1}, ""), ({"a" * 129: 1}, ""), ({"é": 1}, ""), ({"a\n": 1}, ""), ({"a": {"b": 1}}, "/a"), ({"a": [1]}, "/a"),
+        ([], ""), ("x", ""), ({}, ""), ({f"n{i}": 1 for i in range(65)}, ""), ({"a b": 1}, "/a b"), ({"a..b": 1}, "/a..b"), ({".a": 1}, "/.a"),
+        ({"": 1}, "/"), ({"a" * 129: 1}, ""), ({"é": 1}, "/é"), ({"a\n": 1}, "/a\n"), ({"a": {"b": 1}}, "/a"), ({"a": [1]}, "/a"),
         ({"a": "x" * 257}, "/a"), ({"a": "/home/me"}, "/a"), ({"a": "s://u@h"}, "/a"), ({"all": DIGEST, "a": 1}, "/all"), ({"all": 1}, "/all"),
     ]  # fmt: skip
     for made, at in cases:
