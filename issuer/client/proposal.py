@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -209,12 +210,17 @@ def change_of(repo: str, items: Sequence[ProposedResult], place: Destination, to
     return RepoChange(repo, commit, tuple(items), before, after, entries, tuple(replaced))
 
 
+@lru_cache(maxsize=1)  # of many results, those for one file follow each other
+def _entries_of(text: str, name: str) -> tuple[Entry, ...]:
+    return read_entries(text.encode(), name) if text.strip() else ()
+
+
 def earlier(item: ProposedResult, changes: Iterable[RepoChange], issuer: str, integration: str) -> Iterator[Entry]:
     """Yield the results on main that this one replaces if the issuer signs it for this integration."""
     (new,) = read_entries(item.entry(STAND_IN).encode(), item.path)
     for change in changes:
         text = change.before.get(item.path, "") if change.repo == item.repo else ""
-        for old in read_entries(text.encode(), item.path) if text.strip() else ():
+        for old in _entries_of(text, item.path):
             own = edit.unverified_party(old) == (issuer, integration) and edit.subject(old) == edit.subject(new)
             if own and content_digest(old.form) != item.said.content_digest:
                 yield old
