@@ -21,6 +21,7 @@ from issuer.tlog.proof import parse_proof
 from issuer.tlog.witness_policy import Witnessed, parse_policy
 from issuer.token.verify_token import read_unverified, token_leaf
 from issuer.token.wire import LOG_PATH
+from tests.support.processes import command_of
 from tests.support.running import Running, running
 from tests.support.settings import by_name
 from tests.support.waiting import eventually
@@ -128,9 +129,7 @@ def leaves_in(service: Running) -> list[Leaf]:
 def sequencers(service: Running) -> list[int]:
     """Return the processes that write the service's log, each below the one that watches it."""
     below = [child for pid in _children(service.process.pid) for child in _children(pid)]
-    return [
-        pid for pid in below if b"issuer.service.log.sequencer.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    return [pid for pid in below if b"issuer.service.log.sequencer.process" in command_of(pid)]
 
 
 def _children(pid: int) -> list[int]:

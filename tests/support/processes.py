@@ -4,8 +4,12 @@ import contextlib
 import os
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.support.shared import ROOT
 
 
 def is_running(pid: int) -> bool:
@@ -23,16 +27,33 @@ def listens(port: int) -> bool:
     return False
 
 
+def command_of(pid: int) -> bytes:
+    """Return the command line of a process, empty if the process has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
 def family(pid: int) -> list[int]:
     """Return the service's processes: the parent, and the workers that run what it runs."""
-    command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    family = [pid]
-    for child in below:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            if Path(f"/proc/{child}/cmdline").read_bytes() == command:
-                family.append(int(child))
-    return family
+    below = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [pid, *(child for child in below if command_of(child) == command_of(pid))]
+
+
+# A child's peak counts the process that forked it, too. So a small process starts the command.
+_PEAK = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak_mib(*command: object) -> tuple[int, float]:
+    """Run a command with this Python, and return its exit code and the peak of its memory."""
+    given = [sys.executable, "-c", _PEAK, sys.executable, *map(str, command)]
+    done = subprocess.run(given, capture_output=True, text=True, check=True, cwd=ROOT)
+    code, peak = map(int, done.stdout.split())
+    return code, peak / 1024
 
 
 def cpu_s(pid: int) -> float:

@@ -45,6 +45,7 @@ def run(session: pytest.Session, processes: int) -> None:
     """Run what was collected in this many forks of this process, and report each test here."""
     assert len(os.listdir("/proc/self/task")) == 1, "a file of tests has started a thread, which no fork copies"
     files = [list(tests) for _, tests in groupby(enumerate(session.items), lambda test: test[1].path)]
+    files.sort(key=long_tests, reverse=True)  # a file that takes minutes must not be the last one
     files_left, writer = os.pipe()
     os.write(writer, b"".join(number.to_bytes(NUMBER, "big") for number in range(len(files))))
     os.close(writer)
@@ -61,6 +62,11 @@ def run(session: pytest.Session, processes: int) -> None:
         sender.close()
         forks.append(Fork(pid, running, receiver))
     follow(session, forks)
+
+
+def long_tests(file: File) -> int:
+    """Return how many tests of a file are long."""
+    return sum(item.get_closest_marker("long") is not None for _, item in file)
 
 
 def taken(files: Sequence[File], files_left: int) -> Iterator[File]:

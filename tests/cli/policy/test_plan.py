@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from tests.support.audited import recorded
 from tests.support.decisions import refusal
 from tests.support.in_process import Done, run
 from tests.support.policies import ISSUER_URL, POLICY, changed, load, submission, write
+from tests.support.processes import peak_mib
 
 NOT_JUDGED = refusal(Code.CLAIMS_INVALID)
 
@@ -108,16 +107,12 @@ def test_torn_and_endless_lines_are_skipped_and_none_writes_on_the_terminal(
 def test_memory_does_not_grow_with_the_file(home: Path, new: Path, tmp_path: Path) -> None:
     line = json.dumps(issued(home)).encode() + b"\n"
     edit(new, '["openai/gsm8k", ', '["a/*", ')
-    program = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
     given = (home / "old", new, "--audit", tmp_path / "audit", "--url", ISSUER_URL)
-    command = [sys.executable, "-c", program, sys.executable, "-m", "issuer", "policy", "plan", *map(str, given)]
     peaks = []
     for count in (1_000, 60_000):
         with (tmp_path / "audit").open("wb") as file:
             file.writelines(line for _ in range(count))
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        peaks.append(int(done.stdout) * (1 if sys.platform == "darwin" else 1024))
-    assert peaks[1] - peaks[0] < 8 * 1024 * 1024, peaks
+        code, peak = peak_mib("-m", "issuer", "policy", "plan", *given)
+        assert code == 0
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 8, peaks

@@ -1,10 +1,7 @@
 """`issuer leaderboard build`: from a folder of everything to four files, and the exit code of the worst."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ import pytest
 from tests.support import make
 from tests.support.boards import unsigned, write_bad, write_hostile
 from tests.support.in_process import Done, run
-from tests.support.shared import ROOT
+from tests.support.processes import peak_mib
 from tests.support.tree import entry_text, write_result, write_trust
 
 FILES = {"index.html", "leaderboard.json", "leaderboard.csv", "LEADERBOARD.md"}
@@ -136,12 +133,9 @@ def test_hostile_repositories_make_small_files_in_little_memory(hub: Path) -> No
     read = write_hostile(hub, 2_000)
     site = hub.parent / "site"
     given = ("--trust", hub.parent / "trust.yaml", "--at", make.NOW, "--jobs", 1, "--metric", "accuracy=higher")
-    asked = [sys.executable, "-m", "issuer", "leaderboard", "build", hub, "-o", site, *given]
-    with subprocess.Popen([*map(str, asked)], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 3
-    assert used.ru_maxrss <= 400 * 1024
+    code, peak = peak_mib("-m", "issuer", "leaderboard", "build", hub, "-o", site, *given)
+    assert code == 3
+    assert peak <= 400
     assert sum(path.stat().st_size for path in site.iterdir()) <= 3 * read + 2 * 2**20
     made = document(hub)
     assert made["left_out"]["rows"] > 60_000

@@ -36,7 +36,7 @@ from issuer.service.signing.keyring import generate
 from tests.support.http_load import request
 from tests.support.key_hosts import write_event
 from tests.support.logged import logged_service, sequencers
-from tests.support.processes import is_running, listens
+from tests.support.processes import command_of, is_running, listens
 from tests.support.running import BODY, FIVE_TIMES, Running, listening, numbered, running, serve, start, write_folder
 from tests.support.waiting import eventually, within
 
@@ -53,11 +53,11 @@ def children(pid: int) -> list[int]:
 def workers_of(live: Running) -> list[int]:
     """Return the children that run the parent's command, unlike the store's watcher, and that have an event loop, unlike the
     helper."""
-    parent = Path(f"/proc/{live.process.pid}/cmdline").read_bytes()
+    parent = command_of(live.process.pid)
     found = []
     for pid in children(live.process.pid):
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes() == parent and "anon_inode:[eventpoll]" in opened_by(pid):
+            if command_of(pid) == parent and "anon_inode:[eventpoll]" in opened_by(pid):
                 found.append(pid)
     return found
 
@@ -343,7 +343,7 @@ VITAL = (b"issuer.service.admission.embedded", b"valkey-server", b"issuer.servic
 def family_of(live: Running) -> dict[int, bytes]:
     """Return the processes below a service with their command lines, in the order of the tree."""
     below = [each for child in children(live.process.pid) for each in (child, *children(child))]
-    return {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in below}
+    return {pid: command for pid in below if (command := command_of(pid))}
 
 
 @pytest.mark.long

@@ -11,10 +11,16 @@ const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
 const seen = { visits: [] };
 
+// A busy machine can be idle on the network for half a second before it runs the page's modules: "load" comes after them.
+const loaded = async (page, going) => {
+  await going({ waitUntil: "load" });
+  await page.waitForLoadState("networkidle");
+};
+
 const doing = {
-  goto: (page, _look, url) => page.goto(url, { waitUntil: "networkidle" }),
-  reload: (page) => page.reload({ waitUntil: "networkidle" }),
-  back: (page) => page.goBack({ waitUntil: "networkidle" }),
+  goto: (page, _look, url) => loaded(page, (until) => page.goto(url, until)),
+  reload: (page) => loaded(page, (until) => page.reload(until)),
+  back: (page) => loaded(page, (until) => page.goBack(until)),
   fill: (page, _look, place, text) => page.fill(place, text),
   click: (page, _look, place) => page.click(place),
   press: (page, _look, key) => page.keyboard.press(key),
