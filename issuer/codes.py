@@ -72,11 +72,12 @@ class Code(enum.StrEnum):
     )
     REQUEST_TOO_LARGE = (
         "request.too_large", 413, "The request body is larger than this endpoint allows.",
-        "Send at most 64 KiB to /tokens and 1 MiB to /tokens/batch. For large evidence, put a URL into `artifacts`.",
+        "Send at most 64 KiB to /tokens, 1 MiB to /tokens/batch and 96 KiB to /oauth/token. For large evidence, put a "
+        "URL into `artifacts`.",
     )
     REQUEST_MEDIA_TYPE = (
-        "request.media_type", 415, "The request body is not application/json.",
-        "Send the header `Content-Type: application/json`.",
+        "request.media_type", 415, "The request body does not have the media type of this endpoint.",
+        "Send `Content-Type: application/json`, or to /oauth/token a form: `application/x-www-form-urlencoded`.",
     )
     REQUEST_FRAMING = (
         "request.framing", 400,
@@ -91,6 +92,35 @@ class Code(enum.StrEnum):
     NONCE_INVALID = (
         "nonce.invalid", 400, "The nonce is malformed, or the credential does not allow one.",
         "Send 22 to 128 base64url characters. With an OIDC identity token, which needs no nonce, send none.",
+    )
+
+    EXCHANGE_PARAMETER = (
+        "exchange.parameter", 400, "A parameter of the token exchange is missing, given twice or not allowed.",
+        "Send each parameter of the form once, as in the example of /oauth/token in /openapi.json.",
+    )
+    EXCHANGE_GRANT_TYPE = (
+        "exchange.grant_type", 400, "This endpoint has no such grant type.",
+        "Send `grant_type=urn:ietf:params:oauth:grant-type:token-exchange` (RFC 8693).",
+    )
+    EXCHANGE_CLIENT = (
+        "exchange.client", 401, "The request tries to authenticate an OAuth client, and this issuer has none.",
+        "Send neither a client secret nor an Authorization header: `subject_token` says who the caller is.",
+    )
+    EXCHANGE_ACTOR = (
+        "exchange.actor", 400, "This issuer has no delegation: it does not take `actor_token`.",
+        "Leave `actor_token` out, and send the identity of the job itself as `subject_token`.",
+    )
+    EXCHANGE_SCOPE = (
+        "exchange.scope", 400, "A verify token has no scope.",
+        "Leave `scope` out: the integration's policy decides what may be signed.",
+    )
+    EXCHANGE_TARGET = (
+        "exchange.target", 400, "A verify token is for one relying party, and the request names several.",
+        "Send `audience` or `resource`, once. Without both, the token is for the integration's default audience.",
+    )
+    EXCHANGE_DETAILS = (
+        "exchange.details", 400, "`authorization_details` is not a JSON array of one `eval_result`.",
+        "Send an array of one object: `type` (`eval_result`), `claims`, `details` and so on, as in /openapi.json.",
     )
 
     LOG_NO_LEAF = (

@@ -8,7 +8,8 @@ from issuer.errors import Fault, InputError, IssuerError, Place, Refused, SetupE
 # Contract section 5, "Errors". A code is never renamed, removed or given another status.
 TABLE = {
     400: """request.malformed request.duplicate_member request.unknown_member request.framing nonce.required nonce.invalid
-        request.query""",
+        request.query exchange.parameter exchange.grant_type exchange.actor exchange.scope exchange.target
+        exchange.details""",
     404: "request.not_found log.no_leaf",
     405: "request.method",
     408: "request.timeout",
@@ -16,7 +17,7 @@ TABLE = {
     415: "request.media_type",
     401: """identity.missing identity.malformed identity.issuer_unknown identity.algorithm_refused identity.key_unknown
         identity.signature_invalid identity.expired identity.not_yet_valid identity.too_old identity.lifetime_too_long
-        identity.audience_mismatch identity.type_refused identity.inactive identity.credential_unknown""",
+        identity.audience_mismatch identity.type_refused identity.inactive identity.credential_unknown exchange.client""",
     403: """integration.unknown integration.ambiguous integration.suspended integration.staged integration.stopped
         identity.claim_missing identity.claim_mismatch identity.event_forbidden identity.registration_expired policy.framework policy.version
         policy.benchmark policy.model policy.task policy.metric policy.audience policy.command policy.definition abuse.quarantined

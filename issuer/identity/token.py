@@ -130,6 +130,12 @@ def read_jti(claims: Mapping[str, JSON]) -> str | None:
     return jti
 
 
+def check_identity_token(claims: Mapping[str, JSON]) -> None:
+    """Demand a good `jti` or none, and no key binding. Raises Refused."""
+    read_jti(claims)
+    check_unbound(claims)
+
+
 def check_audience(audience: JSON, registered: str) -> None:
     """Demand that the token is only for this service: another audience could replay it here. Raises Refused."""
     if audience != registered and audience != [registered]:
@@ -247,9 +253,9 @@ _AUDIENCE = ClaimCheck(  # (7)
     lambda claims, _: f"the token's aud is {show_value(claims.get('aud'))}",
     lambda provider: provider.audience,
 )  # fmt: skip
-_JTI = ClaimCheck(  # (8) the jti, which names the use record
+_IDENTITY_TOKEN = ClaimCheck(  # (8) the jti, which names the use record
     Code.IDENTITY_MALFORMED, "profile",
-    lambda claims, _, __: read_jti(claims),
+    lambda claims, _, __: check_identity_token(claims),
     lambda claims, _: f"the token's jti is {show_value(claims.get('jti'))}",
     lambda _: f"absent, or text of 1 to {MAX_JTI_CHARS} characters",
 )  # fmt: skip
@@ -262,7 +268,7 @@ _ACCESS_TOKEN = ClaimCheck(  # (8) the ids of an access token
     lambda _: "the first three, and no cnf",
 )  # fmt: skip
 CLAIM_CHECKS: Mapping[Kind, tuple[ClaimCheck, ...]] = {
-    "identity-token": (_TIMES, _AUDIENCE, _JTI),
+    "identity-token": (_TIMES, _AUDIENCE, _IDENTITY_TOKEN),
     "access-token": (_TIMES, _AUDIENCE, _ACCESS_TOKEN),
 }
 

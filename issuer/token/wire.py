@@ -7,9 +7,10 @@ section 5). `results` declares the content of claims and details, `verify` that 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, replace
 
 from issuer.codes import Code
 from issuer.errors import Fault, Refused
@@ -17,7 +18,8 @@ from issuer.formats.display import visible
 from issuer.formats.strict_json import Text
 from issuer.formats.times import UnixTime
 
-Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain"]
+EXCHANGE_PATH: Final = "/oauth/token"
+Endpoint = Literal["/tokens", "/tokens/batch", "/tokens/explain", "/oauth/token"]
 METADATA_PATH = "/.well-known/eval-token-issuer"
 JWKS_PATH = "/.well-known/jwks.json"
 ARCHIVE_PATH = "/.well-known/jwks-archive.json"
@@ -31,10 +33,19 @@ PROBLEM_TYPE = "application/problem+json"
 Kind = Literal["single", "batch"]
 # The largest bodies, in bytes. The bound for a single result also holds for each result of a batch.
 MAX_BYTES: dict[Kind, int] = {"single": 64 * 1024, "batch": 1024 * 1024}
+# The largest form: percent-encoding makes a body longer, and the credential is in the form, too.
+MAX_FORM_BYTES = 96 * 1024
 # The most results in a batch, and the most JSON values in the claims and details of one result, containers included.
 # Claims with 256 metrics have 1550 values.
 MAX_RESULTS = 100
 MAX_VALUES = 2000
+# Token exchange (RFC 8693): what the parameters of its form may be.
+FORM_TYPE = "application/x-www-form-urlencoded"
+GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
+DETAILS, DETAIL_TYPE = "authorization_details", "eval_result"
+_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"  # noqa: S105 (the beginning of a name)
+ISSUED_TOKEN_TYPE = f"{_TOKEN_TYPE}jwt"
+SUBJECT_TOKEN_TYPES = tuple(_TOKEN_TYPE + name for name in ("id_token", "jwt", "access_token"))
 # 22 characters are 128 bits. If an attacker could guess a nonce, they could use it up.
 NONCE_PATTERN = "[A-Za-z0-9_-]{22,128}"
 _NONCE = re.compile(NONCE_PATTERN)
@@ -64,8 +75,10 @@ class BatchItem(Struct, Generic[Part], frozen=True, forbid_unknown_fields=True):
 
 
 class TokenRequest(BatchItem[Part], Generic[Part], frozen=True, forbid_unknown_fields=True):
-    """The body of `POST /tokens` and `POST /tokens/explain`."""
+    """The body of `POST /tokens` and `POST /tokens/explain`. With its `type` it is the authorization detail (RFC 9396)
+    that OAuth clients send to `/oauth/token`."""
 
+    type: Literal["eval_result"] | UnsetType = UNSET
     nonce: str | UnsetType = UNSET
     integration: Named | UnsetType = UNSET
     audience: Named | UnsetType = UNSET
@@ -134,6 +147,22 @@ class IssuedTokens(Struct, frozen=True):
     """The answer of `/tokens/batch`, in the order of the request's results."""
 
     tokens: tuple[IssuedToken, ...]
+
+
+class ExchangedToken(IssuedToken, frozen=True, kw_only=True):
+    """The answer of `/oauth/token` (RFC 8693 2.2.1). `access_token` is the verify token, too. `token_type` is `N_A`:
+    the token is never a credential. `expires_in` is in seconds."""
+
+    access_token: str
+    issued_token_type: str = ISSUED_TOKEN_TYPE
+    expires_in: int
+
+    @classmethod
+    def of(cls, token: IssuedToken, now: int) -> ExchangedToken:
+        """Return the answer at a time."""
+        left = max(0, token.expires_at - now)
+        members = {**asdict(token), "token_type": "N_A"}
+        return cls(**members, access_token=token.verify_token, expires_in=left)
 
 
 class ShownCheck(Struct, frozen=True):
@@ -218,6 +247,47 @@ class Problem(Struct, frozen=True):
     errors: list[ProblemFault]
     checks: tuple[ShownCheck, ...] | UnsetType = UNSET
     warnings: tuple[str, ...] | UnsetType = UNSET
+
+
+class ExchangeProblem(Struct, frozen=True):
+    """The body of every error of `/oauth/token` (RFC 6749 5.2): `error` is one of OAuth's codes, and the other members
+    are those of a problem document. A pointer begins with the name of a parameter."""
+
+    error: str
+    error_description: str
+    error_uri: str
+    code: str
+    retryable: bool
+    request_id: str
+    errors: list[ProblemFault]
+    checks: tuple[ShownCheck, ...] | UnsetType = UNSET
+    warnings: tuple[str, ...] | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, problem: Problem, error: str) -> ExchangeProblem:
+        """Return a problem document in OAuth's form. OAuth allows only some characters in a description."""
+        checks = problem.checks
+        return cls(
+            error=error,
+            error_description=_NOT_DESCRIBED.sub("'", problem.detail),
+            error_uri=problem.type,
+            code=problem.code,
+            retryable=problem.retryable,
+            request_id=problem.request_id,
+            errors=[replace(fault, pointer=_in_form(fault.code, fault.pointer)) for fault in problem.errors],
+            checks=checks and tuple(replace(check, pointer=_in_form(check.code, check.pointer)) for check in checks),
+            warnings=problem.warnings,
+        )
+
+
+_NOT_DESCRIBED = re.compile(r"[^ !#-\[\]-~]")
+
+
+def _in_form(code: str, pointer: str) -> str:
+    """Return the place in a form of a place in a token request. Faults of the form itself already name parameters."""
+    is_of_body = pointer or code.startswith("request.")
+    is_of_form = code.startswith("exchange.") or pointer == "/audience"
+    return f"/{DETAILS}/0{pointer}" if is_of_body and not is_of_form else pointer
 
 
 class Denied(Refused):

@@ -61,7 +61,7 @@ def app(witness: Witness) -> Litestar:
     @post(ADD_CHECKPOINT_PATH)
     async def add_checkpoint(request: Http) -> Answer:
         gate.demand(_source(request))
-        raw = await gate.read(request, _source(request), MAX_SUBMISSION_BYTES)
+        raw = await gate.bodies.read(request, _source(request), MAX_SUBMISSION_BYTES)
         return await ask(request, partial(witness.add_checkpoint, raw))
 
     async def checkpoint(request: Http, origin_hash: str) -> Answer:

@@ -79,7 +79,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "sign": ("issuer.service.signing.keyring.KeyringSigner.sign",),
     "result entry": ("issuer.results.entry.Submission.entry",),
     "audit": ("issuer.issuance.issue.issued_event", "issuer.service.audit.sink.FileAudit.record"),
-    "render": ("issuer.service.http.tokens._render",),
+    "render": ("issuer.service.http.tokens.TokenEndpoint.answer",),
     "log line": ("structlog.wrapper.info",),
     "send": ("issuer.service.http.messages.Answer.__call__",),
 }

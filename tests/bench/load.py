@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 import redis
@@ -25,6 +26,7 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.service.admission.embedded import EmbeddedValkey
+from issuer.token.wire import GRANT_TYPE, SUBJECT_TOKEN_TYPES
 from tests.bench.interpreter import describe
 from tests.support.http_load import Run, drive, request
 from tests.support.processes import cpu_s, rss_mib
@@ -34,6 +36,8 @@ from tests.support.waiting import eventually
 COUNT = int(os.environ.get("BENCH_REQUESTS", "4200"))
 TURNS = 7
 CONNECTIONS = (1, 8, 32)
+# The most CPU of a token through /oauth/token, in that of one through /tokens.
+MOST_EXCHANGE = 1.1
 GET_KEYS = b"GET /.well-known/jwks.json HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -163,6 +167,34 @@ def bench_singles(live: Running, service: Server, floor: Server) -> Measured:
     return kept
 
 
+def form_of(single: bytes) -> bytes:
+    """Return a request to /oauth/token for what a request to /tokens asks."""
+    head, _, body = single.partition(b"\r\n\r\n")
+    identity = head.rpartition(b"Bearer ")[2]
+    form = urlencode(
+        {
+            "grant_type": GRANT_TYPE,
+            "subject_token": identity,
+            "subject_token_type": SUBJECT_TOKEN_TYPES[0],
+            "authorization_details": b'[{"type":"eval_result",%b]' % body[1:],
+        }
+    ).encode()
+    first = b"POST /oauth/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded"
+    return b"%b\r\nContent-Length: %d\r\n\r\n%b" % (first, len(form), form)
+
+
+def bench_exchange(live: Running, service: Server) -> None:
+    """Print /oauth/token beside /tokens, in turn."""
+    plain, exchange = service.fresh(), service.fresh()
+    for _ in range(TURNS):
+        for server, write, expected in ((plain, bytes, 201), (exchange, form_of, 200)):
+            server.measure([write(each) for each in singles(live, "ES256", COUNT // TURNS)], 8, expected)
+    row("/tokens, ES256, 8 conn.", plain)
+    ratio = exchange.own_s / plain.own_s
+    verdict = "met" if ratio <= MOST_EXCHANGE else "MISSED"
+    row("/oauth/token, ES256, 8 conn.", exchange, ratios=f"  {ratio:.2f} x /tokens ({MOST_EXCHANGE} wanted: {verdict})")
+
+
 def bench_others(live: Running, service: Server) -> None:
     """Print a batch and the key set."""
     body = msgspec.json.encode({"results": [numbered(number) for number in range(100)]})
@@ -202,6 +234,7 @@ def bench_workers(folder: Path, provider: LocalProvider, url: str, workers: int)
         print(f"\nPOST /tokens, {workers} worker(s)")
         kept = bench_singles(live, service, floor)
         if workers == 1:
+            bench_exchange(live, service)
             bench_others(live, service)
         return kept
 

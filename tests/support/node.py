@@ -12,12 +12,12 @@ def install_node(source: Path, folder: Path) -> None:
         _run(folder, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 
 
-def run_node(folder: Path, *arguments: object) -> str:
-    """Run a program in its folder, and return its output."""
-    return _run(folder, "node", *map(str, arguments))
+def run_node(folder: Path, *arguments: object, given: str = "") -> str:
+    """Run a program in its folder with a text as its input, and return its output."""
+    return _run(folder, "node", *map(str, arguments), given=given)
 
 
-def _run(folder: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+def _run(folder: Path, *command: str, given: str = "") -> str:
+    done = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -73,9 +73,17 @@ READY_KEPT_S = 1.0
 MAX_BEGUN = 16
 # The same for token requests that announce a large body: each takes a millisecond before its body is read.
 MAX_LARGE_BEGUN = 2
-# Bodies that one gate reads at once, each of at most 64 KiB. Beyond it the first one of the source with most of them
-# ends with 408.
+# Bodies of strangers that one endpoint reads at once, each of at most 96 KiB. Beyond it the first one of the source
+# with most of them ends with 408.
 MAX_OPEN_BODIES = 64
+
+# -- POST /oauth/token -------------------------------------------------------------------------------------------------
+
+# The service decodes these before it knows the caller. RFC 8693 has 10 parameters, and clients add a few.
+MAX_PARAMETERS = 32
+MAX_NAME_BYTES = 64
+MAX_PARAMETER_BYTES = 2048
+MAX_SUBJECT_TOKEN_BYTES = 16 * 1024
 
 # -- POST /verify ------------------------------------------------------------------------------------------------------
 

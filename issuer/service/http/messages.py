@@ -7,11 +7,14 @@ import functools
 import hashlib
 import ipaddress
 import math
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from string import ascii_letters, digits
 from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from litestar import Request as HttpRequest
@@ -23,8 +26,15 @@ from msgspec import UNSET, Struct
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, Undecided
-from issuer.service.http.bounds import BODY_BYTES_PER_S, BODY_DEADLINE_S, BODY_FREE_S
-from issuer.token.wire import PROBLEM_TYPE, Denied, Problem, ProblemFault
+from issuer.formats.strict_json import pointer_to
+from issuer.service.http.bounds import (
+    BODY_BYTES_PER_S,
+    BODY_DEADLINE_S,
+    BODY_FREE_S,
+    MAX_NAME_BYTES,
+    MAX_PARAMETERS,
+)
+from issuer.token.wire import PROBLEM_TYPE, Denied, ExchangeProblem, Problem, ProblemFault
 
 # Marks the scope of a request whose refusal is delayed.
 REFUSED = "issuer.refused"
@@ -60,17 +70,22 @@ def bearer_of(request: Http) -> str:
     values = header_values(request, b"authorization")
     scheme, _, rest = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     credential = rest.strip(" ")
-    token = credential.encode("latin-1").rstrip(b"=")
-    if scheme.lower() != "bearer" or not token or token.translate(None, _B64TOKEN):
+    if scheme.lower() != "bearer" or not is_bearer(credential):
         raise Refused(Code.IDENTITY_MISSING)
     return credential
 
 
-def check_framing(request: Http, max_bytes: int) -> None:
-    """Raise Refused if the head announces a body that is not JSON, or is too large."""
+def is_bearer(credential: str) -> bool:
+    """Return whether a text has the form of a bearer credential (RFC 6750 2.1)."""
+    token = credential.encode("utf-8").rstrip(b"=")
+    return bool(token) and not token.translate(None, _B64TOKEN)
+
+
+def check_framing(request: Http, max_bytes: int, wanted: str = "application/json") -> None:
+    """Raise Refused if the head announces a body that has not the wanted media type, or is too large."""
     media_type, _, parameters = ",".join(header_values(request, b"content-type")).partition(";")
     charset = parameters.strip().lower().replace('"', "")
-    if media_type.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
+    if media_type.strip().lower() != wanted or charset not in {"", "charset=utf-8"}:
         raise Refused(Code.REQUEST_MEDIA_TYPE)
     if not {"identity"}.issuperset(header_values(request, b"content-encoding")):
         raise Refused(Code.REQUEST_MEDIA_TYPE)
@@ -104,6 +119,35 @@ async def read_whole(request: Http, max_bytes: int) -> bytes:
     except TimeoutError:
         raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
     raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1)  # no 500, because the client hung up
+
+
+def split_form(raw: bytes, several: frozenset[str]) -> dict[str, list[bytes]]:
+    """Return the parameters of a form, not decoded yet. An empty one is as good as absent, and only those named in
+    `several` may be given more than once (RFC 6749 3.2). Raises Refused (`exchange.parameter`)."""
+    fields = raw.split(b"&", MAX_PARAMETERS)
+    if len(fields) > MAX_PARAMETERS:
+        raise Refused.at(Code.EXCHANGE_PARAMETER, "", f"more than {MAX_PARAMETERS} parameters")
+    form: dict[str, list[bytes]] = {}
+    for name, _, value in (field.partition(b"=") for field in fields):
+        if value:
+            shown = (unquote_to_bytes(name) if len(name) < MAX_NAME_BYTES else name).decode("utf-8", "replace")
+            form.setdefault(shown, []).append(value)
+    for known, values in form.items():
+        if len(values) > 1 and known not in several:
+            raise Refused.at(Code.EXCHANGE_PARAMETER, pointer_to("", known[:MAX_NAME_BYTES]), "it is given twice")
+    return form
+
+
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def decode_parameter(name: str, raw: bytes, most: int) -> str:
+    """Return the value of a form's parameter, of at most `most` bytes. Raises Refused (`exchange.parameter`)."""
+    fault = f"longer than {most} bytes" if len(raw) > most else "not percent-encoded UTF-8"
+    if len(raw) <= most and raw.isascii() and not _BAD_ESCAPE.search(raw):
+        with suppress(UnicodeDecodeError):
+            return unquote_to_bytes(raw.replace(b"+", b" ")).decode()
+    raise Refused.at(Code.EXCHANGE_PARAMETER, f"/{name}", fault)
 
 
 def ms_since(began: float) -> float:
@@ -227,13 +271,15 @@ def document(
 # Errors as `application/problem+json` (RFC 9457). This is the only place that maps the error tree to HTTP.
 
 _NO_ID = str(uuid.UUID(int=0))
+# Writes the answer for an error: it takes the error, the issuer's URL and the id of the request.
+WriteProblem = Callable[[IssuerError, str, str], "Answer"]
 
 
 class WrittenProblem:
     """An error whose problem document is written once, for refusals that any client can cause at any rate."""
 
-    def __init__(self, error: IssuerError, issuer_url: str) -> None:
-        template = problem_response(error, issuer_url, _NO_ID)
+    def __init__(self, error: IssuerError, issuer_url: str, write: WriteProblem | None = None) -> None:
+        template = (write or problem_response)(error, issuer_url, _NO_ID)
         self.status, self.headers = template.status, template.headers
         self._parts = template.body.split(_NO_ID.encode())
 
@@ -247,11 +293,19 @@ class WrittenProblem:
 
 
 def problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
-    """Return the answer for an error, with further headers. It has no part of a token, key set or upstream body."""
+    """Return the answer for an error, with further headers."""
+    problem = problem_of(error, issuer_url, request_id)
+    return answer(
+        msgspec.json.encode(problem), PROBLEM_TYPE, problem.status, headers={**headers_of(error, problem), **headers}
+    )
+
+
+def problem_of(error: IssuerError, issuer_url: str, request_id: str) -> Problem:
+    """Return the problem document for an error. It has no part of a token, key set or upstream body."""
     code = error.code if error.code.meaning.status else Code.INTERNAL
     is_public = code is error.code  # an error about a file may quote the file: only the operator may see that
     end = "" if error.detail.endswith((".", "!", "?")) else "."
-    problem = Problem(
+    return Problem(
         type=f"{issuer_url}/errors/{code}",
         title=code.meaning.title,
         status=code.meaning.status,
@@ -264,19 +318,61 @@ def problem_response(error: IssuerError, issuer_url: str, request_id: str, **hea
         checks=error.checks if isinstance(error, Denied) else UNSET,
         warnings=(isinstance(error, Refused) and error.warnings) or UNSET,
     )
-    return answer(
-        msgspec.json.encode(problem), PROBLEM_TYPE, problem.status, headers={**_headers(error, code), **headers}
-    )
 
 
-def _headers(error: IssuerError, code: Code) -> dict[str, str]:
+def oauth_problem_response(error: IssuerError, issuer_url: str, request_id: str, **headers: str) -> Answer:
+    """Return the answer for an error to an OAuth client (RFC 6749 5.2), with further headers."""
+    problem = problem_of(error, issuer_url, request_id)
+    name, status = oauth_error(Code.named(problem.code) or Code.INTERNAL)
+    headers = {**headers_of(error, problem), "Pragma": "no-cache", **headers}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Basic"  # RFC 6749 5.2: the scheme that a client has used
+    else:
+        headers.pop("WWW-Authenticate", None)
+    return json_answer(ExchangeProblem.of(problem, name), request_id, status, **headers)
+
+
+# OAuth's codes (RFC 6749 5.2, RFC 8693 2.2.2, RFC 9396 5): by our code, and otherwise by its first part.
+_OAUTH_ERRORS = {
+    Code.EXCHANGE_CLIENT: "invalid_client",
+    Code.EXCHANGE_DETAILS: "invalid_authorization_details",
+    Code.EXCHANGE_GRANT_TYPE: "unsupported_grant_type",
+    Code.EXCHANGE_SCOPE: "invalid_scope",
+    Code.EXCHANGE_TARGET: "invalid_target",
+    Code.POLICY_AUDIENCE: "invalid_target",
+    Code.INTERNAL: "server_error",
+}
+_OF_DETAILS = ("claims", "details", "nonce", "request")
+
+
+def oauth_error(code: Code) -> tuple[str, int]:
+    """Return OAuth's code for one of ours, and the HTTP status (contract section 5)."""
+    status = code.meaning.status
+    if code.retryable and status != 500:
+        return "temporarily_unavailable", status
+    name = _OAUTH_ERRORS.get(code, "invalid_request")
+    if status in {413, 415, 500} or code is Code.EXCHANGE_CLIENT:
+        return name, status
+    if name == "invalid_request" and code.partition(".")[0] in _OF_DETAILS and code is not Code.NONCE_REUSED:
+        name = "invalid_authorization_details"
+    return name, 400
+
+
+def challenge(code: Code, **parameters: str) -> str:
+    """Return the challenge of a 401 (RFC 6750 section 3). A request without a credential gets no error attribute."""
+    errors = {} if code is Code.IDENTITY_MISSING else {"error": "invalid_token"}
+    return " ".join(
+        ["Bearer", ", ".join(f'{name}="{value}"' for name, value in (errors | parameters).items())]
+    ).rstrip()
+
+
+def headers_of(error: IssuerError, problem: Problem) -> dict[str, str]:
+    """Return the headers that go with a problem document."""
     headers = {"Cache-Control": "no-store"}
-    if code.meaning.status == 401:
-        # RFC 6750 section 3: the answer to a request without a credential has no error attribute.
-        missing = code is Code.IDENTITY_MISSING
-        headers["WWW-Authenticate"] = "Bearer" if missing else 'Bearer error="invalid_token"'
+    if problem.status == 401:
+        headers["WWW-Authenticate"] = challenge(error.code)
     wait = error.retry_after_s if isinstance(error, Refused | Undecided) else None
-    if wait is None and code.retryable:
+    if wait is None and problem.retryable:
         wait = 1  # 408, 429 and 5xx always say when to retry (contract section 5)
     if wait is not None:
         headers["Retry-After"] = str(max(1, math.ceil(wait)))

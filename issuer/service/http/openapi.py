@@ -30,11 +30,19 @@ from issuer import __version__
 from issuer.results.claims import RunClaims
 from issuer.results.details import Details
 from issuer.token.wire import (
+    DETAIL_TYPE,
+    DETAILS,
+    FORM_TYPE,
+    GRANT_TYPE,
+    ISSUED_TOKEN_TYPE,
     NONCE_PATTERN,
     PROBLEM_TYPE,
+    SUBJECT_TOKEN_TYPES,
     BatchItem,
     BatchRequest,
     CallerRequest,
+    ExchangedToken,
+    ExchangeProblem,
     Explained,
     IssuedToken,
     IssuedTokens,
@@ -77,7 +85,7 @@ EXAMPLE: dict[str, Any] = {
 def _components() -> dict[str, Any]:
     """Return the JSON Schemas of every request and answer. `claims` and `details` refer to their own schemas."""
     kinds = [TokenRequest, CallerRequest, BatchRequest, BatchItem, RunClaims, Details, IssuedToken, IssuedTokens,
-             Explained, Problem, VerifyRequest, Reports]  # fmt: skip
+             Explained, Problem, VerifyRequest, Reports, ExchangedToken, ExchangeProblem]  # fmt: skip
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     for name in ("TokenRequest", "BatchItem"):
         schemas[name]["properties"]["claims"] = {"$ref": _REF.format(name="RunClaims")}
@@ -189,6 +197,49 @@ BatchOperation = _operation(
     _issued("IssuedTokens"),
     request_body=_body("BatchRequest", {"results": [EXAMPLE]}),
     security=_IDENTITY,
+)
+_EXCHANGE = {
+    "type": "object",
+    "required": ["grant_type", "subject_token", "subject_token_type", DETAILS],
+    "properties": {
+        "grant_type": {"const": GRANT_TYPE},
+        "subject_token": {"type": "string", "description": "the credential that /tokens takes as a bearer"},
+        "subject_token_type": {"enum": list(SUBJECT_TOKEN_TYPES)},
+        "requested_token_type": {"const": ISSUED_TOKEN_TYPE},
+        "audience": {"type": "string", "description": "the relying party; or `resource`, but not both"},
+        "resource": {"type": "string", "description": "the same as `audience`"},
+        DETAILS: {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 1,
+            "description": "as JSON text: the body of /tokens without `audience`, and with its `type` (RFC 9396)",
+            "items": {"allOf": [{"$ref": _REF.format(name="TokenRequest")}, {"required": ["type"]}]},
+        },
+    },
+}
+_EXCHANGE_EXAMPLE = {
+    "grant_type": GRANT_TYPE,
+    "subject_token": "<identity token>",
+    "subject_token_type": SUBJECT_TOKEN_TYPES[0],
+    DETAILS: [{"type": DETAIL_TYPE, **EXAMPLE}],
+}
+_EXCHANGE_FORM = {
+    "schema": _EXCHANGE,
+    "encoding": {DETAILS: {"contentType": "application/json"}},
+    "examples": {"example": {"value": _EXCHANGE_EXAMPLE}},
+}
+_EXCHANGE_ERROR = _content("application/json", "ExchangeProblem")
+
+ExchangeOperation = _operation(
+    "The same as /tokens for OAuth clients: token exchange (RFC 8693)",
+    {
+        "200": _good("issued, or a repeat of the same request", "ExchangedToken"),
+        **{
+            status: OpenAPIResponse(description=_PROBLEMS[status], content=cast("Any", _EXCHANGE_ERROR))
+            for status in ("400", "401", "408", "413", "415", "429", "500", "503")
+        },
+    },
+    request_body=RequestBody(content=cast("Any", {FORM_TYPE: _EXCHANGE_FORM}), required=True),
 )
 ExplainOperation = _operation(
     "Explain what /tokens would decide. Signs no token and claims no use, but costs a request",

@@ -43,13 +43,14 @@ from issuer.service.http.bounds import (
     SMALL_BODY_BYTES,
 )
 from issuer.service.http.messages import REFUSED, problem_response, source_of
-from issuer.token.wire import Endpoint
+from issuer.token.wire import EXCHANGE_PATH, Endpoint
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 # Methods of uvicorn that `BoundedProtocol` overrides or calls, and that uvicorn does not document.
 _HOOKS = ("_start_asgi_task", "_unset_keepalive_if_required")
-_TOKEN_PATHS = frozenset(get_args(Endpoint))
+# A request to /oauth/token is not among them: it is a stranger's until its body has come.
+_TOKEN_PATHS = frozenset(get_args(Endpoint)) - {EXCHANGE_PATH}
 # Headers whose parts cost time: uvicorn splits Connection and X-Forwarded-For, and we the others.
 _LISTS = {b"accept", b"connection", b"host", b"if-none-match", b"x-forwarded-for"}
 _NO_TRAILERS = {b"connection", b"proxy-connection", b"upgrade", b"content-length", b"transfer-encoding"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -34,7 +34,19 @@ from issuer.service.signing.keyring import KeyringSigner
 from issuer.service.signing.lifecycle import Lives, archive
 from issuer.tlog.witness_policy import parse_policy
 from issuer.token.verify_token import MAX_TTL_S
-from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, LOG_PATH, MAX_BYTES, REVOCATION_KEYS_PATH, REVOCATIONS_PATH
+from issuer.token.wire import (
+    ARCHIVE_PATH,
+    DETAIL_TYPE,
+    EXCHANGE_PATH,
+    GRANT_TYPE,
+    JWKS_PATH,
+    LOG_PATH,
+    MAX_BYTES,
+    MAX_FORM_BYTES,
+    REVOCATION_KEYS_PATH,
+    REVOCATIONS_PATH,
+    Endpoint,
+)
 from issuer.verify.revocations import REVOCATIONS_TYPE
 
 
@@ -55,6 +67,7 @@ def metadata(url: str, policies: PolicySet, *, verifies: bool, log_origin: str =
         "token_endpoint": f"{url}/tokens",
         "batch_endpoint": f"{url}/tokens/batch",
         "explain_endpoint": f"{url}/tokens/explain",
+        "exchange_endpoint": f"{url}{EXCHANGE_PATH}",
         **judging,
         **log,
         "schemas": f"{url}/schemas",
@@ -69,8 +82,50 @@ def metadata(url: str, policies: PolicySet, *, verifies: bool, log_origin: str =
             "/tokens": MAX_BYTES["single"],
             "/tokens/batch": MAX_BYTES["batch"],
             "/tokens/explain": MAX_BYTES["single"],
+            EXCHANGE_PATH: MAX_FORM_BYTES,
         },
     })  # fmt: skip
+
+
+# -- OAuth -------------------------------------------------------------------------------------------------------------
+
+# Two documents by which OAuth clients configure themselves: about this service as an authorization server (RFC 8414),
+# and about each endpoint that takes a bearer credential as a protected resource (RFC 9728).
+
+_SERVER, RESOURCE = "oauth-authorization-server", "oauth-protected-resource"
+
+
+def well_known(issuer_url: str, name: str, path: str = "") -> str:
+    """Return the URL of the document about a URL: the name goes before the URL's path (RFC 8414 3, RFC 9728 3)."""
+    scheme, _, rest = issuer_url.partition("://")
+    host, slash, own = rest.partition("/")
+    return f"{scheme}://{host}/.well-known/{name}{slash}{own}{path}"
+
+
+def oauth_documents(url: str, policies: PolicySet) -> dict[str, HttpDocument]:
+    """Return the documents by their paths. `url` is the issuer's URL."""
+    servers = sorted({provider.issuer for provider in policies.providers.values() if "://" in provider.issuer})
+    about: dict[str, JSON] = {
+        "issuer": url,
+        "token_endpoint": f"{url}{EXCHANGE_PATH}",
+        "jwks_uri": f"{url}{JWKS_PATH}",
+        "response_types_supported": ["none"],
+        "grant_types_supported": [GRANT_TYPE],
+        "token_endpoint_auth_methods_supported": ["none"],
+        "authorization_details_types_supported": [DETAIL_TYPE],
+        "service_documentation": f"{url}/openapi.json",
+    }
+    documents = {well_known(url, _SERVER): about}
+    for path in get_args(Endpoint):
+        if path != EXCHANGE_PATH:
+            documents[well_known(url, RESOURCE, path)] = {
+                "resource": f"{url}{path}",
+                "authorization_servers": servers,
+                "bearer_methods_supported": ["header"],
+                "resource_documentation": f"{url}/openapi.json",
+            }
+    origin = well_known(url, "").partition("/.well-known/")[0]
+    return {key.removeprefix(origin): document(msgspec.json.encode(value)) for key, value in documents.items()}
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -193,6 +248,7 @@ class PublishedPolicies(Active, frozen=True):
 
     landing: Landing
     metadata: HttpDocument
+    oauth: Mapping[str, HttpDocument]
     requirements: Mapping[str, HttpDocument]
 
     @classmethod
@@ -207,6 +263,7 @@ class PublishedPolicies(Active, frozen=True):
             loaded_at=active.loaded_at,
             landing=Landing.of(url, policies.providers.values(), about, verifies=verifies, log_url=log_url, ui=ui),
             metadata=document(about),
+            oauth=oauth_documents(url, policies),
             requirements=requirements(url, policies),
         )
 

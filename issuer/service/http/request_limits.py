@@ -28,6 +28,31 @@ Run: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 ALL = ""
 
 
+class OpenBodies:
+    """The bodies of strangers that are being read, at most MAX_OPEN_BODIES at once."""
+
+    def __init__(self) -> None:
+        self._sources: dict[asyncio.Timeout, str] = {}
+
+    async def read(self, request: Http, source: str, max_bytes: int) -> bytes:
+        """Read a body. If MAX_OPEN_BODIES others are being read, end the first of the source with the most. Raises
+        Refused."""
+        if len(self._sources) >= MAX_OPEN_BODIES:
+            ((most, _),) = Counter(self._sources.values()).most_common(1)
+            first = next(end for end, source_of_body in self._sources.items() if source_of_body == most)
+            del self._sources[first]
+            first.reschedule(0)
+        end = asyncio.timeout(None)
+        self._sources[end] = source
+        try:
+            async with end:
+                return await read_whole(request, max_bytes)
+        except TimeoutError:
+            raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
+        finally:
+            self._sources.pop(end, None)
+
+
 class Gate:
     """A gate for expensive requests: `at_once` of them run in threads, and at most `places` are running or waiting.
 
@@ -44,7 +69,7 @@ class Gate:
         self._all = of_all
         self._run = run
         self._working = asyncio.Semaphore(at_once)
-        self._bodies: dict[asyncio.Timeout, str] = {}
+        self.bodies = OpenBodies()
 
     def demand(self, source: str) -> None:
         """Charge a source the minimum cost of a request, before the service reads the body.
@@ -60,24 +85,6 @@ class Gate:
         if retry_after_s := self._all.allowance(ALL, now_us).retry_after_s:
             raise Undecided(Code.SERVICE_BUSY, retry_after_s=retry_after_s)
         self._demand_place()
-
-    async def read(self, request: Http, source: str, max_bytes: int) -> bytes:
-        """Read the body. If MAX_OPEN_BODIES others are being read, end the first of the source with the most. Raises
-        Refused."""
-        if len(self._bodies) >= MAX_OPEN_BODIES:
-            ((most, _),) = Counter(self._bodies.values()).most_common(1)
-            first = next(end for end, source_of_body in self._bodies.items() if source_of_body == most)
-            del self._bodies[first]
-            first.reschedule(0)
-        end = asyncio.timeout(None)
-        self._bodies[end] = source
-        try:
-            async with end:
-                return await read_whole(request, max_bytes)
-        except TimeoutError:
-            raise Refused(Code.REQUEST_TIMEOUT, retry_after_s=1) from None
-        finally:
-            self._bodies.pop(end, None)
 
     async def work(self, source: str, work: Callable[[], Found]) -> Found:
         """Do the work and charge it. Raises what the work raises; Undecided (`service.busy`) without a free place."""
@@ -145,20 +152,25 @@ class CountedEvent:
         self._count = 0
 
 
+# One second is enough: refusals above the rate are not charged, so it soon admits a request again.
+TURNED_AWAY = Refused(Code.RATE_SOURCE, retry_after_s=1)
+
+
 class Tarpit:
     """The delayed refusals of one process. It belongs to one event loop."""
 
     def __init__(self, issuer_url: str) -> None:
-        # One second is enough: refusals above the rate are not charged, so it soon admits a request again.
-        self._problem = WrittenProblem(Refused(Code.RATE_SOURCE, retry_after_s=1), issuer_url)
+        self._problem = WrittenProblem(TURNED_AWAY, issuer_url)
         self._event = CountedEvent("turned away", code=str(Code.RATE_SOURCE))
         self.waiting = 0
 
-    def answer(self, request_id: str) -> TarpitAnswer:
-        """Return the delayed answer to one request, and count it for the log stream."""
+    def answer(self, request_id: str, problem: WrittenProblem | None = None) -> TarpitAnswer:
+        """Return the delayed answer to one request, and count it for the log stream. `problem` is TURNED_AWAY for
+        clients that do not read problem documents."""
         self._event.add()
         seconds = HELD_S * (1 + int(request_id[:2], 16) / 256)
-        return TarpitAnswer(self, seconds, self._problem.headers, self._problem.body(request_id))
+        written = problem or self._problem
+        return TarpitAnswer(self, seconds, written.headers, written.body(request_id))
 
 
 class TarpitAnswer(Answer):

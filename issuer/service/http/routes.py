@@ -18,6 +18,7 @@ from issuer.errors import IssuerError, Refused
 from issuer.io.shared_answers import SharedAnswers
 from issuer.service.http import openapi
 from issuer.service.http.bounds import READY_KEPT_S
+from issuer.service.http.exchange import exchange_route
 from issuer.service.http.messages import (
     Answer,
     Http,
@@ -31,7 +32,7 @@ from issuer.service.http.messages import (
 )
 from issuer.service.http.pages import pages
 from issuer.service.http.public_documents import Service
-from issuer.service.http.tokens import token_routes
+from issuer.service.http.tokens import InFlight, token_routes
 from issuer.service.metrics.counts import Counters
 from issuer.service.policies.watcher import schema_documents
 from issuer.token.wire import ARCHIVE_PATH, JWKS_PATH, METADATA_PATH, REVOCATION_KEYS_PATH, REVOCATIONS_PATH, STOPS_PATH
@@ -48,15 +49,24 @@ def routes(service: Service, more: Sequence[Any], *, ui: bool, has_log: bool) ->
         chosen = service.live.active.landing.choose(",".join(header_values(request, b"accept")))
         return chosen.answer(",".join(header_values(request, b"if-none-match")))
 
-    publish = partial(_publish, service)
+    def oauth(path: str) -> Callable[[str], HttpDocument]:
+        return lambda _: service.live.active.oauth[path]
+
+    publish, singles = partial(_publish, service), InFlight("single")
     described = [
-        *token_routes(service),
+        *token_routes(service, singles),
+        exchange_route(service, singles),
         *more,
         *publish(JWKS_PATH, lambda _: service.keys.document, openapi.KeySetOperation),
         *publish(ARCHIVE_PATH, lambda _: service.keys.archive, openapi.ArchiveOperation),
         *publish(REVOCATIONS_PATH, lambda _: service.revocations.signed_list, openapi.RevocationsOperation),
         *publish(REVOCATION_KEYS_PATH, lambda _: service.revocations.keys, openapi.RevocationKeysOperation),
         *publish(METADATA_PATH, lambda _: service.live.active.metadata, openapi.MetadataOperation),
+        *(
+            handler
+            for path in service.live.active.oauth
+            for handler in publish(path, oauth(path), openapi.JsonOperation)
+        ),
         *publish(
             "/integrations/{integration:str}/requirements",
             lambda name: _find(service.live.active.requirements, name),

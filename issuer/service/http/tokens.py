@@ -1,7 +1,7 @@
 """The endpoints `POST /tokens`, `/tokens/batch` and `/tokens/explain`, which run the steps of `issuer.issuance`.
 
 Between `identify` and `judge` the endpoint reads the body, but only of a registered caller whose standing does not
-refuse it. It reads a bounded number of bodies at once.
+refuse it. It reads a bounded number of bodies at once. `exchange.py` has a fourth endpoint, which runs the same steps.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from os import urandom
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from litestar import post
@@ -20,7 +21,7 @@ from litestar.openapi.spec import Operation
 from msgspec import UNSET, Struct
 
 from issuer.codes import Code
-from issuer.errors import Charged, Refused, Undecided
+from issuer.errors import Charged, IssuerError, Refused, Undecided
 from issuer.formats.jose import base64url_encode
 from issuer.issuance.events import names_of
 from issuer.issuance.explain import explain, read_to_explain
@@ -44,6 +45,7 @@ from issuer.service.http.messages import (
     Answer,
     Http,
     bearer_of,
+    challenge,
     check_framing,
     json_answer,
     ms_since,
@@ -51,7 +53,8 @@ from issuer.service.http.messages import (
     read_whole,
     source_of,
 )
-from issuer.service.http.public_documents import Service
+from issuer.service.http.public_documents import RESOURCE, Service, well_known
+from issuer.service.http.request_limits import Tarpit
 from issuer.service.metrics.counts import NOBODY, OK, outcome_of
 from issuer.token.wire import MAX_BYTES, Endpoint, IssuedTokens, Kind
 
@@ -138,6 +141,17 @@ _log = structlog.get_logger("issuer")
 Outcome = dict[str, Any]
 
 
+# Returns the body of a request. Raises Refused.
+Read = Callable[[], Awaitable[bytes]]
+
+
+class Received(NamedTuple):
+    """A request whose head was checked: its credential, and the function that reads its body."""
+
+    credential: str
+    read: Read
+
+
 class TokenEndpoint(Struct, frozen=True):
     """One endpoint for tokens. Endpoints whose requests cost the same share `in_flight`."""
 
@@ -146,23 +160,45 @@ class TokenEndpoint(Struct, frozen=True):
     in_flight: InFlight
     explains: bool = False
 
+    async def receive(self, http: Http, source: str) -> Received:  # noqa: ARG002 (another endpoint needs the source)
+        """Check the head of a request from a source, and return its credential. Raises Refused."""
+        check_framing(http, MAX_BYTES[self.kind])
+        return Received(bearer_of(http), partial(read_whole, http, MAX_BYTES[self.kind]))
 
-def token_routes(service: Service) -> list[Any]:
-    """Return the handlers of the three endpoints."""
-    singles, batches = InFlight("single"), InFlight("batch")
+    def answer(self, issued: Issued, arrival: Arrival) -> Answer:
+        """Return the answer with new or repeated tokens."""
+        value = IssuedTokens(issued.tokens) if self.kind == "batch" else issued.tokens[0]
+        return json_answer(value, arrival.id, 200 if issued.repeat else 201, **headers_for(issued))
 
-    def handler(endpoint: TokenEndpoint, operation: type[Operation], status: int) -> Any:
-        @post(endpoint.path, operation_class=operation, status_code=status)
-        async def tokens(request: Http) -> Answer:
-            return await _answer(service, endpoint, request)
+    def problem(self, error: IssuerError, url: str, request_id: str, **headers: str) -> Answer:
+        """Return the answer for an error."""
+        if error.code.meaning.status == 401:
+            about = well_known(url, RESOURCE, self.path)
+            headers["WWW-Authenticate"] = challenge(error.code, resource_metadata=about)
+        return problem_response(error, url, request_id, **headers)
 
-        return tokens
+    def turned_away(self, tarpit: Tarpit, request_id: str) -> Answer:
+        """Return the delayed answer to a source over its rate of refused requests."""
+        return tarpit.answer(request_id)
 
+
+def token_routes(service: Service, singles: InFlight) -> list[Any]:
+    """Return the handlers of the three endpoints. `singles` counts requests for one result."""
     return [
-        handler(TokenEndpoint("/tokens", "single", singles), openapi.TokenOperation, 201),
-        handler(TokenEndpoint("/tokens/batch", "batch", batches), openapi.BatchOperation, 201),
-        handler(TokenEndpoint("/tokens/explain", "single", singles, explains=True), openapi.ExplainOperation, 200),
+        token_route(service, TokenEndpoint("/tokens", "single", singles), openapi.TokenOperation, 201),
+        token_route(service, TokenEndpoint("/tokens/batch", "batch", InFlight("batch")), openapi.BatchOperation, 201),
+        token_route(service, TokenEndpoint("/tokens/explain", "single", singles, True), openapi.ExplainOperation, 200),
     ]
+
+
+def token_route(service: Service, endpoint: TokenEndpoint, operation: type[Operation], status: int) -> Any:
+    """Return the handler of one endpoint."""
+
+    @post(endpoint.path, operation_class=operation, status_code=status)
+    async def tokens(request: Http) -> Answer:
+        return await _answer(service, endpoint, request)
+
+    return tokens
 
 
 async def _answer(service: Service, endpoint: TokenEndpoint, http: Http) -> Answer:
@@ -171,18 +207,17 @@ async def _answer(service: Service, endpoint: TokenEndpoint, http: Http) -> Answ
     arrival = Arrival(str(uuid.uuid4()), endpoint.path, source_of(client[0] if client else ""), int(time.time()))
     authority = service.live.active.authority
     try:
-        check_framing(http, MAX_BYTES[endpoint.kind])
-        credential = bearer_of(http)
+        received = await endpoint.receive(http, arrival.source)
         with endpoint.in_flight:
-            registered = await identify(authority, arrival, credential)
-            answered, outcome = await _answer_registered(service, authority, registered, endpoint, http)
+            registered = await identify(authority, arrival, received.credential)
+            answered, outcome = await _answer_registered(service, authority, registered, endpoint, received.read)
     except (Refused, Undecided) as error:
         # Refusals of unregistered callers are charged to the source, by a clock in microseconds: with a clock in whole
         # seconds, each new second would admit ten more.
         if isinstance(error, (Refused, Charged)) and not service.sources.refuse(arrival.source, time.time_ns() // 1000):
             service.counts.answered(endpoint.path, "no", Code.RATE_SOURCE)
-            return service.tarpit.answer(arrival.id)
-        answered, outcome = _problem(service, arrival, error)
+            return endpoint.turned_away(service.tarpit, arrival.id)
+        answered, outcome = _problem(service, endpoint, arrival, error)
     integration = outcome.get("integration", NOBODY)
     service.counts.answered(endpoint.path, outcome["outcome"], outcome.get("code", OK), integration)
     service.counts.durations[endpoint.path].observe(int((time.perf_counter() - began) * 1e9))
@@ -191,25 +226,25 @@ async def _answer(service: Service, endpoint: TokenEndpoint, http: Http) -> Answ
 
 
 async def _answer_registered(
-    service: Service, authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http
+    service: Service, authority: Authority, registered: Registered, endpoint: TokenEndpoint, read: Read
 ) -> tuple[Answer, Outcome]:
     """Answer a registered caller. `issuer.issuance` charges refusals to the caller, and its source pays nothing."""
     try:
-        judged = await _judge(authority, registered, endpoint, http)
+        judged = await _judge(authority, registered, endpoint, read)
         if endpoint.explains:
             answered, outcome = await _explain(authority, registered, judged)
         else:
             issued = await issue(authority, judged)
-            answered, outcome = _render(issued, registered.arrival.id, endpoint.kind), _summary(issued)
+            answered, outcome = endpoint.answer(issued, registered.arrival), _summary(issued)
     except (Refused, Undecided) as error:
         rates = error.rates if isinstance(error, Limited) else ()
-        answered, outcome = _problem(service, registered.arrival, error, rates)
+        answered, outcome = _problem(service, endpoint, registered.arrival, error, rates)
         if isinstance(error, Forged):
             _log.error("the store holds a forged template", request_id=registered.arrival.id, what=error.what)
     return answered, {**names_of(registered.registration), **outcome}
 
 
-async def _judge(authority: Authority, registered: Registered, endpoint: TokenEndpoint, http: Http) -> Judged | Refusal:
+async def _judge(authority: Authority, registered: Registered, endpoint: TokenEndpoint, read: Read) -> Judged | Refusal:
     """Read the body and judge it, unless the caller's standing refuses first. An unreadable body is a Refusal, too."""
     if (refusal := check_standing(authority, registered)) is not None:
         return refusal
@@ -217,7 +252,7 @@ async def _judge(authority: Authority, registered: Registered, endpoint: TokenEn
         return Refusal(registered, busy, settled=True)
     try:
         with endpoint.in_flight.body_of(registered.payer):
-            raw = await read_whole(http, MAX_BYTES[endpoint.kind])
+            raw = await read()
             if endpoint.explains:
                 steps = read_to_explain(authority, registered, raw)
             else:
@@ -237,11 +272,9 @@ async def _explain(authority: Authority, registered: Registered, judged: Judged 
     return json_answer(explained, registered.arrival.id, 200), outcome
 
 
-def _render(issued: Issued, request_id: str, kind: Kind) -> Answer:
-    value = IssuedTokens(issued.tokens) if kind == "batch" else issued.tokens[0]
-    if issued.repeat:
-        return json_answer(value, request_id, 200, **{"Idempotent-Replay": "true"})
-    return json_answer(value, request_id, 201, **rate_limit(issued.rates))
+def headers_for(issued: Issued) -> dict[str, str]:
+    """Return the headers that say whether the tokens are a repeat, or what is left of the caller's rates."""
+    return {"Idempotent-Replay": "true"} if issued.repeat else rate_limit(issued.rates)
 
 
 def _summary(issued: Issued) -> Outcome:
@@ -256,7 +289,11 @@ def _summary(issued: Issued) -> Outcome:
 
 
 def _problem(
-    service: Service, arrival: Arrival, error: Refused | Undecided, rates: tuple[RateState, ...] = ()
+    service: Service,
+    endpoint: TokenEndpoint,
+    arrival: Arrival,
+    error: Refused | Undecided,
+    rates: tuple[RateState, ...] = (),
 ) -> tuple[Answer, Outcome]:
     outcome = {"outcome": outcome_of(error), "code": str(error.code)}
-    return problem_response(error, service.issuer_url, arrival.id, **rate_limit(rates)), outcome
+    return endpoint.problem(error, service.issuer_url, arrival.id, **rate_limit(rates)), outcome

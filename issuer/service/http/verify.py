@@ -137,7 +137,7 @@ def verify_routes(
             return readable(problem_response(error, issuer_url, request_id))
         try:
             check_framing(request, MAX_QUESTION_BYTES)
-            body = await gate.read(request, source, MAX_QUESTION_BYTES)
+            body = await gate.bodies.read(request, source, MAX_QUESTION_BYTES)
             reports = await gate.work(source, partial(answer_question, body, trusted, int(time.time())))
         except (Refused, Undecided) as error:
             counts.problem(error, _PATH)

@@ -160,7 +160,7 @@ BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 _ENDS = tuple(round(end * 1e9) for end in BUCKETS_S)
 # A number for each bucket, one for all larger times, and the sum.
 WIDTH = len(_ENDS) + 2
-TOKEN_ENDPOINTS = ("/tokens", "/tokens/batch", "/tokens/explain")
+TOKEN_ENDPOINTS = ("/tokens", "/tokens/batch", "/tokens/explain", "/oauth/token")
 # The label of all endpoints that are not counted by name. Only their problems are counted.
 ELSEWHERE = "other"
 OK = "ok"

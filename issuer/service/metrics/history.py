@@ -19,7 +19,7 @@ from issuer.service.metrics.state import BoardReader
 MINUTES, HOURS = 60, 24
 _MINUTE = 60  # in seconds
 # The endpoints that sign. A batch is one answer.
-_SIGNING = frozenset({"/tokens", "/tokens/batch"})
+_SIGNING = frozenset({"/tokens", "/tokens/batch", "/oauth/token"})
 
 
 class CountedAnswer(Struct, frozen=True):

@@ -11,6 +11,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from issuer.dev.sandbox import free_port
 from issuer.policy.authoring.schema import schemas
 from issuer.service.admission.embedded import EmbeddedValkey
 from issuer.service.admission.secret_file import make_secret
+from tests.support.exchanging import FORM, detail, form
 from tests.support.running import BODY, Running, body, numbered, rewrite, running, write_folder
 
 OTHER, EXPLAIN = "other-framework", "/tokens/explain"
@@ -50,6 +52,9 @@ def requests(caller: str) -> list[tuple[str, str, Any]]:
     ]  # fmt: skip
     asked: list[tuple[str, str, Any]] = [("POST", path, sent) for path in ("/tokens", EXPLAIN) for sent in bodies]
     asked += [("POST", "/tokens/batch", {"results": [numbered(1), sent]}) for sent in bodies if isinstance(sent, dict)]
+    asked += [
+        ("POST", "/oauth/token", detail(sent)) for sent in bodies if isinstance(sent, dict) and "audience" not in sent
+    ]
     if caller not in CURIOUS:
         return asked
     asked += [
@@ -66,7 +71,8 @@ def requests(caller: str) -> list[tuple[str, str, Any]]:
         for path in (
             "/.well-known/jwks.json", "/.well-known/jwks-archive.json", "/.well-known/revocations.json",
             "/.well-known/revocation-keys.json", "/.well-known/eval-token-issuer",
-            "/", "/health/live", "/health/ready", "/health/stops", "/openapi.json",
+            "/.well-known/oauth-authorization-server",
+            *(f"/.well-known/oauth-protected-resource{path}" for path in ("/tokens", "/tokens/batch", EXPLAIN)), "/", "/health/live", "/health/ready", "/health/stops", "/openapi.json",
             "/errors", "/errors/integration.unknown", "/schemas", *(f"/schemas/{name}.json" for name in schemas()),
         )
     ]  # fmt: skip
@@ -83,7 +89,11 @@ def ask(live: Running, caller: str, identity: str | None) -> list[Answer]:
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         for method, path, sent in requests(caller):
             content = sent if isinstance(sent, bytes) else b"" if sent is None else msgspec.json.encode(sent)
-            connection.request(method, path, content, given)
+            if isinstance(sent, str):
+                exchanged = urlencode(form(identity or "", authorization_details=sent))
+                connection.request(method, path, exchanged, FORM)
+            else:
+                connection.request(method, path, content, given)
             answers.append(seen(connection.getresponse()))
         return answers
 
@@ -167,11 +177,12 @@ def test_the_requests_cover_all_paths_and_kinds_of_answers(
         assert statuses >= (
             {201, 409} if stranger == "a caller of another integration" else {401} if stranger == "nobody" else {403}
         )
+        assert 400 in statuses, "through /oauth/token"
         assert stranger not in CURIOUS or statuses >= {200, 404, 405}
     mine, strangers = answers["a caller of another integration"][0], answers["another repository"][0]
     pairs = zip(requests(CURIOUS[1]), mine, strangers, strict=True)
     differing = {path for (_, path, _), *two in pairs if two[0] != two[1]}
-    assert differing == {"/tokens", "/tokens/batch", EXPLAIN}
+    assert differing == {"/tokens", "/tokens/batch", EXPLAIN, "/oauth/token"}
     assert service.post(service.token()).status_code == 201
     paths = {path for _, path, _ in requests(CURIOUS[0])}
     for path in service.http.get("/openapi.json").json()["paths"]:

@@ -7,7 +7,6 @@ import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +16,7 @@ from issuer.limits.bounds import SOURCE_RATE
 from issuer.service.http.bounds import HEAD_S
 from issuer.service.http.messages import source_of
 from tests.support.http_load import drive, request
+from tests.support.mutated import bytes_mutated, mutated
 from tests.support.running import BODY, Running, from_address, running
 from tests.support.waiting import eventually
 
@@ -49,30 +49,6 @@ def head(live: Running, *lines: bytes, identity: str | None = None) -> bytes:
     authorization = f"Authorization: Bearer {identity or live.token()}".encode()
     first = (b"POST /tokens HTTP/1.1", b"Host: x", b"Connection: close", b"Content-Type: application/json")
     return b"\r\n".join((*first, authorization, *lines, b"", b""))
-
-
-def mutated(dice: random.Random, value: Any) -> Any:
-    """Return a JSON value with one place in it replaced, removed or doubled."""
-    bad: list[Any] = [None, True, "", " ", "\x00", "a" * 70_000, -1, 1e300, 2**53, 0.1 + 0.2, [], {}, [[]] * 20, "\u202e", "../..",
-                      "\ud7ff"]  # fmt: skip
-    if isinstance(value, dict) and value and dice.random() < 0.85:
-        name = dice.choice(list(value))
-        match dice.randrange(4):
-            case 0:
-                return {other: member for other, member in value.items() if other != name}
-            case 1:
-                return {**value, name + dice.choice(["x", " ", "\u0131"]): value[name]}
-            case _:
-                return {**value, name: mutated(dice, value[name])}
-    if isinstance(value, list) and value and dice.random() < 0.7:
-        return [mutated(dice, value[0]), *value] if dice.random() < 0.5 else [*value, *value]
-    return dice.choice(bad)
-
-
-def bytes_mutated(dice: random.Random, text: bytes) -> bytes:
-    at = dice.randrange(len(text))
-    junk = dice.choice([b"", b"\xff", b"\x00", b'"', b"{", b"\\u0000", b"1e999", b"\xef\xbb\xbf", dice.randbytes(3)])
-    return text[:at] + junk + text[at + dice.randrange(3) :]
 
 
 def bad_requests(live: Running, count: int) -> Iterator[tuple[str, str, dict[str, str], bytes]]:

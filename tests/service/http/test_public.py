@@ -100,6 +100,8 @@ def test_every_path_that_is_served_is_described_or_a_page(public: Running) -> No
         "/tokens", "/tokens/batch", "/tokens/explain", "/verify", "/health/live", "/health/ready", "/health/stops", "/schemas/{name}",
         "/.well-known/jwks.json", "/.well-known/jwks-archive.json",
         "/.well-known/revocations.json", "/.well-known/revocation-keys.json",
+        "/oauth/token", "/.well-known/oauth-authorization-server",
+        *(f"/.well-known/oauth-protected-resource{path}" for path in ("/tokens", "/tokens/batch", "/tokens/explain")),
         "/.well-known/eval-token-issuer", "/integrations/{integration}/requirements",
     }  # fmt: skip
     assert [each["name"] for each in described["/schemas/{name}"]["get"]["parameters"]] == ["name"]

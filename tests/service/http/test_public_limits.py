@@ -115,7 +115,7 @@ async def test_a_body_beyond_the_places_ends_the_first_of_the_source_with_most()
     gate, bodies = Gate(3, Sources(WIDE), Sources(WIDE)), [Body() for _ in range(MAX_OPEN_BODIES + 1)]
     reading = []
     for number, body in enumerate(bodies):
-        reading.append(asyncio.create_task(gate.read(body.request, "a crowd" if number else "another", 100)))
+        reading.append(asyncio.create_task(gate.bodies.read(body.request, "a crowd" if number else "another", 100)))
         await asyncio.sleep(0)
     with pytest.raises(Refused) as caught:
         await reading.pop(1)
