@@ -26,8 +26,8 @@ import redis
 from issuer.dev.provider import LocalProvider
 from issuer.dev.sandbox import free_port
 from issuer.service.admission.embedded import EmbeddedValkey
-from issuer.token.wire import GRANT_TYPE, SUBJECT_TOKEN_TYPES
 from tests.bench.interpreter import describe
+from tests.support.exchanging import form
 from tests.support.http_load import Run, drive, request
 from tests.support.processes import cpu_s, rss_mib
 from tests.support.running import Running, listening_on, numbered, running, serve, singles, write_folder
@@ -170,17 +170,10 @@ def bench_singles(live: Running, service: Server, floor: Server) -> Measured:
 def form_of(single: bytes) -> bytes:
     """Return a request to /oauth/token for what a request to /tokens asks."""
     head, _, body = single.partition(b"\r\n\r\n")
-    identity = head.rpartition(b"Bearer ")[2]
-    form = urlencode(
-        {
-            "grant_type": GRANT_TYPE,
-            "subject_token": identity,
-            "subject_token_type": SUBJECT_TOKEN_TYPES[0],
-            "authorization_details": b'[{"type":"eval_result",%b]' % body[1:],
-        }
-    ).encode()
+    details = f'[{{"type":"eval_result",{body.decode()[1:]}]'
+    sent = urlencode(form(head.decode().rpartition("Bearer ")[2], authorization_details=details)).encode()
     first = b"POST /oauth/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded"
-    return b"%b\r\nContent-Length: %d\r\n\r\n%b" % (first, len(form), form)
+    return b"%b\r\nContent-Length: %d\r\n\r\n%b" % (first, len(sent), sent)
 
 
 def bench_exchange(live: Running, service: Server) -> None:

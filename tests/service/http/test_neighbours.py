@@ -24,6 +24,7 @@ from issuer.service.authn.bounds import FETCH_PAUSE_S, FETCHES_A_MINUTE, MAX_WAI
 from issuer.service.http.bounds import HELD_S, MAX_HELD
 from issuer.service.http.request_limits import Tarpit
 from issuer.service.http.tokens import MAX_BODIES_IN_FLIGHT, MAX_IN_FLIGHT
+from tests.support.exchanging import form, post
 from tests.support.http_load import drive, request
 from tests.support.oauth_server import PREFIX
 from tests.support.responders import dripping
@@ -40,7 +41,7 @@ from tests.support.running import (
     running,
     write_folder,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import ask_until, eventually
 
 LIMITS = f"limits: {{identity: {WIDE}, integration: {WIDE}, refusals: {{count: 60, per_s: 3600, burst: 60}}}}\n"
 BODY_BYTES = msgspec.json.encode(BODY)
@@ -198,6 +199,8 @@ def test_a_source_above_its_limit_is_answered_before_its_body_is_read(live: Runn
             connection.sendall(b" " * 1000 + head)
         assert b"\r\nretry-after: 1\r\n" in answer.lower()
         assert b'"rate.source"' in answer
+    away = ask_until(lambda: post(live, form("x"), **from_address(address)), lambda answer: answer.status_code == 429)
+    assert away.json()["error"] == "temporarily_unavailable"
 
 
 async def test_only_a_limited_number_of_answers_is_held_back() -> None:
