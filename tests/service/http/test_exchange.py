@@ -163,6 +163,7 @@ def test_an_unacceptable_subject_token_is_an_invalid_request(service: Running) -
     for identity, code in (
         ("not.a.token", "identity.malformed"),
         ("a b", "identity.malformed"),
+        ("evi_pat_a\r\nb: c", "identity.malformed"),
         (service.provider.token("https://other.example"), "identity.audience_mismatch"),
         (service.token(cnf={"jkt": "x"}), "identity.type_refused"),
         (service.token(repository_id="1"), "integration.unknown"),
