@@ -16,6 +16,7 @@ from tests.support.exchanging import ID_TOKEN, JWT, detail, exchange, form, post
 from tests.support.request_events import event_of, refusal_event
 from tests.support.running import BODY, Running, body, numbered
 
+DESCRIPTION = re.compile(r"[ !#-\[\]-~]+")  # RFC 6749 5.2
 PLACE = "/authorization_details/0"
 
 
@@ -131,7 +132,7 @@ def test_a_bad_form_is_refused_with_an_oauth_error_our_code_and_the_place(servic
             assert answer.status_code == 400, (code, problem)
             assert (problem["error"], problem["code"]) == (error, code), (changes, problem)
             assert problem["errors"][0]["pointer"] == place
-            assert re.fullmatch(r"[ !#-\[\]-~]+", problem["error_description"]), "RFC 6749 5.2"
+            assert DESCRIPTION.fullmatch(problem["error_description"])
             assert problem["error_uri"] == f"{service.url}/errors/{code}"
             assert answer.headers["cache-control"] == "no-store"
             assert "www-authenticate" not in answer.headers
@@ -163,15 +164,18 @@ def test_an_unacceptable_subject_token_is_an_invalid_request(service: Running) -
     for identity, code in (
         ("not.a.token", "identity.malformed"),
         ("a b", "identity.malformed"),
+        ("é", "identity.malformed"),
         ("evi_pat_a\r\nb: c", "identity.malformed"),
         (service.provider.token("https://other.example"), "identity.audience_mismatch"),
         (service.token(cnf={"jkt": "x"}), "identity.type_refused"),
-        (service.token(repository_id="1"), "integration.unknown"),
+        (service.token(repository_id="1", repository='a/"é'), "integration.unknown"),
     ):
         answer = exchange(service, identity)
         assert answer.status_code == 400, answer.text
         assert (answer.status_code, answer.json()["error"], answer.json()["code"]) == (400, "invalid_request", code)
         assert identity not in answer.text
+        assert "www-authenticate" not in answer.headers
+        assert DESCRIPTION.fullmatch(answer.json()["error_description"])
 
 
 def test_a_refused_caller_sees_the_checks_with_their_places_in_the_form(service: Running) -> None:
