@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from issuer.codes import Code
 from issuer.errors import Refused, SetupError, Undecided
@@ -127,14 +128,23 @@ class RedisAdmission:
         """
         try:
             async with asyncio.timeout(STORE_START_S):
-                await self._client.ping()
-                await self._demand_noeviction()
-                await self._demand_time()
-                await self._begin_epoch()
-                await self._client.script_load(SCRIPT)
+                while not await self._begin():
+                    continue
         except Failure as failure:
             code = Code.STATE_UNSAFE if isinstance(failure, ReadOnlyError) else Code.STATE_UNREACHABLE
             raise SetupError(code, f"the store at {self.place} does not work: {why_of(failure)}") from failure
+
+    async def _begin(self) -> bool:
+        """Do all steps of the start. Return False if the store was too slow: a busy machine can delay a connection."""
+        try:
+            await self._client.ping()
+            await self._demand_noeviction()
+            await self._demand_time()
+            await self._begin_epoch()
+            await self._client.script_load(SCRIPT)
+        except RedisTimeoutError:
+            return False
+        return True
 
     async def ready(self) -> None:
         """Raise Undecided (`dependency.state`) with the reason, unless the store accepts a write in time and has the

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from issuer.codes import Code
 from issuer.errors import IssuerError, Refused, SetupError, Undecided
@@ -476,6 +477,19 @@ async def turn_often() -> None:
     """Let everything happen that waits for no time."""
     for _ in range(100):
         await asyncio.sleep(0)
+
+
+async def test_a_start_tries_again_if_a_connection_is_too_slow(own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, ping = [RedisTimeoutError("Timeout connecting to server")], Redis.ping
+
+    async def slow_once(redis: Redis) -> object:
+        while slow:
+            raise slow.pop()
+        return await ping(redis)
+
+    monkeypatch.setattr(Redis, "ping", slow_once)
+    async with started(own_url):
+        assert not slow
 
 
 async def test_a_call_waits_0_8_s_and_its_pipeline_0_6_s(own_url: str, loop_clock: Clock) -> None:

@@ -360,8 +360,8 @@ def test_no_child_of_a_service_ends_unseen_or_outlives_it(
                 os.kill(pid, signal.SIGKILL)  # a worker, the helper or the sequencer
                 eventually(lambda pid=pid: pid not in family_of(live) and listening(live) == workers)  # type: ignore[misc]
                 eventually(lambda: live.post(live.token()).status_code == 201)
+        eventually(lambda: len(family_of(live)) == (4 if workers == 1 else 5 + workers))
         family = family_of(live)
-        assert len(family) == (4 if workers == 1 else 5 + workers)
         os.kill(
             next((pid for pid, name in family.items() if victim and victim in name), live.process.pid), signal.SIGKILL
         )

@@ -12,7 +12,7 @@ const texts = (page, place) => page.$$eval(place, (all) => all.map((one) => one.
 
 const doing = {
   goto: (page, _look, url) => page.goto(url, { waitUntil: ["load", "networkidle0"] }),
-  back: (page) => page.goBack({ waitUntil: ["load", "networkidle0"] }),
+  back: (page) => page.goBack({ waitUntil: "networkidle0" }),
   fill: (page, _look, place, text) => page.locator(place).fill(text),
   click: (page, _look, place) => page.locator(place).click(),
   press: (page, _look, key) => page.keyboard.press(key),

@@ -102,6 +102,8 @@ STORIES = (
     Story("README.md", at_work, but=(INSTALL,), long=True),
     Story("README.md", checkout, {"with pip": install}, only=(INSTALL,), long=True),
     Story("issuer/dev/DEMO.md", checkout, long=True),
-    *(Story(f"issuer/{room}/README.md", job) for room in ("client", "adapters", "results")),
+    *(Story(f"issuer/{room}/README.md", job) for room in ("adapters", "results")),
+    Story("issuer/client/README.md", job, tools=("curl", "jq")),
+    Story("issuer/client/README.md", job, but=("With an OAuth client",)),
     Story("VERIFIED.md", job, long=True, tools=("curl",)),
 )
