@@ -343,7 +343,7 @@ VITAL = (b"issuer.service.admission.embedded", b"valkey-server", b"issuer.servic
 def family_of(live: Running) -> dict[int, bytes]:
     """Return the processes below a service with their command lines, in the order of the tree."""
     below = [each for child in children(live.process.pid) for each in (child, *children(child))]
-    return {pid: command for pid in below if (command := command_of(pid))}
+    return {pid: command_of(pid) for pid in below}
 
 
 @pytest.mark.long
@@ -359,7 +359,7 @@ def test_no_child_of_a_service_ends_unseen_or_outlives_it(
             if not any(name in command for name in VITAL) or pid in sequencers(live):
                 os.kill(pid, signal.SIGKILL)  # a worker, the helper or the sequencer
                 eventually(lambda pid=pid: pid not in family_of(live) and listening(live) == workers)  # type: ignore[misc]
-                eventually(lambda: live.post(live.token()).status_code == 201)
+                eventually(lambda: once(live, "POST", "/tokens", live.token(), BODY)[0] == 201)
         eventually(lambda: len(family_of(live)) == (4 if workers == 1 else 5 + workers))
         family = family_of(live)
         os.kill(
