@@ -1,12 +1,12 @@
 """Hostile forms at `POST /oauth/token`: changed forms, large details, and bodies that never end."""
 
 import random
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import quote_plus, urlencode
 
-import httpx
 import msgspec
 import pytest
 
@@ -15,7 +15,6 @@ from issuer.service.http.bounds import MAX_OPEN_BODIES
 from tests.support.exchanging import EXCHANGE, detail, form, post
 from tests.support.mutated import bytes_mutated, mutated
 from tests.support.running import BODY, Running, numbered, running
-from tests.support.waiting import ask_until
 
 SEED = 20261128
 
@@ -86,24 +85,24 @@ def test_large_and_deep_details_are_refused_with_their_place(attacked: Running) 
 
 
 def unfinished(live: Running, sent: bytes) -> socket.socket:
-    """Return a connection that has sent the head of a form, and a part of its body."""
+    """Return a connection whose form the service reads, and of which it has got only a part."""
     connection = socket.create_connection(("127.0.0.1", live.settings.listen.port), timeout=60)
-    kind = b"Content-Type: application/x-www-form-urlencoded"
-    connection.sendall(b"POST /oauth/token HTTP/1.1\r\nHost: x\r\n%b\r\nContent-Length: 90000\r\n\r\n%b" % (kind, sent))
+    lines = b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 90000\r\nExpect: 100-continue"
+    connection.sendall(b"POST /oauth/token HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % lines)
+    assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+    connection.sendall(sent)
     return connection
 
 
 def test_forms_that_never_end_keep_no_other_form_and_no_token_request_out(attacked: Running) -> None:
     with ExitStack() as stack:
-        first, *_ = [stack.enter_context(unfinished(attacked, b"a" * n)) for n in range(MAX_OPEN_BODIES)]
-
-        # The service may not have read all heads yet: until then there is a free place.
-        def ask() -> httpx.Response:
-            return post(attacked, form(attacked.token(), authorization_details=detail(numbered(5))))
-
-        ask_until(ask, lambda answer: answer.status_code == 200)
-        stack.enter_context(unfinished(attacked, b"x"))
-        answer = first.recv(65536)
-        assert answer.startswith(b"HTTP/1.1 408 "), "the oldest of the source with most forms makes room"
-        assert b'"error":"temporarily_unavailable"' in answer
+        # The first one sends enough to have the longest time: it ends before the others only to make room.
+        sizes = [20_000, *range(1, MAX_OPEN_BODIES)]
+        forms = [stack.enter_context(unfinished(attacked, b"a" * size)) for size in sizes]
+        answer = post(attacked, form(attacked.token(), authorization_details=detail(numbered(5))))
+        assert answer.status_code == 200
+        assert select.select(forms, [], [], 60)[0] == forms[:1], "the oldest of the source with most forms makes room"
+        refused = forms[0].recv(65536)
+        assert refused.startswith(b"HTTP/1.1 408 ")
+        assert b'"error":"temporarily_unavailable"' in refused
         assert attacked.post(attacked.token(), numbered(6)).status_code == 201
