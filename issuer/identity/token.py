@@ -253,11 +253,11 @@ _AUDIENCE = ClaimCheck(  # (7)
     lambda claims, _: f"the token's aud is {show_value(claims.get('aud'))}",
     lambda provider: provider.audience,
 )  # fmt: skip
-_IDENTITY_TOKEN = ClaimCheck(  # (8) the jti, which names the use record
+_IDENTITY_TOKEN = ClaimCheck(  # (8) the jti, which names the use record, and no key binding
     Code.IDENTITY_MALFORMED, "profile",
     lambda claims, _, __: check_identity_token(claims),
-    lambda claims, _: f"the token's jti is {show_value(claims.get('jti'))}",
-    lambda _: f"absent, or text of 1 to {MAX_JTI_CHARS} characters",
+    lambda claims, _: f"of the token jti {show_value(claims.get('jti'))}, cnf {show_value(claims.get('cnf'))}",
+    lambda _: f"a jti of 1 to {MAX_JTI_CHARS} characters or none, and no cnf",
 )  # fmt: skip
 _ACCESS_TOKEN = ClaimCheck(  # (8) the ids of an access token
     Code.IDENTITY_MALFORMED, "profile",
