@@ -82,7 +82,7 @@ def is_bearer(credential: str) -> bool:
 
 
 def check_framing(request: Http, max_bytes: int, wanted: str = "application/json") -> None:
-    """Raise Refused if the head announces a body that has not the wanted media type, or is too large."""
+    """Raise Refused if the head announces a body that is too large, or does not have the wanted media type."""
     media_type, _, parameters = ",".join(header_values(request, b"content-type")).partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if media_type.strip().lower() != wanted or charset not in {"", "charset=utf-8"}:

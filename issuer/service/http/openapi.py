@@ -229,14 +229,18 @@ _EXCHANGE_FORM = {
     "examples": {"example": {"value": _EXCHANGE_EXAMPLE}},
 }
 _EXCHANGE_ERROR = _content("application/json", "ExchangeProblem")
+_EXCHANGE_PROBLEMS = {
+    "400": "a bad form, or a refusal", "401": "client authentication, which no request needs", "408": "too slow",
+    "413": "too large", "415": "not a form", "429": "over a limit", "500": "unforeseen", "503": "could not decide",
+}  # fmt: skip
 
 ExchangeOperation = _operation(
     "The same as /tokens for OAuth clients: token exchange (RFC 8693)",
     {
         "200": _good("issued, or a repeat of the same request", "ExchangedToken"),
         **{
-            status: OpenAPIResponse(description=_PROBLEMS[status], content=cast("Any", _EXCHANGE_ERROR))
-            for status in ("400", "401", "408", "413", "415", "429", "500", "503")
+            status: OpenAPIResponse(description=text, content=cast("Any", _EXCHANGE_ERROR))
+            for status, text in _EXCHANGE_PROBLEMS.items()
         },
     },
     request_body=RequestBody(content=cast("Any", {FORM_TYPE: _EXCHANGE_FORM}), required=True),
